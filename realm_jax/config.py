@@ -1,0 +1,296 @@
+"""Every knob of both jobs, with its meaning and unit; the one home of every default.
+
+An experiment file (`experiments/NAME.py`) defines `get_config()`, which starts from `default()` and
+changes only what differs. A config file is Python code: run only those you trust.
+"""
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax.errors import ConfigError
+
+STAGES = ("ict", "reader", "realm", "qa")
+
+
+def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
+    """One stage of training; each has its own optimiser state and its own warm-up."""
+    return ConfigDict(
+        {
+            "steps": steps,  # optimiser steps; 0 skips the stage
+            "batch": batch,  # queries per step, over all devices
+            "learning_rate": learning_rate,  # peak of the linear warm-up and decay
+            "evaluate_every": 1000,  # steps between evaluations; 0: only at the end
+        }
+    )
+
+
+def default() -> ConfigDict:
+    """The paper's sizes and schedule (REALM section 4 and appendix; released code where silent)."""
+    config = ConfigDict()
+    config.seed = 0  # every random stream is derived from it
+
+    config.corpus = ConfigDict()
+    config.corpus.knowledge = ""  # folder of the knowledge corpus Z (`realm corpus build`)
+    config.corpus.pretraining = ""  # folder of the pre-training corpus X; "" means Z itself
+    config.corpus.questions = ""  # folder with train.jsonl and heldout.jsonl; "" skips stage qa
+
+    config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
+    config.model.layers = 12
+    config.model.hidden = 768  # H
+    config.model.heads = 12
+    config.model.mlp = 3072  # inner width of the feed-forward blocks
+    config.model.embedding = 128  # E, width of query and passage vectors
+    config.model.positions = 512  # longest row the position table can hold, in word pieces
+    config.model.dropout = 0.1  # share of activations dropped in training
+    config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
+    config.model.remat = False  # recompute activations in the backward pass to save memory
+    config.model.start = ""  # weights to start from (`realm_jax.interop.load`); "" is random
+
+    config.lengths = ConfigDict()  # in word pieces, special pieces included
+    config.lengths.query = 96  # Q
+    config.lengths.passage = 288  # P
+    config.lengths.joint = 384  # J: query + passage body
+    config.lengths.masks = 10  # M, scored masked positions per query
+    config.lengths.answer = 10  # widest answer span considered
+
+    config.masking = ConfigDict()
+    config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
+    config.masking.rate = 0.15  # share of pieces that random_span and random_token mask
+
+    config.retrieval = ConfigDict()
+    config.retrieval.candidates = 8  # K, the null passage included
+    config.retrieval.null_passage = True  # candidate 0 is the empty passage
+    config.retrieval.exclude_own = True  # never show the passage that the sentence came from
+    config.retrieval.fresh_query = False  # search with the step's parameters, not the index's own
+
+    config.search = ConfigDict()
+    config.search.kind = "scann"  # scann, exact (numpy) or mesh (exact, on the device mesh)
+    config.search.leaves = 0  # partitions of the ScaNN tree; 0 is about the square root of N
+    config.search.leaves_searched = 0  # partitions looked into; 0 is a tenth of them
+    config.search.reorder = 100  # hits rescored exactly per query
+
+    config.objective = ConfigDict()
+    config.objective.marginal = (
+        "paper"  # paper: sum_z p(z|x) prod_j p(y_j|z,x); released: per token
+    )
+    config.objective.removal = 0.9  # ICT: share of queries removed from their passage
+
+    config.stages = ConfigDict()
+    config.stages.ict = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
+    config.stages.reader = _stage(steps=0, batch=512, learning_rate=1e-4)
+    config.stages.realm = _stage(steps=200_000, batch=512, learning_rate=3e-5)
+    config.stages.qa = _stage(steps=160_000, batch=1, learning_rate=1e-5)
+    config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
+    config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
+
+    config.optimizer = ConfigDict()  # AdamW as in BERT, without bias correction
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.999
+    config.optimizer.eps = 1e-6
+    config.optimizer.weight_decay = 0.01  # not on biases and layer norms
+    config.optimizer.clip = 1.0  # global norm of the gradient
+    config.optimizer.warmup_share = 0.1  # of a stage's steps ...
+    config.optimizer.warmup_most = 10_000  # ... but never more steps than this
+
+    config.refresh = ConfigDict()
+    config.refresh.mode = "async"  # async: never wait; sync: wait for the index of each snapshot
+    config.refresh.every = 500  # steps between snapshots
+    config.refresh.keep = 3  # snapshots and published indexes that retention leaves
+    config.refresh.alarm_steps = 5000  # staleness above which the trainer warns
+    config.refresh.wait_seconds = 3600.0  # patience for the first index, and for each in sync mode
+
+    config.checkpoint = ConfigDict()
+    config.checkpoint.every = 1000  # steps between checkpoints
+    config.checkpoint.keep = 2  # checkpoints that retention leaves
+
+    config.mesh = ConfigDict()  # devices along each axis; one of them may be -1: all that are left
+    config.mesh.data = -1
+    config.mesh.model = 1
+
+    config.builder = ConfigDict()
+    config.builder.shard = 4096  # passages embedded between two resumable shard files
+    config.builder.batch_pieces = 16_384  # word pieces per embedding batch, padding included
+    config.builder.recall_floor = (
+        0.95  # recall@10 against exact search below which none is published
+    )
+    config.builder.probes = 128  # passages used as probe queries for that recall
+    config.builder.poll_seconds = 0.5  # between looks for a new snapshot
+
+    config.evaluation = ConfigDict()
+    config.evaluation.queries = 512  # held-out sentences and questions per evaluation
+    config.evaluation.neighbours = 5  # recall is measured at this many passages
+
+    config.report = ConfigDict()
+    config.report.every = 50  # steps between lines of the log
+    return config
+
+
+def load(path: str | Path | None, overrides: dict[str, str] | None = None) -> ConfigDict:
+    """`get_config()` of an experiment file (or the defaults), with command-line overrides, locked.
+
+    Args:
+      path: a Python file that defines `get_config()`, or None.
+      overrides: dotted key to value as typed, as in `{"stages.realm.steps": "300"}`.
+
+    Raises:
+      ConfigError: for a missing file, an unknown key or a value of another type.
+    """
+    config = default() if path is None else _from_file(Path(path))
+    for key, text in (overrides or {}).items():
+        set_key(config, key, text)
+    return check(config)
+
+
+def _from_file(path: Path) -> ConfigDict:
+    if not path.is_file():
+        near = sorted(str(p) for p in Path("experiments").glob("*.py"))
+        raise ConfigError(
+            "no such config file", where=path, expected=", ".join(near) or "a Python file"
+        )
+    spec = importlib.util.spec_from_file_location(f"realm_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        config = module.get_config()
+    except (SyntaxError, NameError, AttributeError, TypeError, KeyError) as error:
+        raise ConfigError(
+            "config file does not run",
+            where=path,
+            expected="a get_config() that returns a changed realm_jax.config.default()",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+    assert_known(config, where=path)
+    return config
+
+
+def keys(config: ConfigDict, prefix: str = "") -> list[str]:
+    """All dotted keys of the leaves."""
+    found: list[str] = []
+    for key, value in config.items():
+        dotted = f"{prefix}{key}"
+        found += keys(value, f"{dotted}.") if isinstance(value, ConfigDict) else [dotted]
+    return found
+
+
+def assert_known(config: ConfigDict, where: object = None) -> None:
+    """Refuses keys that `default()` does not have, and config dicts that lack some."""
+    known = keys(default())
+    for key in keys(config):
+        if key not in known:
+            raise unknown_key(key, known, where)
+    missing = sorted(set(known) - set(keys(config)))
+    if missing:
+        raise ConfigError("config lacks keys", where=where, expected=missing[0], found="nothing")
+
+
+def unknown_key(key: str, known: list[str], where: object = None) -> ConfigError:
+    """The error for a key that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.3)
+    tails = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+    nearest = (near or tails or known)[0]
+    return ConfigError(f"unknown config key {key!r}", where=where, fix=f"did you mean {nearest!r}?")
+
+
+def set_key(config: ConfigDict, key: str, text: str) -> None:
+    """Sets one dotted key from text, in the type that the default has."""
+    known = keys(config)
+    if key not in known:
+        raise unknown_key(key, known, where=f"--config.{key}")
+    *parents, leaf = key.split(".")
+    owner = config
+    for name in parents:
+        owner = owner[name]
+    owner[leaf] = _parse(key, text, owner[leaf])
+
+
+def _parse(key: str, text: str, like: Any) -> Any:
+    if isinstance(like, str):
+        return text
+    try:
+        value = ast.literal_eval(text.capitalize() if isinstance(like, bool) else text)
+    except (ValueError, SyntaxError):
+        value = text
+    if isinstance(like, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not type(like):
+        raise ConfigError(
+            "config value has the wrong type",
+            where=f"--config.{key}",
+            expected=f"{type(like).__name__}, like {like!r}",
+            found=repr(text),
+        )
+    return value
+
+
+_CHOICES = {
+    "masking.scheme": ("salient_span", "random_span", "random_token"),
+    "search.kind": ("scann", "exact", "mesh"),
+    "objective.marginal": ("paper", "released"),
+    "refresh.mode": ("async", "sync"),
+    "model.compute": ("float32", "bfloat16"),
+}
+
+
+def check(config: ConfigDict) -> ConfigDict:
+    """Refuses values that cannot work together, then locks the dict."""
+    flat = {key: _get(config, key) for key in keys(config)}
+    for key, allowed in _CHOICES.items():
+        if flat[key] not in allowed:
+            raise ConfigError(
+                "config value is not one of the choices",
+                where=f"config.{key}",
+                expected=" or ".join(allowed),
+                found=repr(flat[key]),
+            )
+    lengths, model = config.lengths, config.model
+    _require(config, "model.heads", model.hidden % model.heads == 0, "a divisor of model.hidden")
+    longest = max(lengths.joint, lengths.passage, lengths.query)
+    _require(config, "model.positions", model.positions >= longest, f"at least {longest}")
+    _require(config, "lengths.joint", lengths.joint > lengths.query, "more than lengths.query")
+    _require(config, "retrieval.candidates", config.retrieval.candidates >= 2, "at least 2")
+    _require(config, "refresh.every", config.refresh.every >= 1, "at least 1 step")
+    config.lock()
+    return config
+
+
+def _require(config: ConfigDict, key: str, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ConfigError(
+            "config value cannot work",
+            where=f"config.{key}",
+            expected=expected,
+            found=_get(config, key),
+        )
+
+
+def _get(config: ConfigDict, key: str) -> Any:
+    for name in key.split("."):
+        config = config[name]
+    return config
+
+
+def to_json(config: ConfigDict) -> str:
+    """The config as JSON with sorted keys: written beside every checkpoint, snapshot and index."""
+    return json.dumps(config.to_dict(), indent=1, sort_keys=True)
+
+
+def from_json(text: str, where: object = None) -> ConfigDict:
+    """The inverse of `to_json`, checked and locked."""
+    config = ConfigDict(json.loads(text))
+    assert_known(config, where)
+    return check(config)
+
+
+def model_hash(config: ConfigDict) -> str:
+    """Hash of what a snapshot's parameters mean: widths and lengths, not where files lie."""
+    model = {k: v for k, v in config.model.to_dict().items() if k not in ("start", "remat")}
+    parts = {"model": model, "lengths": config.lengths.to_dict()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

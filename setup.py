@@ -1,0 +1,52 @@
+"""Packaging; tool settings live in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").read_text())[1]
+
+setup(
+    name="realm-jax",
+    version=VERSION,
+    description="Retrieval-augmented language-model pre-training (REALM), in JAX",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["realm_jax", "realm_jax.*"]),
+    package_data={"realm_jax": ["py.typed", "weights/*"]},
+    install_requires=[
+        "jax>=0.10.2",
+        "flax>=0.12.8",
+        "optax>=0.2.8",
+        "orbax-checkpoint>=0.12.8",
+        "scann>=1.4.2",
+        "tensorflow-datasets>=4.9.10",
+        "importlib_resources>=6",
+        "array_record>=0.8.1",
+        "ml-collections>=1.1.0",
+        "etils[epath]>=1.14",
+        "numpy>=2.0",
+        "jaxtyping>=0.3.11",
+        "tokenizers>=0.22",
+        "sentencex>=1.0.32",
+        "babel>=2.18",
+        "safetensors>=0.5",
+        "rich>=14",
+    ],
+    extras_require={
+        "tpu": ["jax[tpu]>=0.10.2"],
+        "cuda": ["jax[cuda12]>=0.10.2"],
+        "dev": [
+            "pytest>=8",
+            "pytest-xdist>=3.6",
+            "typeguard>=4.4",
+            "ruff>=0.14",
+            "mypy>=1.18",
+        ],
+    },
+    entry_points={"console_scripts": ["realm=realm_jax.cli.main:main"]},
+)
