@@ -1,0 +1,192 @@
+"""The BERT encoder (Devlin et al., 2019): post-norm layers, stacked so that one trace serves all.
+
+Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to the mesh.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+from ml_collections import ConfigDict
+
+LAYER_NORM_EPS = 1e-12
+_INIT_STDDEV = 0.02
+_NO_ATTENTION = -1e9  # finite, so that a row of nothing but padding stays finite
+
+
+def weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+    """A matrix drawn as BERT draws it: normal, cut at two standard deviations of 0.02."""
+    draw = jax.random.truncated_normal(rngs.params(), -2.0, 2.0, shape, jnp.float32)
+    return nnx.Param(_INIT_STDDEV * draw, axes=axes)
+
+
+def bias(shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+    """A vector of zeros; weight decay leaves it alone (see `trainer.optimizer`)."""
+    return nnx.Param(jnp.zeros(shape, jnp.float32), axes=axes)
+
+
+def layer_norm(
+    x: Float[Array, "*rows H"],
+    scale: Float[Array, "H"],
+    offset: Float[Array, "H"],
+    eps: float = LAYER_NORM_EPS,
+) -> Float[Array, "*rows H"]:
+    """Layer normalisation, computed in float32 whatever the dtype of `x`."""
+    wide = x.astype(jnp.float32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    normed = centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + eps)
+    return (normed * scale + offset).astype(x.dtype)
+
+
+def dropout(
+    x: Float[Array, "*shape"], rate: float, key: Key[Array, ""] | None
+) -> Float[Array, "*shape"]:
+    """Zeros a share of `x` and rescales the rest; the identity without a key."""
+    if key is None or rate == 0.0:
+        return x
+    keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
+    return jnp.where(keep, x / (1.0 - rate), 0.0).astype(x.dtype)
+
+
+class Bert(nnx.Module):
+    """Word pieces to hidden vectors."""
+
+    def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+        self.heads, self.rate, self.remat = model.heads, model.dropout, model.remat
+        self.compute = jnp.dtype(model.compute)
+        hidden = model.hidden
+        self.word = weight(rngs, (vocabulary, hidden), ("vocabulary", "hidden"))
+        self.position = weight(rngs, (model.positions, hidden), ("positions", "hidden"))
+        self.segment = weight(rngs, (2, hidden), ("segments", "hidden"))
+        self.norm = LayerNorm(hidden)
+        self.layers = Layers(model, rngs)
+
+    def __call__(
+        self,
+        ids: Int[Array, "R L"],
+        mask: Bool[Array, "R L"],
+        segments: Int[Array, "R L"],
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "R L H"]:
+        """Hidden vectors of each piece.
+
+        Args:
+          ids: word-piece ids.
+          mask: true on real pieces, false on padding.
+          segments: 0 or 1 (BERT's token types).
+          key: random key of dropout; None in evaluation.
+        """
+        length = ids.shape[1]
+        x = self.word[...][ids] + self.position[...][:length] + self.segment[...][segments]
+        x = self.norm(x.astype(self.compute))
+        keys = [None, None] if key is None else jax.random.split(key)
+        x = dropout(x, self.rate, keys[0])
+        bias = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
+        return self._encode(x, bias, keys[1])
+
+    def _encode(
+        self,
+        x: Float[Array, "R L H"],
+        attention_bias: Float[Array, "R 1 1 L"],
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, "R L H"]:
+        stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
+
+        def body(x, step):
+            weights, index = step
+            layer_key = None if key is None else jax.random.fold_in(key, index)
+            return _layer(x, weights, attention_bias, self.heads, self.rate, layer_key), None
+
+        body = jax.checkpoint(body) if self.remat else body
+        depth = self.layers.depth
+        x, _ = lax.scan(body, x, (stacked, jnp.arange(depth)), unroll=depth <= 4)
+        return x
+
+
+class LayerNorm(nnx.Module):
+    """Scale and offset of a layer normalisation."""
+
+    def __init__(self, width: int, axis: str = "hidden", eps: float = LAYER_NORM_EPS):
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32), axes=(axis,))
+        self.bias = bias((width,), (axis,))
+        self.eps = eps
+
+    def __call__(self, x: Float[Array, "*rows H"]) -> Float[Array, "*rows H"]:
+        return layer_norm(x, self.scale[...], self.bias[...], self.eps)
+
+
+class Dense(nnx.Module):
+    """x W + b, in the dtype of x with float32 accumulation."""
+
+    def __init__(self, size_in: int, size_out: int, axes: tuple[str, str], rngs: nnx.Rngs):
+        self.kernel = weight(rngs, (size_in, size_out), axes)
+        self.bias = bias((size_out,), axes[1:])
+
+    def __call__(self, x: Float[Array, "*rows I"]) -> Float[Array, "*rows O"]:
+        return _product("...i,io->...o", x, self.kernel[...]) + self.bias[...].astype(x.dtype)
+
+
+class Layers(nnx.Module):
+    """The parameters of all encoder layers, stacked along the first axis."""
+
+    def __init__(self, model: ConfigDict, rngs: nnx.Rngs):
+        depth, hidden, heads, mlp = model.layers, model.hidden, model.heads, model.mlp
+        size = hidden // heads
+        self.depth = depth
+        for name in ("query", "key", "value"):
+            shape, axes = (depth, hidden, heads, size), ("layers", "hidden", "heads", "head")
+            setattr(self, f"{name}_kernel", weight(rngs, shape, axes))
+            setattr(self, f"{name}_bias", bias(shape[:1] + shape[2:], (axes[0], *axes[2:])))
+        shape, axes = (depth, heads, size, hidden), ("layers", "heads", "head", "hidden")
+        self.output_kernel = weight(rngs, shape, axes)
+        self.output_bias = bias((depth, hidden), ("layers", "hidden"))
+        self.up_kernel = weight(rngs, (depth, hidden, mlp), ("layers", "hidden", "mlp"))
+        self.up_bias = bias((depth, mlp), ("layers", "mlp"))
+        self.down_kernel = weight(rngs, (depth, mlp, hidden), ("layers", "mlp", "hidden"))
+        self.down_bias = bias((depth, hidden), ("layers", "hidden"))
+        for name in ("attention_norm", "output_norm"):
+            ones = jnp.ones((depth, hidden), jnp.float32)
+            setattr(self, f"{name}_scale", nnx.Param(ones, axes=("layers", "hidden")))
+            setattr(self, f"{name}_bias", bias((depth, hidden), ("layers", "hidden")))
+
+    def stacked(self) -> dict[str, nnx.Param]:
+        """Parameter name to stacked parameter."""
+        return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
+
+
+def _product(spec: str, x: Array, kernel: Array) -> Array:
+    """einsum in the dtype of x, accumulated in float32."""
+    out = jnp.einsum(spec, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
+    return out.astype(x.dtype)
+
+
+def _layer(
+    x: Float[Array, "R L H"],
+    w: dict[str, Array],
+    attention_bias: Float[Array, "R 1 1 L"],
+    heads: int,
+    rate: float,
+    key: Key[Array, ""] | None,
+) -> Float[Array, "R L H"]:
+    """Self-attention and feed-forward, each added to its input and normalised after."""
+    keys = [None] * 3 if key is None else jax.random.split(key, 3)
+
+    def project(name: str) -> Array:
+        out = _product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
+        return out + w[f"{name}_bias"].astype(x.dtype)
+
+    query, key_, value = project("query"), project("key"), project("value")
+    size = query.shape[-1]
+    scores = jnp.einsum("rqnd,rknd->rnqk", query, key_, preferred_element_type=jnp.float32)
+    shares = jax.nn.softmax(scores * size**-0.5 + attention_bias, axis=-1).astype(x.dtype)
+    shares = dropout(shares, rate, keys[0])
+    mixed = _product("rnqk,rknd->rqnd", shares, value)
+    attended = _product("rqnd,ndh->rqh", mixed, w["output_kernel"])
+    attended = dropout(attended + w["output_bias"].astype(x.dtype), rate, keys[1])
+    x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
+    inner = _product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"].astype(x.dtype)
+    inner = jax.nn.gelu(inner, approximate=True)
+    out = _product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"].astype(x.dtype)
+    out = dropout(out, rate, keys[2])
+    return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])

@@ -1,0 +1,39 @@
+"""The reader: the knowledge-augmented encoder over query and passage (REALM section 3.1)."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, Key
+from ml_collections import ConfigDict
+
+from realm_jax.models.bert import Bert, Dense, LayerNorm, bias
+
+
+class Reader(nnx.Module):
+    """BERT with a masked-LM head whose decoder is the table of word vectors."""
+
+    def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+        self.bert = Bert(model, vocabulary, rngs)
+        self.transform = Dense(model.hidden, model.hidden, ("hidden", "transform"), rngs)
+        self.norm = LayerNorm(model.hidden)
+        self.bias = bias((vocabulary,), ("vocabulary",))
+
+    def mlm_logits(
+        self,
+        ids: Int[Array, "R J"],
+        mask: Bool[Array, "R J"],
+        segments: Int[Array, "R J"],
+        positions: Int[Array, "R M"],
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "R M V"]:
+        """Float32 scores of every word piece at the given positions only.
+
+        `[CLS] x [SEP] body [SEP]`: x in segment 0, the passage body in segment 1, no title. Masked
+        positions are gathered before the product with the vocabulary, where most of the work is.
+        """
+        hidden = self.bert(ids, mask, segments, key)
+        picked = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
+        picked = self.norm(jax.nn.gelu(self.transform(picked), approximate=True))
+        table = self.bert.word[...].astype(picked.dtype)
+        logits = jnp.einsum("rmh,vh->rmv", picked, table, preferred_element_type=jnp.float32)
+        return logits + self.bias[...]
