@@ -1,0 +1,140 @@
+"""Exact search on the device mesh: rows spread over all devices, scored block by block."""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Float32, Int32
+
+from realm_jax.search.exact_searcher import VECTORS, load_vectors
+from realm_jax.search.searcher import check_queries, write_description
+
+BLOCK = 8192  # rows that a device scores at a time
+
+
+class MeshSearcher:
+    """Holds the vectors on the devices; `search_on_mesh` takes `vectors` inside other programs.
+
+    Args:
+      vectors: [N, E] float32, perhaps memory-mapped; each host reads only its devices' rows.
+      mesh: the devices; all axes share the rows. None: one axis over all devices.
+      dtype: of the vectors on the devices, float32 or bfloat16. Scores are float32 either way.
+    """
+
+    kind = "mesh"
+
+    def __init__(
+        self,
+        vectors: Float32[np.ndarray, "N E"],
+        mesh: Mesh | None = None,
+        dtype: str = "float32",
+    ):
+        self.mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
+        self.size, self.dims = vectors.shape
+        self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype))
+        self.bytes = self.vectors.nbytes
+        self._search = jax.jit(
+            partial(search_on_mesh, size=self.size, mesh=self.mesh), static_argnames="k"
+        )
+
+    def search(
+        self, queries: Float32[np.ndarray, "B E"], k: int
+    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+        """See `Searcher.search`; ties go to the lower row. Compiles once per (B, k)."""
+        check_queries(self, queries, k)
+        rows, scores = jax.device_get(self._search(self.vectors, queries, k=k))
+        return rows, scores
+
+    def save(self, folder: Path) -> None:
+        """Writes the vectors as float32, without padding. One process must hold them all."""
+        np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))
+        write_description(folder, self, dtype=str(self.vectors.dtype))
+
+    @classmethod
+    def load(cls, folder: Path, mesh: Mesh | None = None, dtype: str = "float32") -> "MeshSearcher":
+        """Spreads saved vectors over `mesh`, which need not be the one they were saved from."""
+        return cls(load_vectors(folder), mesh, dtype)
+
+
+def search_on_mesh(
+    vectors: Float[Array, "N E"],
+    queries: Float[Array, "B E"],
+    k: int,
+    *,
+    size: int,
+    mesh: Mesh,
+) -> tuple[Int32[Array, "B K"], Float32[Array, "B K"]]:
+    """The `k` best rows and scores, best first, on every device; may be traced in a larger program.
+
+    Args:
+      vectors: padded rows, laid over all axes of `mesh` (`MeshSearcher.vectors`).
+      queries: the same on every device.
+      k: at most `size`.
+      size: rows before padding; later ones are never returned.
+      mesh: the mesh that holds `vectors`.
+    """
+    axes = mesh.axis_names
+    local = partial(_search_device, k=k, size=size, axes=axes)
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(axes), P()), out_specs=P(), check_vma=False)(
+        vectors, queries
+    )
+
+
+def _search_device(vectors, queries, *, k, size, axes):
+    """Blocked scan over this device's rows, then a merge of every device's best."""
+    local, dims = vectors.shape
+    block = min(BLOCK, local)
+    first = jax.lax.axis_index(axes) * local
+
+    def scan_block(best, start):
+        # The last block may overlap the one before; its repeated rows are masked.
+        begin = jnp.minimum(start, local - block)
+        scores = jax.lax.dot_general(
+            queries.astype(vectors.dtype),
+            jax.lax.dynamic_slice(vectors, (begin, 0), (block, dims)),
+            (((1,), (1,)), ((), ())),
+            precision=jax.lax.Precision.HIGHEST,  # accelerators would round float32 otherwise
+            preferred_element_type=jnp.float32,
+        )
+        place = begin + jnp.arange(block, dtype=jnp.int32)
+        valid = (place >= start) & (first + place < size)
+        scores = jnp.where(valid, scores, -jnp.inf)
+        return _merge(best, (jnp.broadcast_to(first + place, scores.shape), scores), k), None
+
+    empty = (
+        jnp.zeros((len(queries), k), jnp.int32),
+        jnp.full((len(queries), k), -jnp.inf, jnp.float32),
+    )
+    starts = jnp.arange(0, local, block, dtype=jnp.int32)
+    (rows, scores), _ = jax.lax.scan(scan_block, empty, starts)
+    rows, scores = (jax.lax.all_gather(x, axes, axis=1, tiled=True) for x in (rows, scores))
+    scores, order = jax.lax.top_k(scores, k)
+    return jnp.take_along_axis(rows, order, axis=1), scores
+
+
+def _merge(best, new, k):
+    """Keeps the `k` best of both; `top_k` prefers the left among equals, where lower rows are."""
+    rows, scores = (jnp.concatenate(pair, axis=1) for pair in zip(best, new, strict=True))
+    scores, order = jax.lax.top_k(scores, k)
+    return jnp.take_along_axis(rows, order, axis=1), scores
+
+
+def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype) -> Float[Array, "N E"]:
+    """Pads the rows to a multiple of the devices and lays them over all axes of the mesh."""
+    size, dims = vectors.shape
+    padded = -(-size // mesh.size) * mesh.size
+
+    def rows_of_device(index: tuple[slice, ...] | None) -> np.ndarray:
+        assert index is not None
+        start, stop, _ = index[0].indices(padded)
+        rows = np.zeros((stop - start, dims), dtype)
+        real = vectors[start : min(stop, size)]
+        rows[: len(real)] = real
+        return rows
+
+    sharding = NamedSharding(mesh, P(mesh.axis_names))
+    return jax.make_array_from_callback((padded, dims), sharding, rows_of_device)

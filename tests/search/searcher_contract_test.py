@@ -1,0 +1,214 @@
+"""What every searcher promises, for all kinds and for sizes on both sides of ScaNN's rules."""
+
+import shutil
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax import config as configs
+from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
+from realm_jax.search import exact_searcher, mesh_searcher, scann_searcher
+from realm_jax.search.mesh_searcher import MeshSearcher, search_on_mesh
+from realm_jax.search.searcher import DESCRIPTION, build_searcher, load_searcher
+
+E = 32
+KINDS = ("exact", "mesh", "scann")
+OPTIONS = configs.default().search
+
+
+def clustered(size, seed=0, dims=E):
+    """Vectors around common centres, and queries near some of them."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(300, dims))
+    near = random.integers(0, len(centres), size)
+    vectors = centres[near] + 0.3 * random.normal(size=(size, dims))
+    queries = vectors[random.integers(0, size, 64)] + 0.1 * random.normal(size=(64, dims))
+    return vectors.astype(np.float32), queries.astype(np.float32)
+
+
+def brute(vectors, queries, k):
+    scores = queries @ vectors.T
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return rows, np.take_along_axis(scores, rows, 1)
+
+
+def recall(found, right):
+    return np.mean([len(set(f) & set(r)) / len(r) for f, r in zip(found, right, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def built():
+    """Searchers by (kind, size), each built once."""
+    cache = {}
+
+    def get(kind, size):
+        if (kind, size) not in cache:
+            vectors, queries = clustered(size)
+            cache[kind, size] = build_searcher(kind, vectors, OPTIONS, seed=3), vectors, queries
+        return cache[kind, size]
+
+    return get
+
+
+SIZES = [("exact", 3001), ("mesh", 3001), ("scann", 3001), ("scann", 25_000), ("scann", 120_000)]
+
+
+@pytest.mark.parametrize(("kind", "size"), SIZES)
+@pytest.mark.parametrize("k", [1, 8, 150])
+def test_scores_are_true_inner_products_best_first(built, kind, size, k):
+    searcher, vectors, queries = built(kind, size)
+    rows, scores = searcher.search(queries, k)
+    assert rows.shape == scores.shape == (64, k)
+    assert rows.dtype == np.int32 and scores.dtype == np.float32
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert all(len(set(row)) == k for row in rows)
+    true = np.einsum("be,bke->bk", queries, vectors[rows])
+    np.testing.assert_allclose(scores, true, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 10, 3001])
+def test_small_corpora_are_searched_exactly(built, kind, k):
+    searcher, vectors, queries = built(kind, 3001)
+    right = brute(vectors, queries, k)[1]
+    np.testing.assert_allclose(searcher.search(queries, k)[1], right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [25_000, 120_000])
+def test_scann_recall(built, size):
+    searcher, vectors, queries = built("scann", size)
+    assert recall(searcher.search(queries, 10)[0], brute(vectors, queries, 10)[0]) >= 0.95
+
+
+@pytest.mark.parametrize(("kind", "size"), SIZES)
+def test_saved_then_moved_answers_the_same(built, kind, size, tmp_path):
+    searcher, _, queries = built(kind, size)
+    (tmp_path / "here").mkdir()
+    searcher.save(tmp_path / "here")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    loaded = load_searcher(tmp_path / "there")
+    assert (loaded.kind, loaded.size, loaded.dims) == (kind, size, E)
+    assert loaded.bytes == searcher.bytes >= size * E * 4
+    for mine, theirs in zip(searcher.search(queries, 8), loaded.search(queries, 8), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(("kind", "size"), SIZES)
+def test_same_answer_twice_and_from_threads(built, kind, size):
+    searcher, _, queries = built(kind, size)
+    first = searcher.search(queries, 8)
+    answers = [first] * 4
+
+    def search(place):
+        answers[place] = searcher.search(queries, 8)
+
+    threads = [threading.Thread(target=search, args=(place,)) for place in range(1, 4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    for rows, scores in answers[1:]:
+        np.testing.assert_array_equal(rows, first[0])
+        np.testing.assert_array_equal(scores, first[1])
+
+
+@pytest.mark.parametrize(("kind", "size"), [("exact", 3001), ("scann", 25_000), ("scann", 120_000)])
+def test_same_seed_builds_the_same_index(built, kind, size):
+    searcher, vectors, queries = built(kind, size)
+    again = build_searcher(kind, vectors, OPTIONS, seed=3)
+    for mine, theirs in zip(searcher.search(queries, 8), again.search(queries, 8), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_misfitting_queries_are_refused_with_both_values(built, kind):
+    searcher, _, queries = built(kind, 3001)
+    with pytest.raises(MismatchError, match=r"\[B, 32\]\n.*\[64, 16\]"):
+        searcher.search(queries[:, :16].copy(), 5)
+    with pytest.raises(MismatchError, match=r"1 to 3001.*\n.*3002"):
+        searcher.search(queries, 3002)
+    with pytest.raises(MismatchError, match="1 to 3001"):
+        searcher.search(queries, 0)
+    broken = queries.copy()
+    broken[5, 2] = np.nan
+    with pytest.raises(InputError, match="query 5"):
+        searcher.search(broken, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(kind, value):
+    vectors, _ = clustered(500)
+    vectors[321, 7] = value
+    with pytest.raises(InputError, match="index row 321"):
+        build_searcher(kind, vectors, OPTIONS)
+
+
+def test_other_vectors_and_kinds_are_refused(tmp_path):
+    vectors, _ = clustered(500)
+    for wrong in (vectors.astype(np.float64), vectors[0], vectors[:0]):
+        with pytest.raises(InputError, match="float32, at least one row"):
+            build_searcher("exact", wrong, OPTIONS)
+    with pytest.raises(ConfigError, match="scann or exact or mesh"):
+        build_searcher("faiss", vectors, OPTIONS)
+    with pytest.raises(DamageError, match=DESCRIPTION):
+        load_searcher(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["exact", "mesh"])
+def test_ties_go_to_the_lower_row(kind, monkeypatch):
+    monkeypatch.setattr(exact_searcher, "BLOCK", 16)
+    monkeypatch.setattr(mesh_searcher, "BLOCK", 5)
+    vectors = np.ones((100, 4), np.float32)
+    vectors[[70, 90]] = 2
+    rows, _ = build_searcher(kind, vectors, OPTIONS).search(np.ones((2, 4), np.float32), 30)
+    assert rows.tolist() == [[70, 90, *range(28)]] * 2
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("size", [7, 8, 333])
+def test_mesh_search_is_exact_whatever_the_devices(devices, size, monkeypatch):
+    monkeypatch.setattr(mesh_searcher, "BLOCK", 16)
+    vectors, queries = clustered(size)
+    vectors -= 10  # every score is negative: padding, which scores 0, would win
+    queries = np.abs(queries)
+    mesh = jax.make_mesh((devices,), ("rows",), devices=jax.devices()[:devices])
+    searcher = MeshSearcher(vectors, mesh)
+    rows, scores = searcher.search(queries, 7)
+    np.testing.assert_array_equal(rows, brute(vectors, queries, 7)[0])
+    np.testing.assert_allclose(scores, brute(vectors, queries, 7)[1], rtol=1e-5)
+
+
+def test_mesh_search_inside_another_program_and_on_two_axes():
+    vectors, queries = clustered(333)
+    mesh = jax.make_mesh((4, 2), ("data", "model"))
+    searcher = MeshSearcher(vectors, mesh, "bfloat16")
+    assert searcher.vectors.dtype == jnp.bfloat16
+
+    @jax.jit
+    def step(vectors, half):
+        return search_on_mesh(vectors, half * 2, 5, size=333, mesh=mesh)
+
+    rows, scores = jax.device_get(step(searcher.vectors, queries / 2))
+    assert scores.dtype == np.float32
+    assert recall(rows, brute(vectors, queries, 5)[0]) > 0.9
+
+
+def test_a_tree_with_too_few_hits_is_searched_again_in_full():
+    vectors, queries = clustered(25_000)
+    options = configs.default().search
+    options.leaves, options.leaves_searched = 200, 1
+    searcher = build_searcher("scann", vectors, options)
+    rows, scores = searcher.search(queries, 5000)
+    assert np.isfinite(scores).all() and all(len(set(row)) == 5000 for row in rows)
+
+
+def test_plan_follows_scanns_own_rule():
+    plans = [scann_searcher.make_plan(n, E, OPTIONS) for n in (19_999, 20_000, 100_000, 13_000_000)]
+    assert [(p["leaves"], p["leaves_searched"], p["reorder"]) for p in plans] == [
+        (0, 0, 0),
+        (0, 0, 100),
+        (316, 32, 100),
+        (3606, 361, 100),
+    ]
