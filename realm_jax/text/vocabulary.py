@@ -1,0 +1,56 @@
+"""Training a word-piece vocabulary that comes out the same every time."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from realm_jax.errors import InputError
+from realm_jax.text.wordpiece import SPECIAL
+
+
+def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
+    """Word pieces learnt from `texts` (held in memory: give a sample), special pieces first.
+
+    The most frequent characters get pieces of their own, up to a quarter of the vocabulary; other
+    characters become [UNK].
+
+    Args:
+      texts: the text to learn from, cased or not.
+      size: most pieces in the vocabulary, special pieces included.
+
+    Raises:
+      InputError: no text, or a size too small to hold an alphabet.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    lines = [normalizer.normalize_str(text) for text in texts]
+    counts = Counter(c for line in lines for c in line if not c.isspace())
+    if not counts or size < 8 * len(SPECIAL):
+        raise InputError(
+            "no vocabulary can be trained",
+            where="train_vocabulary",
+            expected=f"some text and a size of at least {8 * len(SPECIAL)}",
+            found=f"{len(counts)} different characters, size {size}",
+        )
+    ranked = sorted(counts, key=lambda c: (-counts[c], c))
+    alphabet = sorted(ranked[: (size - len(SPECIAL)) // 8])
+    tokenizer = Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        # The trainer meets words in hash order, which differs from run to run, and numbers
+        # characters inside words as it meets them; numbering them beforehand fixes all ties.
+        special_tokens=[*SPECIAL, *(f"##{c}" for c in alphabet)],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
+
+
+def write_vocabulary(path: str | Path, pieces: Sequence[str]) -> None:
+    """Writes one piece per line, the form that `WordPieces.load` and BERT read."""
+    Path(path).write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8", newline="\n")

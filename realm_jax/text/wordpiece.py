@@ -1,0 +1,125 @@
+"""BERT word pieces with offsets into the text as it was written."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int32
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from realm_jax.errors import InputError
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+Pieces = tuple[Int32[np.ndarray, "n"], Int32[np.ndarray, "n 2"]]
+
+
+class WordPieces:
+    """A word-piece vocabulary: lower-cased, accents stripped, as BERT-base uncased.
+
+    Attributes:
+      vocabulary: the pieces in id order.
+      sha256: checksum of the vocabulary file.
+      pad, unk, cls, sep, mask: ids of the special pieces; `pad` is 0.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], sha256: str):
+        self.vocabulary, self.sha256 = list(vocabulary), sha256
+        ids = {piece: i for i, piece in enumerate(self.vocabulary)}
+        self.pad, self.unk, self.cls, self.sep, self.mask = (ids[piece] for piece in SPECIAL)
+        # The special pieces are not told to the tokenizer, so that "[MASK]" in a text is text.
+        self._tokenizer = Tokenizer(
+            models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100)
+        )
+        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._decoder = decoders.WordPiece(cleanup=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "WordPieces":
+        """Reads a vocabulary file: UTF-8, one piece per line, the line number is the id.
+
+        Raises:
+          InputError: no such file, not UTF-8, a special piece is missing or a piece is repeated,
+            or [PAD] is not the first line.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(
+                "no vocabulary file", where=path, fix="give a BERT vocab.txt, one piece per line"
+            )
+        content = path.read_bytes()
+        return cls(_lines(path, content), hashlib.sha256(content).hexdigest())
+
+    @property
+    def size(self) -> int:
+        """Pieces in the vocabulary, V."""
+        return len(self.vocabulary)
+
+    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+        """Ids and character offsets of the pieces of each text, without special pieces.
+
+        Offsets are (start, stop) in characters of the text given, accents included, whether
+        composed or written as combining marks.
+        """
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (
+                np.array(encoding.ids, np.int32),
+                _with_marks(text, np.array(encoding.offsets, np.int32).reshape(-1, 2)),
+            )
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as the vocabulary writes them, `##` included."""
+        return [self.vocabulary[i] for i in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable lower-case text: continuation pieces joined, punctuation closed up."""
+        return self._decoder.decode(self.tokens(ids))
+
+
+def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarray, "n 2"]:
+    """Offsets whose stops take in combining marks that follow: stripping accents leaves them out.
+
+    `"cafe" + U+0301` is one piece `cafe` with offsets (0, 4); the answer text is characters 0 to 5.
+    """
+    if not text.isascii():
+        for i, stop in enumerate(offsets[:, 1].tolist()):
+            end = stop
+            while end < len(text) and unicodedata.category(text[end]) == "Mn":
+                end += 1
+            offsets[i, 1] = end
+    return offsets
+
+
+def _lines(path: Path, content: bytes) -> list[str]:
+    try:
+        # Not splitlines(): a piece may hold a character that Python counts as a line end.
+        lines = content.decode("utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "vocabulary is not UTF-8", where=path, found=f"{error.reason} at byte {error.start}"
+        ) from error
+    missing = [piece for piece in SPECIAL if piece not in lines]
+    if missing:
+        raise InputError(
+            "vocabulary lacks special pieces",
+            where=path,
+            expected=" ".join(SPECIAL),
+            found=f"no {' '.join(missing)}",
+        )
+    if lines[0] != "[PAD]":
+        raise InputError(
+            "[PAD] must be piece 0, the padding of every array",
+            where=path,
+            expected="[PAD] on line 1",
+            found=f"[PAD] on line {lines.index('[PAD]') + 1}",
+        )
+    if len(set(lines)) < len(lines):
+        twice = next(line for i, line in enumerate(lines) if lines.index(line) < i)
+        raise InputError("vocabulary repeats a piece", where=path, found=repr(twice))
+    return lines
