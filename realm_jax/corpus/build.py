@@ -1,0 +1,69 @@
+"""Raw files to a passage store: `realm corpus build`."""
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from realm_jax.corpus.readers import read
+from realm_jax.corpus.split import PASSAGE_PIECES
+from realm_jax.corpus.writer import write_store
+
+
+def build(
+    format: str,
+    input: str,
+    out: str | Path,
+    vocabulary: str | Path,
+    *,
+    passage_pieces: int = PASSAGE_PIECES,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Reads `input`, cuts it into passages and writes a passage store to `out`.
+
+    Args:
+      format: see `readers.read`.
+      input: see `readers.read`.
+      out: folder of the store; a folder left unfinished is started over.
+      vocabulary: a BERT vocab.txt.
+      passage_pieces: budget of a passage in word pieces, special pieces included.
+      workers: processes; the store is the same for every number.
+      progress: called as `progress(documents, passages)`.
+
+    Returns:
+      `documents`, `passages`, `pieces`, `skipped` (by reason), `corpus_hash`, `seconds`,
+      `passages_per_second` and `peak_memory_bytes` (this process and, for an upper bound, the
+      largest of the workers times their number).
+
+    Raises:
+      InputError: see `readers.read` and `writer.write_store`.
+    """
+    began = time.monotonic()
+    skipped: Counter[str] = Counter()
+    summary = write_store(
+        out,
+        read(format, input, skipped),
+        vocabulary,
+        passage_pieces=passage_pieces,
+        workers=workers,
+        skipped=skipped,
+        progress=progress,
+    )
+    seconds = time.monotonic() - began
+    return {
+        **summary,
+        "seconds": seconds,
+        "passages_per_second": summary["passages"] / max(seconds, 1e-9),
+        "peak_memory_bytes": _peak_memory(workers),
+    }
+
+
+def _peak_memory(workers: int) -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
+    return unit * (own + workers * largest)

@@ -1,0 +1,117 @@
+"""The files behind `--input`, opened one after the other as byte streams."""
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from realm_jax.errors import InputError
+
+_ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")
+_OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A named file opened for reading bytes; valid until the next one is taken."""
+
+    name: str
+    file: IO[bytes]
+
+    @staticmethod
+    def stem(name: str) -> str:
+        """`a/b.txt` and `a/b.txt.gz` are both `b`."""
+        base = PurePosixPath(name).name
+        for suffix in _OPENERS:
+            base = base.removesuffix(suffix)
+        return PurePosixPath(base).stem
+
+
+def matches(input: str) -> list[Path]:
+    """The files that `input` names (a file, a folder or a glob), sorted by path.
+
+    Hidden files and folders inside a folder are left out.
+
+    Raises:
+      InputError: if there is none.
+    """
+    path = Path(input)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = (p for p in path.rglob("*") if not _is_hidden(p.relative_to(path)))
+    else:
+        found = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+    files = sorted(file for file in found if file.is_file())
+    if not files:
+        raise InputError(
+            "no input file",
+            where=f"--input {input}",
+            expected="a file, a folder with files or a glob that matches some",
+            found="an empty folder" if path.is_dir() else "no match",
+        )
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def streams(input: str, suffix: str = "") -> Iterator[Stream]:
+    """Opens what `input` names, decompressing, and reading archives from front to end.
+
+    Nothing is unpacked to disk, so names inside an archive cannot lead anywhere.
+
+    Args:
+      input: see `matches`.
+      suffix: leaves out files of folders, globs and archives whose name (without .gz, .xz, .bz2)
+        does not end so.
+
+    Raises:
+      InputError: nothing matches, or compressed bytes are damaged or cut short.
+    """
+    given = Path(input)
+    count = 0
+    for path in matches(input):
+        try:
+            if path.name.endswith(_ARCHIVES):
+                for stream in _members(path, suffix):
+                    count += 1
+                    yield stream
+            elif path == given or _is_named(path.name, suffix):
+                opener = _OPENERS.get(path.suffix)
+                with opener(path, "rb") if opener else path.open("rb") as file:
+                    count += 1
+                    yield Stream(str(path), file)
+        except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+            raise InputError(
+                "compressed file is damaged or cut short",
+                where=path,
+                found=f"{type(error).__name__}: {error}",
+                fix="fetch the file again",
+            ) from error
+    if not count:
+        raise InputError("no input file", where=f"--input {input}", expected=f"files *{suffix}")
+
+
+def _members(path: Path, suffix: str) -> Iterator[Stream]:
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isreg() else None
+            if file is not None and _is_named(member.name, suffix):
+                yield Stream(f"{path}!{member.name}", file)
+
+
+def _is_named(name: str, suffix: str) -> bool:
+    for packed in _OPENERS:
+        name = name.removesuffix(packed)
+    return name.endswith(suffix)

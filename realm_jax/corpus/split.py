@@ -1,0 +1,163 @@
+"""Documents to passages: whole sentences, in order, as many as fit.
+
+The unit of work and of hand-over between processes is a `Block`: a run of passages as flat arrays,
+in the form in which the store keeps them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from realm_jax.corpus.readers import Document
+from realm_jax.text.sentences import sentence_bounds
+from realm_jax.text.wordpiece import Pieces, WordPieces
+
+PASSAGE_PIECES = 288  # REALM section 4: [CLS] title [SEP] body [SEP]
+SPECIAL_PIECES = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """Passages one after the other. N passages, T pieces, S sentences.
+
+    Attributes:
+      pieces: for each passage the pieces of its title, then those of its body.
+      offsets: characters (start, stop) of each piece in its title or body.
+      piece_counts: pieces of each passage, title and body.
+      title_pieces: how many of them are the title's.
+      sentence_starts: body piece at which each sentence begins, 0 first.
+      sentence_counts: sentences of each passage.
+      text: UTF-8 of title and body of each passage.
+      text_bytes: bytes of title and body of each passage.
+      title_bytes: how many of them are the title's.
+      document: document each passage comes from, counted from 0 within the block.
+      documents: documents that gave at least one passage.
+      empty: documents without a single word piece, left out.
+    """
+
+    pieces: Int32[np.ndarray, "T"]
+    offsets: Int32[np.ndarray, "T 2"]
+    piece_counts: Int64[np.ndarray, "N"]
+    title_pieces: Int32[np.ndarray, "N"]
+    sentence_starts: Int32[np.ndarray, "S"]
+    sentence_counts: Int64[np.ndarray, "N"]
+    text: bytes
+    text_bytes: Int64[np.ndarray, "N"]
+    title_bytes: Int32[np.ndarray, "N"]
+    document: Int64[np.ndarray, "N"]
+    documents: int
+    empty: int
+
+
+def split(
+    documents: Sequence[Document], words: WordPieces, passage_pieces: int = PASSAGE_PIECES
+) -> Block:
+    """Cuts documents into passages of at most `passage_pieces` pieces, special pieces included.
+
+    Sentences are taken greedily, in order, without overlap (REALM section 4). One that is too long
+    alone becomes a passage of its own, untruncated. Of a title only the pieces that leave half of
+    the passage to the body are kept; its text stays whole.
+    """
+    texts = []
+    for document in documents:
+        bounds = sentence_bounds(document.body)
+        texts.append((document.title, [document.body[a:b] for a, b in bounds]))
+    return _pack(texts, words, passage_pieces, cut=True)
+
+
+def block_of(passages: Sequence[tuple[str, Sequence[str]]], words: WordPieces) -> Block:
+    """A block in which each (title, sentences) is exactly one passage, whatever its length."""
+    return _pack(passages, words, passage_pieces=2**31, cut=False)
+
+
+def _pack(
+    texts: Sequence[tuple[str, Sequence[str]]], words: WordPieces, passage_pieces: int, *, cut: bool
+) -> Block:
+    tokenised = iter(words.pieces([t for title, sents in texts for t in (title, *sents)]))
+    maker = _Maker()
+    empty = 0
+    for title, sentences in texts:
+        title_piece = _shorten(next(tokenised), (passage_pieces - SPECIAL_PIECES) // 2)
+        pairs = [(s, next(tokenised)) for s in sentences]
+        # A sentence of control characters only has no pieces, and nothing to read or mask.
+        pairs = [(s, p) for s, p in pairs if len(p[0])]
+        if not pairs:
+            empty += 1
+            continue
+        budget = passage_pieces - SPECIAL_PIECES - len(title_piece[0])
+        lengths = [len(p[0]) for _, p in pairs]
+        groups = greedy(lengths, budget) if cut else [(0, len(pairs))]
+        for first, stop in groups:
+            maker.add(title, title_piece, pairs[first:stop])
+        maker.documents += 1
+    return maker.block(empty)
+
+
+def greedy(lengths: Iterable[int], budget: int) -> Iterator[tuple[int, int]]:
+    """Runs (first, stop) of consecutive items whose lengths sum to at most `budget`.
+
+    An item longer than the budget is a run of its own: greedy([3, 3, 9, 1], 6) gives
+    (0, 2), (2, 3), (3, 4).
+    """
+    first = total = stop = 0
+    for length in lengths:
+        if stop > first and total + length > budget:
+            yield first, stop
+            first, total = stop, 0
+        total += length
+        stop += 1
+    if stop > first:
+        yield first, stop
+
+
+def _shorten(pieces: Pieces, most: int) -> Pieces:
+    ids, offsets = pieces
+    return ids[:most], offsets[:most]
+
+
+class _Maker:
+    """Collects passages as lists of small arrays and joins them once."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self._ids: list[np.ndarray] = []
+        self._offsets: list[np.ndarray] = []
+        self._counts: list[tuple[int, int, int, int, int, int]] = []
+        self._starts: list[int] = []
+        self._texts: list[bytes] = []
+
+    def add(self, title: str, title_piece: Pieces, pairs: Sequence[tuple[str, Pieces]]) -> None:
+        self._ids.append(title_piece[0])
+        self._offsets.append(title_piece[1])
+        at = characters = 0
+        for sentence, (ids, offsets) in pairs:
+            self._starts.append(at)
+            self._ids.append(ids)
+            self._offsets.append(offsets + np.int32(characters))
+            at += len(ids)
+            characters += len(sentence) + 1  # the space that joins it to the next
+        head, body = title.encode(), " ".join(s for s, _ in pairs).encode()
+        self._texts += [head, body]
+        titles = len(title_piece[0])
+        self._counts.append(
+            (titles + at, titles, len(pairs), len(head) + len(body), len(head), self.documents)
+        )
+
+    def block(self, empty: int) -> Block:
+        counts = np.array(self._counts, np.int64).reshape(-1, 6)
+        return Block(
+            pieces=np.concatenate([np.empty(0, np.int32), *self._ids]),
+            offsets=np.concatenate([np.empty((0, 2), np.int32), *self._offsets]),
+            piece_counts=counts[:, 0],
+            title_pieces=counts[:, 1].astype(np.int32),
+            sentence_starts=np.array(self._starts, np.int32),
+            sentence_counts=counts[:, 2],
+            text=b"".join(self._texts),
+            text_bytes=counts[:, 3],
+            title_bytes=counts[:, 4].astype(np.int32),
+            document=counts[:, 5],
+            documents=self.documents,
+            empty=empty,
+        )

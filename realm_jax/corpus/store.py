@@ -1,0 +1,154 @@
+"""The passage store: an immutable, memory-mapped folder of passages.
+
+A passage id is its row: 0 to N - 1, the same in every build from the same input.
+
+| file | dtype, shape | content |
+|---|---|---|
+| `pieces.npy` | uint16 (int32 for V >= 65,536) [T] | per passage title, then body |
+| `piece_starts.npy` | int64 [N + 1] | where each passage begins in `pieces` and `offsets` |
+| `title_pieces.npy` | int32 [N] | how many of its pieces are the title's |
+| `offsets.npy` | int32 [T, 2] | characters of each piece in the title or in the body |
+| `sentence_starts.npy` | int32 [S] | body piece at which each sentence begins |
+| `sentence_ptr.npy` | int64 [N + 1] | where each passage begins in `sentence_starts` |
+| `text.bin`, `text_starts.npy`, `title_bytes.npy` | bytes, int64 [N + 1], int32 [N] | UTF-8 texts |
+| `document.npy` | int64 [N] | running number of the document it was cut from |
+| `vocab.txt` | | the vocabulary that `pieces` are numbers of |
+| `manifest.json` | | counts, checksums; written last |
+"""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32, Int64, Integer
+
+from realm_jax.corpus.folder import problems, read_manifest
+from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
+from realm_jax.text.wordpiece import WordPieces
+
+Bounds = tuple[Int64[np.ndarray, "R"], Int64[np.ndarray, "R"]]
+
+
+class PassageStore:
+    """Read access to a finished store; opening reads the manifest only.
+
+    Attributes:
+      path: the folder.
+      corpus_hash: checksum of all content; what indexes and span stores are bound to.
+      manifest: as written, see `StoreWriter.commit`.
+      flat: all pieces, [T]; with `title_bounds` and `body_bounds` the fast way to many passages.
+    """
+
+    def __init__(self, path: str | Path):
+        """See `open`."""
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = read_manifest(self.path, KIND)
+        self.corpus_hash: str = self.manifest["content_hash"]
+        self.flat = self._map("pieces")
+        self._offsets = self._map("offsets")
+        self._sentence_starts = self._map("sentence_starts")
+        self._piece_starts = self._map("piece_starts")
+        self._title_pieces = self._map("title_pieces")
+        self._sentence_ptr = self._map("sentence_ptr")
+        self._text_starts = self._map("text_starts")
+        self._title_bytes = self._map("title_bytes")
+        self._document = self._map("document")
+        self._text = np.memmap(self.path / TEXT, np.uint8, "r")
+
+    @classmethod
+    def open(cls, path: str | Path) -> "PassageStore":
+        """Opens the store in folder `path`.
+
+        Raises:
+          InputError: no folder, an unfinished store, or another kind of folder.
+          DamageError: a file is missing or has not the size the manifest promises.
+        """
+        return cls(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy in another process maps the same files instead of receiving their content.
+        return (PassageStore, (self.path,))
+
+    def _map(self, name: str) -> np.ndarray:
+        # A plain view: indexing a np.memmap costs several times what indexing an array does.
+        return np.asarray(np.load(self.path / f"{name}.npy", mmap_mode="r"))
+
+    def __len__(self) -> int:
+        return len(self._document)
+
+    @cached_property
+    def vocabulary(self) -> WordPieces:
+        """The vocabulary kept with the store."""
+        return WordPieces.load(self.path / VOCABULARY)
+
+    def title(self, i: int) -> str:
+        """Title of passage `i`, whole."""
+        begin = int(self._text_starts[i])
+        return self._decode(begin, begin + int(self._title_bytes[i]))
+
+    def body(self, i: int) -> str:
+        """Body of passage `i`: its sentences joined by one space."""
+        begin = int(self._text_starts[i]) + int(self._title_bytes[i])
+        return self._decode(begin, int(self._text_starts[i + 1]))
+
+    def _decode(self, begin: int, stop: int) -> str:
+        return self._text[begin:stop].tobytes().decode("utf-8")
+
+    def title_ids(self, i: int) -> Int32[np.ndarray, "n"]:
+        """Word pieces of the title."""
+        begin, stop = self._title_range(i)
+        return self.flat[begin:stop].astype(np.int32)
+
+    def body_ids(self, i: int) -> Int32[np.ndarray, "n"]:
+        """Word pieces of the body."""
+        begin, stop = self._body_range(i)
+        return self.flat[begin:stop].astype(np.int32)
+
+    def body_offsets(self, i: int) -> Int32[np.ndarray, "n 2"]:
+        """Characters (start, stop) of each body piece in `body(i)`."""
+        begin, stop = self._body_range(i)
+        return np.array(self._offsets[begin:stop])
+
+    def sentences(self, i: int) -> Int32[np.ndarray, "S+1"]:
+        """Bounds of the sentences in body pieces: sentence s is pieces [s] to [s + 1]."""
+        starts = self._sentence_starts[self._sentence_ptr[i] : self._sentence_ptr[i + 1]]
+        begin, stop = self._body_range(i)
+        return np.append(starts, np.int32(stop - begin))
+
+    def document(self, i: int) -> int:
+        """Running number of the document that passage `i` was cut from."""
+        return int(self._document[i])
+
+    def lengths(self) -> Int32[np.ndarray, "N"]:
+        """Pieces of `[CLS] title [SEP] body [SEP]` of every passage, untruncated."""
+        return (np.diff(self._piece_starts) + 3).astype(np.int32)
+
+    def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
+        """Start and stop in `flat` of the titles of many passages."""
+        starts = self._piece_starts[rows]
+        return starts, starts + self._title_pieces[rows]
+
+    def body_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
+        """Start and stop in `flat` of the bodies of many passages."""
+        starts = self._piece_starts[rows] + self._title_pieces[rows]
+        return starts, self._piece_starts[np.asarray(rows) + 1]
+
+    def _title_range(self, i: int) -> tuple[int, int]:
+        begin = int(self._piece_starts[i])
+        return begin, begin + int(self._title_pieces[i])
+
+    def _body_range(self, i: int) -> tuple[int, int]:
+        return self._title_range(i)[1], int(self._piece_starts[i + 1])
+
+    def verify(self) -> list[dict[str, str]]:
+        """Reads every byte; see `verify`."""
+        return verify(self.path)
+
+
+def verify(path: str | Path) -> list[dict[str, str]]:
+    """Files of the store at `path` whose checksum is not the promised one: file, expected, found.
+
+    Works on stores too damaged to open, as long as the manifest can be read.
+    """
+    return problems(Path(path), KIND)
