@@ -17,7 +17,8 @@ from realm_jax.search.searcher import check_queries, read_description, write_des
 
 BRUTE_FORCE_BELOW = 20_000  # rows
 TREE_FROM = 100_000  # rows
-TRAINING_SAMPLE = 250_000  # rows from which centres are learnt; ScaNN wants many per leaf
+TRAINING_SAMPLE = 100_000  # rows from which centres are learnt ...
+TRAINING_PER_LEAF = 40  # ... or this many per leaf, if that is more
 ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
 ASSETS = "scann_assets.pbtxt"
 
@@ -50,7 +51,7 @@ class ScannSearcher:
             builder = builder.tree(
                 plan["leaves"],
                 plan["leaves_searched"],
-                training_sample_size=TRAINING_SAMPLE,
+                training_sample_size=max(TRAINING_SAMPLE, TRAINING_PER_LEAF * plan["leaves"]),
                 random_init=False,  # the other choice draws its centres without our seed
             )
         if plan["reorder"]:

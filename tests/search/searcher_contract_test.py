@@ -12,7 +12,7 @@ from realm_jax import config as configs
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 from realm_jax.search import exact_searcher, mesh_searcher, scann_searcher
 from realm_jax.search.mesh_searcher import MeshSearcher, search_on_mesh
-from realm_jax.search.searcher import DESCRIPTION, build_searcher, load_searcher
+from realm_jax.search.searcher import DESCRIPTION, build_searcher, check_vectors, load_searcher
 
 E = 32
 KINDS = ("exact", "mesh", "scann")
@@ -149,7 +149,7 @@ def test_other_vectors_and_kinds_are_refused(tmp_path):
     vectors, _ = clustered(500)
     for wrong in (vectors.astype(np.float64), vectors[0], vectors[:0]):
         with pytest.raises(InputError, match="float32, at least one row"):
-            build_searcher("exact", wrong, OPTIONS)
+            check_vectors(wrong)
     with pytest.raises(ConfigError, match="scann or exact or mesh"):
         build_searcher("faiss", vectors, OPTIONS)
     with pytest.raises(DamageError, match=DESCRIPTION):

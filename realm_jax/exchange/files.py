@@ -1,0 +1,155 @@
+"""The thin layer through which publishing touches files, and sealed JSON on top of it.
+
+Everything that must survive a kill goes through these few functions, so a test that makes the n-th
+call fail reaches every one of them. A sealed file is JSON with a checksum of its own content: a
+torn or altered one is told from a sound one.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from typing import Any
+
+from etils import epath
+
+from realm_jax.errors import DamageError
+
+CHUNK = 1 << 22  # bytes hashed at a time
+SEAL = "checksum"
+PARTIAL = ".partial"  # ending of a small file before it has its name
+
+
+def is_local(path: epath.Path) -> bool:
+    """False for an object store."""
+    return "://" not in os.fspath(path)
+
+
+def write_bytes(path: epath.Path, data: bytes) -> None:
+    """Writes a small file durably. An object store replaces it whole.
+
+    Locally the file is renamed into place, so that a reader seldom meets a torn one; where rename
+    is not atomic, the seal still tells.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not is_local(path):
+        path.write_bytes(data)
+        return
+    partial = path.with_name(path.name + PARTIAL)
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def read_bytes(path: epath.Path) -> bytes | None:
+    """The bytes of a small file; None if there is no such file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def delete_file(path: epath.Path) -> None:
+    """Deletes a file that may already be gone."""
+    path.unlink(missing_ok=True)
+    if is_local(path) and path.parent.exists():
+        sync_folder(path.parent)
+
+
+def delete_tree(folder: epath.Path) -> None:
+    """Deletes a folder and all in it; it may already be gone."""
+    if folder.exists():
+        folder.rmtree()
+
+
+def list_names(folder: epath.Path) -> list[str]:
+    """Sorted names directly in a folder; none if there is no such folder."""
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def list_files(folder: epath.Path, prefix: str = "") -> list[str]:
+    """Sorted names, relative to `folder`, of all files under it."""
+    found: list[str] = []
+    for name in list_names(folder):
+        path = folder / name
+        inside = path.is_dir()
+        found += list_files(path, f"{prefix}{name}/") if inside else [prefix + name]
+    return found
+
+
+def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file; with `sync`, the data is made durable first."""
+    if sync and is_local(path):
+        _sync(path)
+    sha, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            sha.update(chunk)
+            size += len(chunk)
+    return {"bytes": size, "sha256": sha.hexdigest()}
+
+
+def sync_folder(folder: epath.Path) -> None:
+    """Makes the names in a local folder durable; does nothing on an object store."""
+    if is_local(folder):
+        _sync(folder)
+
+
+def _sync(path: epath.Path) -> None:
+    descriptor = os.open(os.fspath(path), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some mounts cannot sync a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """JSON bytes of `content` with a checksum of it."""
+    return json.dumps({**content, SEAL: _checksum(content)}, indent=1, sort_keys=True).encode()
+
+
+def unseal(data: bytes, where: object) -> dict[str, Any]:
+    """The content that `seal` closed.
+
+    Raises:
+      DamageError: the bytes are torn or altered.
+    """
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise DamageError(
+            "file is torn", where=where, expected="sealed JSON", found=f"{len(data)} bytes: {error}"
+        ) from error
+    promised = content.pop(SEAL, None) if isinstance(content, dict) else None
+    if promised is None or promised != _checksum(content):
+        raise DamageError(
+            "file was altered",
+            where=where,
+            expected=f"{SEAL} {promised}",
+            found=_checksum(content),
+        )
+    return content
+
+
+def write_sealed(path: epath.Path, content: dict[str, Any]) -> None:
+    """Writes sealed JSON durably."""
+    write_bytes(path, seal(content))
+
+
+def read_sealed(path: epath.Path) -> dict[str, Any] | None:
+    """The content of a sealed file; None if there is none. Raises DamageError if it is torn."""
+    data = read_bytes(path)
+    return None if data is None else unseal(data, path)
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

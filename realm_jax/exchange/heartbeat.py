@@ -1,0 +1,24 @@
+"""Signs of life: each job overwrites one small file, and the other reports its age."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from realm_jax.errors import DamageError
+from realm_jax.exchange import files
+from realm_jax.exchange.layout import RunDir
+
+
+def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fields: Any) -> None:
+    """Writes the sign of life of `job` (trainer, index_builder), with JSON fields like step."""
+    content = {"time": clock(), "pid": os.getpid(), **fields}
+    files.write_sealed(run.heartbeats / f"{job}.json", content)
+
+
+def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
+    """The last sign of life: time in seconds, pid and fields; None if there is no whole one."""
+    try:
+        return files.read_sealed(run.heartbeats / f"{job}.json")
+    except DamageError:
+        return None  # met while it was being overwritten; the next beat is whole again

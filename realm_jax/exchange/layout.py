@@ -1,0 +1,83 @@
+"""Where everything lies in a run folder: every file and folder name, once."""
+
+import os
+from dataclasses import dataclass
+
+from etils import epath
+
+MANIFEST = "MANIFEST.json"
+POINTER = "LATEST.json"
+CONFIG = "config.json"
+PARAMETERS = "parameters"  # folder, written by Orbax
+QUERY_PARAMETERS = "query_parameters"  # the same, of the query embedder alone
+SEARCHER = "searcher"  # folder, written by a searcher
+ROWS = "rows.npy"  # index row -> passage id
+
+SNAPSHOTS = "snapshots"
+PUBLISHED_INDEX = "published_index"
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """A run folder, shared by both jobs.
+
+    Args:
+      workdir: a local path or an object-store address such as gs://bucket/run.
+    """
+
+    workdir: str | os.PathLike[str]
+
+    @property
+    def root(self) -> epath.Path:
+        return epath.Path(self.workdir)
+
+    @property
+    def snapshots(self) -> epath.Path:
+        return self.root / SNAPSHOTS
+
+    @property
+    def published_index(self) -> epath.Path:
+        return self.root / PUBLISHED_INDEX
+
+    def checkpoints(self, stage: str) -> epath.Path:
+        """Checkpoints of one stage: ict, reader, realm or qa."""
+        return self.root / CHECKPOINTS / stage
+
+    def shards(self, step: int) -> epath.Path:
+        """The builder's unfinished work on the snapshot of `step`."""
+        return self.root / "builder" / step_name(step)
+
+    @property
+    def leases(self) -> epath.Path:
+        return self.root / "leases"
+
+    @property
+    def heartbeats(self) -> epath.Path:
+        return self.root / "heartbeats"
+
+    @property
+    def end_marker(self) -> epath.Path:
+        return self.root / "END.json"
+
+    @property
+    def config(self) -> epath.Path:
+        return self.root / CONFIG
+
+    @property
+    def logs(self) -> epath.Path:
+        return self.root / "logs"
+
+    @property
+    def report(self) -> epath.Path:
+        return self.root / "report.json"
+
+
+def step_name(step: int) -> str:
+    """The folder name of a step: eight digits, so that names sort as numbers do."""
+    return f"{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """The step that a folder is named after; None for any other name."""
+    return int(name) if len(name) >= 8 and name.isdecimal() else None

@@ -1,0 +1,162 @@
+"""Published indexes: what the index builder hands to the trainer, whole and verified."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Int64
+
+from realm_jax.errors import MismatchError
+from realm_jax.exchange import commit, files
+from realm_jax.exchange.layout import CONFIG, QUERY_PARAMETERS, ROWS, SEARCHER, RunDir
+from realm_jax.exchange.parameters import load_parameters, save_parameters
+from realm_jax.search.searcher import Searcher, load_searcher
+
+KIND = "published_index"
+
+
+@dataclass(frozen=True)
+class PublishedIndex:
+    """A verified index, opened.
+
+    Attributes:
+      step: of the snapshot it was built from.
+      searcher: speaks index rows.
+      rows: index row -> passage id.
+      query_params: query-embedder parameters of that same snapshot, for searching with.
+      config_json: the config of that snapshot.
+      manifest: all recorded fields.
+    """
+
+    step: int
+    searcher: Searcher
+    rows: Int64[np.ndarray, "N"]
+    query_params: dict[str, Any]
+    config_json: str
+    manifest: dict[str, Any]
+
+
+def publish_index(
+    run: RunDir,
+    step: int,
+    searcher: Searcher,
+    rows: Int64[np.ndarray, "N"],
+    query_params: dict[str, Any],
+    fields: dict[str, Any],
+    config_json: str,
+) -> bool:
+    """Publishes the index built from the snapshot of `step`.
+
+    Args:
+      run: the run folder.
+      step: of the snapshot.
+      searcher: over N vectors.
+      rows: index row -> passage id.
+      query_params: nested dict of the snapshot's query-embedder parameters.
+      fields: what else the manifest records, as JSON values: snapshot_step, config_hash,
+        corpus_hash, passages, dtype, recall ... `dims` and `searcher` are taken from the searcher.
+      config_json: the snapshot's config.
+
+    Returns:
+      False if that step was published before; that one stands.
+    """
+    if rows.shape != (searcher.size,):
+        raise MismatchError(
+            "row map does not fit the searcher",
+            where="publish_index",
+            expected=f"{searcher.size} rows",
+            found=list(rows.shape),
+        )
+
+    def write(folder: epath.Path) -> None:
+        with _local_to_write(folder / SEARCHER) as local:
+            searcher.save(local)
+        with (folder / ROWS).open("wb") as file:
+            np.save(file, rows.astype(np.int64))
+        save_parameters(folder / QUERY_PARAMETERS, query_params)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+
+    measured = {"dims": searcher.dims, "searcher": searcher.kind, "kind": KIND}
+    return commit.publish(run.published_index, step, write, {**fields, **measured})
+
+
+def open_index(folder: epath.Path, expect: Mapping[str, Any] | None = None) -> PublishedIndex:
+    """Opens an index after checking every byte and every expected field.
+
+    Args:
+      folder: a step folder of `RunDir.published_index`. Local files may stay memory-mapped: hold a
+        lease from before the call for as long as the index is in use.
+      expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
+
+    Raises:
+      NotPublishedError: nothing there, or taken away meanwhile.
+      DamageError: names the file.
+      MismatchError: names the field and both values.
+    """
+    folder = epath.Path(folder)
+    manifest = commit.verified(folder, KIND)
+    for field, expected in (expect or {}).items():
+        if manifest.get(field) != expected:
+            raise MismatchError(
+                f"index has another {field}",
+                where=folder,
+                expected=f"{field} {expected}",
+                found=f"{field} {manifest.get(field)}",
+                fix="build the index from this run's snapshots and corpus",
+            )
+    with (folder / ROWS).open("rb") as file:
+        rows = np.load(file)
+    with _local_to_read(folder / SEARCHER) as local:
+        searcher = load_searcher(local)
+    if rows.shape != (searcher.size,):
+        raise MismatchError(
+            "row map does not fit the searcher",
+            where=folder,
+            expected=f"{searcher.size} rows",
+            found=list(rows.shape),
+        )
+    return PublishedIndex(
+        step=manifest["step"],
+        searcher=searcher,
+        rows=rows,
+        query_params=load_parameters(folder / QUERY_PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+        manifest=manifest,
+    )
+
+
+@contextlib.contextmanager
+def _local_to_write(folder: epath.Path) -> Iterator[Path]:
+    """A local folder whose files end up in `folder`: searchers write local files only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if files.is_local(folder):
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        yield Path(staged)
+        for name in files.list_files(epath.Path(staged)):
+            _copy(epath.Path(staged) / name, folder / name)
+
+
+@contextlib.contextmanager
+def _local_to_read(folder: epath.Path) -> Iterator[Path]:
+    """A local folder with the files of `folder`; a memory-mapped copy outlives its name."""
+    if files.is_local(folder):
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        for name in files.list_files(folder):
+            _copy(folder / name, epath.Path(staged) / name)
+        yield Path(staged)
+
+
+def _copy(source: epath.Path, target: epath.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as read, target.open("wb") as write:
+        shutil.copyfileobj(read, write, files.CHUNK)
