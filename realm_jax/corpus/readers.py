@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from realm_jax.corpus.sources import Stream, streams
+from realm_jax.corpus.sources import Stream, damage_named, streams
 from realm_jax.errors import InputError
 
 
@@ -57,13 +57,7 @@ def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
 
         documents = read_tfds(input)
     elif format in READERS:
-        suffix = ".txt" if format == "text" else ""
-        reader = READERS[format]
-        documents = (
-            document
-            for stream in streams(input, suffix)
-            for document in reader(stream.name, stream.file, skipped)
-        )
+        documents = _from_files(format, input, skipped)
     else:
         raise InputError(
             "unknown corpus format",
@@ -72,6 +66,12 @@ def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
             found=repr(format),
         )
     return _complete(documents, skipped)
+
+
+def _from_files(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
+    for stream in streams(input, ".txt" if format == "text" else ""):
+        with damage_named(stream.name):
+            yield from READERS[format](stream.name, stream.file, skipped)
 
 
 def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Document]:
@@ -89,11 +89,11 @@ def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Docum
 
 def read_wikiextractor(name: str, file: IO[bytes], skipped: Skipped) -> Iterator[Document]:
     """`<doc id url title>` … `</doc>` blocks, or the lines of WikiExtractor's `--json`."""
-    for number, line in enumerate(file, 1):
+    numbered = enumerate(file, 1)
+    for number, line in numbered:
         where = f"{name}:{number}"
         if line.startswith(b"<doc "):
-            lines = _until_end(file, where)
-            text = _decode(line + b"".join(lines), skipped)
+            text = _decode(line + _until_end(numbered, where), skipped)
             if text is None:
                 continue
             header, _, body = text.partition("\n")
@@ -120,11 +120,11 @@ def read_wikiextractor(name: str, file: IO[bytes], skipped: Skipped) -> Iterator
             )
 
 
-def _until_end(file: IO[bytes], where: str) -> list[bytes]:
+def _until_end(numbered: Iterator[tuple[int, bytes]], where: str) -> bytes:
     lines: list[bytes] = []
-    for line in file:
+    for _, line in numbered:
         if line.rstrip() == b"</doc>":
-            return lines
+            return b"".join(lines)
         lines.append(line)
     raise InputError(
         "article is cut short",

@@ -6,6 +6,7 @@ import lzma
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -82,33 +83,58 @@ def streams(input: str, suffix: str = "") -> Iterator[Stream]:
     given = Path(input)
     count = 0
     for path in matches(input):
-        try:
-            if path.name.endswith(_ARCHIVES):
-                for stream in _members(path, suffix):
-                    count += 1
-                    yield stream
-            elif path == given or _is_named(path.name, suffix):
-                opener = _OPENERS.get(path.suffix)
-                with opener(path, "rb") if opener else path.open("rb") as file:
-                    count += 1
-                    yield Stream(str(path), file)
-        except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
-            raise InputError(
-                "compressed file is damaged or cut short",
-                where=path,
-                found=f"{type(error).__name__}: {error}",
-                fix="fetch the file again",
-            ) from error
+        if path.name.endswith(_ARCHIVES):
+            found = _members(path, suffix)
+        elif path == given or _is_named(path.name, suffix):
+            found = _single(path)
+        else:
+            continue
+        with damage_named(path):
+            for stream in found:
+                count += 1
+                yield stream
     if not count:
         raise InputError("no input file", where=f"--input {input}", expected=f"files *{suffix}")
 
 
+@contextmanager
+def damage_named(where: object) -> Iterator[None]:
+    """Turns the errors of the decompressors into one that names the file.
+
+    Around the reading of a stream too: that happens outside `streams`.
+    """
+    try:
+        yield
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise InputError(
+            "compressed file is damaged or cut short",
+            where=where,
+            found=f"{type(error).__name__}: {error}",
+            fix="fetch the file again",
+        ) from error
+
+
+def _single(path: Path) -> Iterator[Stream]:
+    with _opened(path) as file:
+        yield Stream(str(path), file)
+
+
 def _members(path: Path, suffix: str) -> Iterator[Stream]:
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.isreg() else None
-            if file is not None and _is_named(member.name, suffix):
-                yield Stream(f"{path}!{member.name}", file)
+    # tarfile's own decompression takes a cut between two members for the end of the archive;
+    # the decompressors do not, if they are read to the end.
+    with _opened(path) as packed:
+        with tarfile.open(fileobj=packed, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.isreg() else None
+                if file is not None and _is_named(member.name, suffix):
+                    yield Stream(f"{path}!{member.name}", file)
+        while packed.read(1 << 20):
+            pass
+
+
+def _opened(path: Path) -> IO[bytes]:
+    opener = _OPENERS.get(path.suffix)
+    return opener(path, "rb") if opener else path.open("rb")
 
 
 def _is_named(name: str, suffix: str) -> bool:

@@ -23,9 +23,10 @@ _ORDINAL = (
 )
 # A bare number is a year unless it counts or measures something.
 _NOT_COUNTED = (
-    r"(?!\s?(?:%|°|km|kilomet|cm|mm|m\b|met(?:er|re)|mi\b|miles|ft|feet|inch|kg|g\b|grams|lb|ton|mg"
+    r"(?![\s-]?(?:%|°|km|kilomet|cm|mm|m\b|met(?:er|re)|mi\b|miles|ft|feet|inch|kg|g\b|grams|lb|ton|mg"
     r"|people|men\b|women|inhabitants|troops|soldiers|dollars|euros|pounds|percent|per\b|million"
-    r"|billion|species|members|students|volts|watts|hours|minutes|seconds|days|years|times))"
+    r"|billion|species|members|students|volts|watts|hours|minutes|seconds|days|years?|times"
+    r"|page|foot|mile|acre|seat|man\b))"
 )
 
 _DATE = re.compile(
