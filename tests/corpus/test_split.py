@@ -1,0 +1,95 @@
+"""Splitting keeps every sentence, in order, within the budget."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.readers import Document
+from realm_jax.corpus.split import greedy, split
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_store
+from realm_jax.errors import InputError
+from realm_jax.text.sentences import sentence_bounds
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "runs"),
+    [
+        ([3, 3, 9, 1], 6, [(0, 2), (2, 3), (3, 4)]),
+        ([9], 6, [(0, 1)]),
+        ([9, 9, 1, 5, 1], 6, [(0, 1), (1, 2), (2, 4), (4, 5)]),
+        ([6, 1], 6, [(0, 1), (1, 2)]),
+        ([], 6, []),
+    ],
+)
+def test_greedy(lengths, budget, runs):
+    assert list(greedy(lengths, budget)) == runs
+
+
+def test_passages_are_whole_sentences_within_the_budget(store, documents):
+    lengths = store.lengths()
+    for number, document in enumerate(documents):
+        rows = [i for i in range(len(store)) if store.document(i) == number]
+        sentences = [document.body[a:b] for a, b in sentence_bounds(document.body)]
+        assert " ".join(store.body(i) for i in rows) == " ".join(sentences)
+        for i in rows:
+            assert store.title(i) == document.title
+            assert lengths[i] <= 64 or len(store.sentences(i)) == 2
+        for i, following in pairwise(rows):
+            first_sentence = store.sentences(following)[1]
+            assert lengths[i] + first_sentence > 64, "the next sentence would have fitted"
+
+
+def test_pieces_and_offsets_are_those_of_the_text(store, words):
+    for i in range(len(store)):
+        [(title_ids, _), (ids, offsets)] = words.pieces([store.title(i), store.body(i)])
+        assert store.title_ids(i).tolist() == title_ids.tolist()
+        assert store.body_ids(i).tolist() == ids.tolist()
+        assert store.body_offsets(i).tolist() == offsets.tolist()
+
+
+def test_sentence_bounds_are_the_sentences(store):
+    for i in range(len(store)):
+        offsets, body = store.body_offsets(i), store.body(i)
+        bounds = store.sentences(i)
+        assert bounds[0] == 0
+        assert bounds[-1] == len(store.body_ids(i))
+        sentences = [body[offsets[a, 0] : offsets[b - 1, 1]] for a, b in pairwise(bounds)]
+        assert " ".join(sentences) == body
+
+
+def test_a_sentence_of_five_thousand_words_is_a_passage_of_its_own(words):
+    long = " ".join(["river"] * 5000) + "."
+    block = split([Document("A", f"One here. {long} The end.", "x")], words, 288)
+    assert len(block.piece_counts) == 3
+    assert block.piece_counts[1] >= 5000
+    assert (block.sentence_counts == 1).all()
+
+
+def test_a_title_longer_than_the_budget_leaves_half_to_the_body(words, tmp_path, vocabulary):
+    title = " ".join(["river"] * 300)
+    body = "The river joins. " * 40
+    write_store(tmp_path / "s", [Document(title, body, "x")], vocabulary, passage_pieces=64)
+    store = PassageStore.open(tmp_path / "s")
+    assert store.title(0) == title
+    assert len(store.title_ids(0)) == 30
+    assert (store.lengths() <= 64).all()
+    assert len(store.sentences(0)) > 2
+
+
+def test_a_sentence_without_pieces_is_dropped(words):
+    block = split([Document("A", "\u200b\u200b", "x"), Document("B", "The king.", "x")], words)
+    assert (block.documents, block.empty, len(block.piece_counts)) == (1, 1, 1)
+    assert block.document.tolist() == [0]
+
+
+def test_a_budget_without_room_is_refused(tmp_path, vocabulary):
+    with pytest.raises(InputError, match="too short"):
+        write_store(tmp_path / "s", [], vocabulary, passage_pieces=3)
+
+
+def test_block_arrays_have_the_dtypes_they_say(words):
+    block = split([], words)
+    assert block.pieces.dtype == block.offsets.dtype == np.int32
+    assert block.piece_counts.shape == (0,)

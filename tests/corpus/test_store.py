@@ -1,0 +1,166 @@
+"""The store keeps what was written, says when it is unfinished or damaged, and gathers quickly."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.folder import ArrayFile
+from realm_jax.corpus.store import PassageStore, verify
+from realm_jax.corpus.writer import ARRAYS, StoreWriter, write_passages, write_store
+from realm_jax.errors import DamageError, InputError
+
+
+def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):
+    given = [("Tit é", ["The river.", "Old café."]), ("", ["x " * 700])]
+    summary = write_passages(tmp_path / "s", iter(given), vocabulary)
+    store = PassageStore.open(tmp_path / "s")
+    assert len(store) == summary["passages"] == summary["documents"] == 2
+    assert (store.title(0), store.body(0)) == ("Tit é", "The river. Old café.")
+    assert store.title(1) == ""
+    assert len(store.title_ids(1)) == 0
+    assert store.lengths()[1] >= 700
+    assert len(store.sentences(0)) == 3
+    assert store.corpus_hash == summary["corpus_hash"]
+    assert store.vocabulary.sha256 == store.manifest["vocabulary"]
+
+
+def test_write_passages_refuses_what_would_shift_rows(tmp_path, vocabulary):
+    with pytest.raises(InputError, match="passage without text"):
+        write_passages(tmp_path / "s", [("A", ["b."]), ("A", [])], vocabulary)
+    with pytest.raises(InputError, match="no passage store"):
+        PassageStore.open(tmp_path / "s")
+
+
+def test_many_rows_are_gathered_from_flat(store):
+    rows = np.random.default_rng(0).integers(0, len(store), 200)
+    starts, stops = store.body_bounds(rows)
+    title_starts, title_stops = store.title_bounds(rows)
+    for k, i in enumerate(rows.tolist()):
+        assert store.flat[starts[k] : stops[k]].tolist() == store.body_ids(i).tolist()
+        assert store.flat[title_starts[k] : title_stops[k]].tolist() == store.title_ids(i).tolist()
+    total = stops - starts + title_stops - title_starts + 3
+    assert total.tolist() == store.lengths()[rows].tolist()
+
+
+def test_types(store):
+    assert store.flat.dtype == np.uint16
+    assert store.body_ids(0).dtype == store.body_offsets(0).dtype == np.int32
+    assert store.sentences(0).dtype == store.lengths().dtype == np.int32
+
+
+def test_a_store_travels_to_another_process_as_its_path(store):
+    content = pickle.dumps(store)
+    assert len(content) < 500
+    assert pickle.loads(content).body(3) == store.body(3)
+
+
+def test_a_build_cut_off_is_no_store_and_is_started_over(tmp_path, documents, vocabulary):
+    def stop():
+        yield from documents[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_store(tmp_path / "s", stop(), vocabulary)
+    with pytest.raises(InputError, match="unfinished"):
+        PassageStore.open(tmp_path / "s")
+    again = write_store(tmp_path / "s", documents, vocabulary)
+    fresh = write_store(tmp_path / "t", documents, vocabulary)
+    assert again["corpus_hash"] == fresh["corpus_hash"]
+
+
+def test_a_finished_store_and_foreign_files_are_left_alone(store, tmp_path, documents, vocabulary):
+    with pytest.raises(InputError, match="exists already"):
+        write_store(store.path, documents, vocabulary)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(InputError, match=r"thesis\.tex"):
+        write_store(tmp_path / "mine", documents, vocabulary)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_no_passage_is_an_error_that_says_why(tmp_path, vocabulary):
+    with pytest.raises(InputError, match="no passage"):
+        write_store(tmp_path / "s", [], vocabulary)
+
+
+@pytest.mark.parametrize("name", [*ARRAYS, "text.bin", "vocab.txt"])
+def test_a_flipped_byte_is_found_in_every_file(store, name):
+    assert store.verify() == []
+    path = store.path / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    [problem] = verify(store.path)
+    assert problem["file"] == name
+    assert problem["expected"] != problem["found"]
+
+
+@pytest.mark.parametrize("name", [*ARRAYS, "text.bin", "vocab.txt"])
+def test_a_short_or_missing_file_is_refused_by_name(store, name):
+    path = store.path / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamageError) as error:
+        PassageStore.open(store.path)
+    assert name in str(error.value)
+    path.unlink()
+    with pytest.raises(DamageError, match="no file"):
+        PassageStore.open(store.path)
+    assert [p["found"] for p in verify(store.path)] == ["no file"]
+
+
+def test_a_manifest_that_was_edited_is_noticed(store):
+    manifest = json.loads((store.path / "manifest.json").read_text())
+    manifest["content_hash"] = "0" * 64
+    (store.path / "manifest.json").write_text(json.dumps(manifest))
+    assert [p["file"] for p in verify(store.path)] == ["manifest.json"]
+    (store.path / "manifest.json").write_text("{")
+    with pytest.raises(DamageError, match="manifest"):
+        PassageStore.open(store.path)
+    manifest["format"] = 99
+    (store.path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="99"):
+        PassageStore.open(store.path)
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no folder"):
+        PassageStore.open(tmp_path / "none")
+
+
+def test_the_hash_depends_on_content_not_on_place(store, tmp_path, documents, vocabulary):
+    shutil.copytree(store.path, tmp_path / "copy")
+    assert PassageStore.open(tmp_path / "copy").corpus_hash == store.corpus_hash
+    other = write_store(tmp_path / "other", documents[1:], vocabulary, passage_pieces=64)
+    assert other["corpus_hash"] != store.corpus_hash
+
+
+def test_a_large_vocabulary_gets_wide_pieces(tmp_path, words):
+    pieces = [*words.vocabulary, *(f"x{i}y" for i in range(70_000))]
+    (tmp_path / "v").write_text("\n".join(pieces))
+    write_passages(tmp_path / "s", [("t", ["x69999y"])], tmp_path / "v")
+    store = PassageStore.open(tmp_path / "s")
+    assert store.flat.dtype == np.int32
+    [(ids, _)] = store.vocabulary.pieces([store.body(0)])
+    assert store.body_ids(0).tolist() == ids.tolist()
+
+
+def test_an_array_file_is_an_npy_file_after_any_number_of_appends(tmp_path):
+    file = ArrayFile(tmp_path / "a.npy", np.uint16, width=2)
+    parts = [np.arange(2 * n).reshape(n, 2) for n in (3, 0, 5000)]
+    for part in parts:
+        file.append(part)
+    file.close()
+    assert np.array_equal(np.load(tmp_path / "a.npy"), np.concatenate(parts))
+    file = ArrayFile(tmp_path / "b.npy", np.uint16)
+    with pytest.raises(AssertionError):
+        file.append(np.array([65536]))
+    file.close()
+
+
+def test_a_writer_that_is_closed_early_leaves_no_store(tmp_path, vocabulary):
+    StoreWriter(tmp_path / "s", vocabulary).close()
+    with pytest.raises(InputError, match="unfinished"):
+        PassageStore.open(tmp_path / "s")

@@ -1,0 +1,57 @@
+"""Sentences: in order, trimmed, and no character lost."""
+
+import random
+
+from realm_jax.text.sentences import sentence_bounds
+
+
+def sentences(text):
+    return [text[a:b] for a, b in sentence_bounds(text)]
+
+
+def test_abbreviations_and_initials_do_not_end_a_sentence():
+    text = "Dr. Smith went to Washington, D.C. on Jan. 5. He met J. R. R. Tolkien. Then he left!"
+    assert sentences(text) == [
+        "Dr. Smith went to Washington, D.C. on Jan. 5.",
+        "He met J. R. R. Tolkien.",
+        "Then he left!",
+    ]
+
+
+def test_paragraphs_and_blank_lines():
+    assert sentences("  One.\n\n\n Two é.\n\n  \n") == ["One.", "Two é."]
+
+
+def test_blank_text_has_no_sentence():
+    assert sentence_bounds("") == sentence_bounds(" \n\n ") == []
+
+
+def test_no_character_is_lost_on_random_text():
+    random.seed(0)
+    parts = [
+        "Word",
+        "é",
+        "日本。",
+        "...",
+        "\n",
+        "\n\n",
+        " ",
+        "!",
+        "?",
+        '"',
+        "U.S.",
+        "\r\n",
+        "😀",
+        "e.g.",
+    ]
+    for _ in range(300):
+        text = "".join(random.choices(parts, k=random.randrange(40)))
+        bounds = sentence_bounds(text)
+        covered = [False] * len(text)
+        last = 0
+        for start, stop in bounds:
+            assert last <= start < stop
+            assert text[start:stop] == text[start:stop].strip()
+            covered[start:stop] = [True] * (stop - start)
+            last = stop
+        assert all(c or text[i].isspace() for i, c in enumerate(covered)), repr(text)
