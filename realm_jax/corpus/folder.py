@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class FolderWriter:
             array.close()
         self._arrays = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "FolderWriter":
         return self
 
     def __exit__(

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from io import BufferedIOBase
 
-from realm_jax.corpus.sources import Stream, damage_named, streams
+from realm_jax.corpus.sources import damage_named, stem, streams
 from realm_jax.errors import InputError
 
 
@@ -87,7 +87,7 @@ def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Docum
             yield Document(title, body, document.where)
 
 
-def read_wikiextractor(name: str, file: IO[bytes], skipped: Skipped) -> Iterator[Document]:
+def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
     """`<doc id url title>` … `</doc>` blocks, or the lines of WikiExtractor's `--json`."""
     numbered = enumerate(file, 1)
     for number, line in numbered:
@@ -144,7 +144,7 @@ def _article(title: str, body: str, where: str, skipped: Skipped) -> Iterator[Do
     yield Document(title, rest if first.strip() == title else body, where)
 
 
-def read_jsonl(name: str, file: IO[bytes], skipped: Skipped) -> Iterator[Document]:
+def read_jsonl(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
     """One JSON object per line with the strings `title` and `text`."""
     for number, line in enumerate(file, 1):
         text = _decode(line, skipped)
@@ -173,11 +173,11 @@ def _not_a_document(where: str, found: str) -> InputError:
     )
 
 
-def read_text(name: str, file: IO[bytes], skipped: Skipped) -> Iterator[Document]:
+def read_text(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
     """One document per file: the title is the file's name without its suffix."""
     body = _decode(file.read(), skipped)
     if body is not None:
-        yield Document(Stream.stem(name), body, name)
+        yield Document(stem(name), body, name)
 
 
 def _decode(content: bytes, skipped: Skipped) -> str | None:
@@ -188,7 +188,7 @@ def _decode(content: bytes, skipped: Skipped) -> str | None:
         return None
 
 
-Reader = Callable[[str, IO[bytes], Skipped], Iterator[Document]]
+Reader = Callable[[str, BufferedIOBase, Skipped], Iterator[Document]]
 READERS: dict[str, Reader] = {
     "wikiextractor": read_wikiextractor,
     "jsonl": read_jsonl,

@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from realm_jax.errors import InputError
 
@@ -26,15 +27,15 @@ class Stream:
     """A named file opened for reading bytes; valid until the next one is taken."""
 
     name: str
-    file: IO[bytes]
+    file: BufferedIOBase
 
-    @staticmethod
-    def stem(name: str) -> str:
-        """`a/b.txt` and `a/b.txt.gz` are both `b`."""
-        base = PurePosixPath(name).name
-        for suffix in _OPENERS:
-            base = base.removesuffix(suffix)
-        return PurePosixPath(base).stem
+
+def stem(name: str) -> str:
+    """`a/b.txt` and `a/b.txt.gz` are both `b`."""
+    base = PurePosixPath(name).name
+    for suffix in _OPENERS:
+        base = base.removesuffix(suffix)
+    return PurePosixPath(base).stem
 
 
 def matches(input: str) -> list[Path]:
@@ -126,13 +127,13 @@ def _members(path: Path, suffix: str) -> Iterator[Stream]:
         with tarfile.open(fileobj=packed, mode="r|") as archive:
             for member in archive:
                 file = archive.extractfile(member) if member.isreg() else None
-                if file is not None and _is_named(member.name, suffix):
+                if isinstance(file, BufferedIOBase) and _is_named(member.name, suffix):
                     yield Stream(f"{path}!{member.name}", file)
         while packed.read(1 << 20):
             pass
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> BufferedIOBase:
     opener = _OPENERS.get(path.suffix)
     return opener(path, "rb") if opener else path.open("rb")
 

@@ -110,7 +110,7 @@ class PassageStore:
         begin, stop = self._body_range(i)
         return np.array(self._offsets[begin:stop])
 
-    def sentences(self, i: int) -> Int32[np.ndarray, "S+1"]:
+    def sentences(self, i: int) -> Int32[np.ndarray, "bounds"]:
         """Bounds of the sentences in body pieces: sentence s is pieces [s] to [s + 1]."""
         starts = self._sentence_starts[self._sentence_ptr[i] : self._sentence_ptr[i + 1]]
         begin, stop = self._body_range(i)

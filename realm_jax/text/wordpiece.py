@@ -4,6 +4,7 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import SupportsIndex
 
 import numpy as np
 from jaxtyping import Int32
@@ -13,7 +14,8 @@ from realm_jax.errors import InputError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-Pieces = tuple[Int32[np.ndarray, "n"], Int32[np.ndarray, "n 2"]]
+# Anonymous axes: the texts of one call differ in length.
+Pieces = tuple[Int32[np.ndarray, "_"], Int32[np.ndarray, "_ 2"]]
 
 
 class WordPieces:
@@ -73,11 +75,11 @@ class WordPieces:
             for text, encoding in zip(texts, encodings, strict=True)
         ]
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """The pieces as the vocabulary writes them, `##` included."""
         return [self.vocabulary[i] for i in ids]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """Readable lower-case text: continuation pieces joined, punctuation closed up."""
         return self._decoder.decode(self.tokens(ids))
 
