@@ -18,7 +18,7 @@ from realm_jax.exchange.layout import (
 CORPUS_MANIFEST = "manifest.json"
 
 
-def check(folder: epath.Path) -> dict[str, Any]:
+def check(folder: epath.PathLike) -> dict[str, Any]:
     """Looks at every byte and changes nothing.
 
     Returns:

@@ -66,10 +66,10 @@ def delete_tree(folder: epath.Path) -> None:
 
 
 def list_names(folder: epath.Path) -> list[str]:
-    """Sorted names directly in a folder; none if there is no such folder."""
+    """Sorted names directly in a folder; none if it is no folder."""
     try:
         return sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -45,7 +45,7 @@ def publish_snapshot(
     return commit.publish(run.snapshots, step, write, {**fields, "kind": KIND})
 
 
-def read_snapshot(folder: epath.Path) -> Snapshot:
+def read_snapshot(folder: epath.PathLike) -> Snapshot:
     """Reads a snapshot after checking every byte; see `commit.verified` for what it raises."""
     folder = epath.Path(folder)
     manifest = commit.verified(folder, KIND)

@@ -12,7 +12,7 @@ The null passage has no row and no id: it is never in an index.
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int32
@@ -24,6 +24,7 @@ KINDS = ("scann", "exact", "mesh")
 FORMAT = 1
 
 
+@runtime_checkable
 class Searcher(Protocol):
     """Finds, for each query, the index rows of the largest inner products."""
 

@@ -53,7 +53,7 @@ def test_retention_deletes_the_oldest(run):
 
 def test_retention_respects_leases_until_they_end(run):
     clock = Clock()
-    first, second = Lease(run, "a", seconds=60, clock=clock), Lease(run, "b", clock=clock)
+    first, second = Lease(run, "a", seconds=60.0, clock=clock), Lease(run, "b", clock=clock)
     first.hold({"snapshots": [1, 2], "published_index": [3]})
     second.hold({"snapshots": [2]})
     assert leased(run, "snapshots", clock=clock) == {1, 2}
@@ -67,6 +67,16 @@ def test_retention_respects_leases_until_they_end(run):
     assert retain(run, "snapshots", 1, clock=clock) == [1]  # the first has expired
     second.release()
     assert retain(run, "snapshots", 1, clock=clock) == [2]
+
+
+def test_manifest_of_a_leased_step_is_never_touched(run, monkeypatch):
+    Lease(run, "a").hold({"snapshots": [1]})
+    touched, delete_file = [], files.delete_file
+    monkeypatch.setattr(
+        files, "delete_file", lambda path: (touched.append(path), delete_file(path))
+    )
+    retain(run, "snapshots", 3)
+    assert touched == [run.snapshots / step_name(2) / MANIFEST]
 
 
 def test_torn_lease_stops_deletion_until_it_is_old(run):
