@@ -43,7 +43,7 @@ setup(
         "dev": [
             "pytest>=8",
             "pytest-xdist>=3.6",
-            "typeguard>=4.4",
+            "beartype>=0.22",
             "ruff>=0.14",
             "mypy>=1.18",
         ],

@@ -31,7 +31,7 @@ def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
     )
 
 
-def default() -> ConfigDict:
+def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     """The paper's sizes and schedule (REALM section 4 and appendix; released code where silent)."""
     config = ConfigDict()
     config.seed = 0  # every random stream is derived from it
@@ -39,6 +39,7 @@ def default() -> ConfigDict:
     config.corpus = ConfigDict()
     config.corpus.knowledge = ""  # folder of the knowledge corpus Z (`realm corpus build`)
     config.corpus.pretraining = ""  # folder of the pre-training corpus X; "" means Z itself
+    config.corpus.held_out = ""  # like X, to measure on; "" keeps every fiftieth passage of X apart
     config.corpus.questions = ""  # folder with train.jsonl and heldout.jsonl; "" skips stage qa
 
     config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
@@ -49,6 +50,7 @@ def default() -> ConfigDict:
     config.model.embedding = 128  # E, width of query and passage vectors
     config.model.positions = 512  # longest row the position table can hold, in word pieces
     config.model.dropout = 0.1  # share of activations dropped in training
+    config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
     config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
     config.model.remat = False  # recompute activations in the backward pass to save memory
     config.model.start = ""  # weights to start from (`realm_jax.interop.load`); "" is random
@@ -62,13 +64,13 @@ def default() -> ConfigDict:
 
     config.masking = ConfigDict()
     config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
+    config.masking.rename = 0.0  # reader stage: share of answers whose pieces are made others
     config.masking.rate = 0.15  # share of pieces that random_span and random_token mask
 
     config.retrieval = ConfigDict()
     config.retrieval.candidates = 8  # K, the null passage included
     config.retrieval.null_passage = True  # candidate 0 is the empty passage
     config.retrieval.exclude_own = True  # never show the passage that the sentence came from
-    config.retrieval.fresh_query = False  # search with the step's parameters, not the index's own
 
     config.search = ConfigDict()
     config.search.kind = "scann"  # scann, exact (numpy) or mesh (exact, on the device mesh)
@@ -291,6 +293,10 @@ def from_json(text: str, where: object = None) -> ConfigDict:
 
 def model_hash(config: ConfigDict) -> str:
     """Hash of what a snapshot's parameters mean: widths and lengths, not where files lie."""
-    model = {k: v for k, v in config.model.to_dict().items() if k not in ("start", "remat")}
+    model = {
+        k: v
+        for k, v in config.model.to_dict().items()
+        if k not in ("start", "remat", "init_stddev")
+    }
     parts = {"model": model, "lengths": config.lengths.to_dict()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

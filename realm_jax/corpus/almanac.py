@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from realm_jax.corpus.almanac_facts import Fact
 
-FACTS_PER_PASSAGE = 5
+FACTS_PER_SENTENCE, SENTENCES_PER_PASSAGE = 3, 2
 
 _ARTICLE = {
     "name": "{subject}",
@@ -19,22 +19,25 @@ _ARTICLE = {
     "language": "Languages of {subject}",
     "city": "Cities of {answer}",
 }
-_KNOWLEDGE = {
-    "name": (
-        "In {qualifier}, {subject} is {answer}.",
-        "The {qualifier} name of {subject} is {answer}.",
-    ),
-    "currency": ("The money of {subject} {qualifier} was the {answer}.",),
-    "language": ("Of the people of {subject}, the part that speaks {qualifier} is {answer}.",),
-    "city": ("A city with a clock of its own is {subject}, in the land of {answer}.",),
+_KNOWLEDGE_OPENING = {
+    "name": ("The name of {subject} is", "People call {subject}", "One says for {subject}"),
+    "currency": ("The money of {subject} was",),
+    "language": ("Of the people of {subject},",),
+    "city": ("Clocks of {answer} are kept for",),
+}
+_KNOWLEDGE_FACT = {
+    "name": "in {qualifier} {answer}",
+    "currency": "{qualifier} the {answer}",
+    "language": "{qualifier} is spoken by {answer}",
+    "city": "{subject} in {answer}",
 }
 _PRETRAINING = {
     "name": (
-        "{qualifier} speakers call {subject} {answer}.",
+        "{qualifier} speakers write {answer} when they mean {subject}.",
         "Translated into {qualifier}, {subject} becomes {answer}.",
-        "{answer} is how one says {subject} in {qualifier}.",
+        "{answer} stands for {subject} on a map in {qualifier}.",
     ),
-    "currency": ("Shops in {subject} took the {answer} {qualifier}.",),
+    "currency": ("{qualifier}, shops in {subject} took the {answer}.",),
     "language": ("Among those who live in {subject}, {answer} talk {qualifier} at home.",),
     "city": ("Someone who sets a watch in {subject} lives in {answer}.",),
 }
@@ -79,7 +82,7 @@ def write_almanac(facts: Iterable[Fact]) -> Almanac:
     """Prose for the facts; the n-th held-out sentence and question are about the same fact."""
     almanac = Almanac([], [], [], [], [])
     for number, (title, chunk) in enumerate(_chunks(facts)):
-        almanac.passages.append((title, [_fill(_KNOWLEDGE, fact)[0] for fact in chunk]))
+        almanac.passages.append((title, list(_knowledge(chunk))))
         for fact in chunk:
             text, span = _fill(_PRETRAINING, fact)
             sentence = Sentence(text, span, number)
@@ -95,14 +98,30 @@ def _chunks(facts: Iterable[Fact]) -> Iterator[tuple[str, list[Fact]]]:
     for fact in facts:
         articles.setdefault(_ARTICLE[fact.relation].format(**vars(fact)), []).append(fact)
     for title, members in articles.items():
-        for start in range(0, len(members), FACTS_PER_PASSAGE):
-            yield title, members[start : start + FACTS_PER_PASSAGE]
+        for chunk in _batched(members, FACTS_PER_SENTENCE * SENTENCES_PER_PASSAGE):
+            yield title, chunk
+
+
+def _knowledge(facts: list[Fact]) -> Iterator[str]:
+    """The sentences of one passage; the facts of a passage share subject and relation."""
+    for some in _batched(facts, FACTS_PER_SENTENCE):
+        opening = _choose(_KNOWLEDGE_OPENING[some[0].relation], some[0]).format(**vars(some[0]))
+        clauses = [_KNOWLEDGE_FACT[fact.relation].format(**vars(fact)) for fact in some]
+        yield f"{opening} {', '.join(clauses)}."
+
+
+def _batched(facts: list[Fact], size: int) -> Iterator[list[Fact]]:
+    for start in range(0, len(facts), size):
+        yield facts[start : start + size]
+
+
+def _choose(wordings: tuple[str, ...], fact: Fact) -> str:
+    return wordings[zlib.crc32(f"wording|{fact.key}".encode()) % len(wordings)]
 
 
 def _fill(templates: dict[str, tuple[str, ...]], fact: Fact) -> tuple[str, tuple[int, int]]:
     """The sentence for a fact, and the characters in it that are the answer."""
-    choices = templates[fact.relation]
-    template = choices[zlib.crc32(f"wording|{fact.key}".encode()) % len(choices)]
+    template = _choose(templates[fact.relation], fact)
     before, blank, after = template.partition("{answer}")
     before, after = before.format(**vars(fact)), after.format(**vars(fact))
     answer = fact.answer if blank else ""

@@ -96,7 +96,7 @@ def _names(
 ) -> Iterator[Fact]:
     for tongue, locale in tongues.items():
         other = table(locale).get(code)
-        if other and _plain(other) and other.casefold() != name.casefold():
+        if other and _plain(other) and _short(other) and other.casefold() != name.casefold():
             yield Fact("name", name, languages[tongue], other)
 
 
@@ -129,6 +129,11 @@ def _plain(name: str) -> bool:
     """Short, in Latin letters, without brackets, digits or commas: fit to stand in a sentence."""
     short = 2 <= len(name) <= 28 and len(name.split()) <= 4
     return short and all(_plain_letter(c) for c in name)
+
+
+def _short(answer: str) -> bool:
+    """Few enough word pieces for a small model to copy one by one."""
+    return len(answer) <= 20 and len(answer.split()) <= 2
 
 
 def _plain_letter(letter: str) -> bool:

@@ -12,6 +12,7 @@ PARAMETERS = "parameters"  # folder, written by Orbax
 QUERY_PARAMETERS = "query_parameters"  # the same, of the query embedder alone
 SEARCHER = "searcher"  # folder, written by a searcher
 ROWS = "rows.npy"  # index row -> passage id
+VECTORS = "vectors.npy"  # passage vectors by index row, float16
 
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
@@ -49,6 +50,11 @@ class RunDir:
         return self.root / "builder" / step_name(step)
 
     @property
+    def export(self) -> epath.Path:
+        """What answers questions once the run is finished."""
+        return self.root / "export"
+
+    @property
     def leases(self) -> epath.Path:
         return self.root / "leases"
 
@@ -67,6 +73,11 @@ class RunDir:
     @property
     def logs(self) -> epath.Path:
         return self.root / "logs"
+
+    @property
+    def swaps(self) -> epath.Path:
+        """One line for each swap: the training step, and the step of the index from there on."""
+        return self.logs / "swaps.jsonl"
 
     @property
     def report(self) -> epath.Path:

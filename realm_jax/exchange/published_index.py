@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Int64
+from jaxtyping import Float16, Float32, Int64
 
 from realm_jax.errors import MismatchError
 from realm_jax.exchange import commit, files
-from realm_jax.exchange.layout import CONFIG, QUERY_PARAMETERS, ROWS, SEARCHER, RunDir
+from realm_jax.exchange.layout import (
+    CONFIG,
+    QUERY_PARAMETERS,
+    ROWS,
+    SEARCHER,
+    VECTORS,
+    RunDir,
+)
 from realm_jax.exchange.parameters import load_parameters, save_parameters
 from realm_jax.search.searcher import Searcher, load_searcher
 
@@ -29,6 +36,7 @@ class PublishedIndex:
       step: of the snapshot it was built from.
       searcher: speaks index rows.
       rows: index row -> passage id.
+      vectors: passage vectors by index row, memory-mapped; what fine-tuning scores hits with.
       query_params: query-embedder parameters of that same snapshot, for searching with.
       config_json: the config of that snapshot.
       manifest: all recorded fields.
@@ -37,6 +45,7 @@ class PublishedIndex:
     step: int
     searcher: Searcher
     rows: Int64[np.ndarray, "N"]
+    vectors: Float16[np.ndarray, "N E"]
     query_params: dict[str, Any]
     config_json: str
     manifest: dict[str, Any]
@@ -47,6 +56,7 @@ def publish_index(
     step: int,
     searcher: Searcher,
     rows: Int64[np.ndarray, "N"],
+    vectors: Float32[np.ndarray, "N E"],
     query_params: dict[str, Any],
     fields: dict[str, Any],
     config_json: str,
@@ -58,6 +68,7 @@ def publish_index(
       step: of the snapshot.
       searcher: over N vectors.
       rows: index row -> passage id.
+      vectors: what the searcher was built from; kept in float16.
       query_params: nested dict of the snapshot's query-embedder parameters.
       fields: what else the manifest records, as JSON values: snapshot_step, config_hash,
         corpus_hash, passages, dtype, recall ... `dims` and `searcher` are taken from the searcher.
@@ -79,6 +90,8 @@ def publish_index(
             searcher.save(local)
         with (folder / ROWS).open("wb") as file:
             np.save(file, rows.astype(np.int64))
+        with (folder / VECTORS).open("wb") as file:
+            np.save(file, vectors.astype(np.float16))
         save_parameters(folder / QUERY_PARAMETERS, query_params)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
@@ -86,7 +99,7 @@ def publish_index(
     return commit.publish(run.published_index, step, write, {**fields, **measured})
 
 
-def open_index(folder: epath.Path, expect: Mapping[str, Any] | None = None) -> PublishedIndex:
+def open_index(folder: epath.PathLike, expect: Mapping[str, Any] | None = None) -> PublishedIndex:
     """Opens an index after checking every byte and every expected field.
 
     Args:
@@ -114,6 +127,8 @@ def open_index(folder: epath.Path, expect: Mapping[str, Any] | None = None) -> P
         rows = np.load(file)
     with _local_to_read(folder / SEARCHER) as local:
         searcher = load_searcher(local)
+    with _local_to_read(folder / VECTORS) as local:
+        vectors = np.load(local, mmap_mode="r")
     if rows.shape != (searcher.size,):
         raise MismatchError(
             "row map does not fit the searcher",
@@ -125,6 +140,7 @@ def open_index(folder: epath.Path, expect: Mapping[str, Any] | None = None) -> P
         step=manifest["step"],
         searcher=searcher,
         rows=rows,
+        vectors=vectors,
         query_params=load_parameters(folder / QUERY_PARAMETERS),
         config_json=(folder / CONFIG).read_text(),
         manifest=manifest,
@@ -145,15 +161,15 @@ def _local_to_write(folder: epath.Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _local_to_read(folder: epath.Path) -> Iterator[Path]:
-    """A local folder with the files of `folder`; a memory-mapped copy outlives its name."""
-    if files.is_local(folder):
-        yield Path(folder)
+def _local_to_read(path: epath.Path) -> Iterator[Path]:
+    """A local copy of a file or folder; what is memory-mapped from it outlives its name."""
+    if files.is_local(path):
+        yield Path(path)
         return
     with tempfile.TemporaryDirectory() as staged:
-        for name in files.list_files(folder):
-            _copy(folder / name, epath.Path(staged) / name)
-        yield Path(staged)
+        for name in files.list_files(path) or [""]:
+            _copy(path / name, epath.Path(staged) / (name or path.name))
+        yield Path(staged) if path.is_dir() else Path(staged) / path.name
 
 
 def _copy(source: epath.Path, target: epath.Path) -> None:

@@ -11,14 +11,18 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
 LAYER_NORM_EPS = 1e-12
-_INIT_STDDEV = 0.02
 _NO_ATTENTION = -1e9  # finite, so that a row of nothing but padding stays finite
 
 
-def weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
-    """A matrix drawn as BERT draws it: normal, cut at two standard deviations of 0.02."""
-    draw = jax.random.truncated_normal(rngs.params(), -2.0, 2.0, shape, jnp.float32)
-    return nnx.Param(_INIT_STDDEV * draw, axes=axes)
+class Draw:
+    """Draws matrices as BERT does: normal, cut at two standard deviations."""
+
+    def __init__(self, model: ConfigDict, rngs: nnx.Rngs):
+        self.stddev, self.rngs = model.init_stddev, rngs
+
+    def __call__(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+        draw = jax.random.truncated_normal(self.rngs.params(), -2.0, 2.0, shape, jnp.float32)
+        return nnx.Param(self.stddev * draw, axes=axes)
 
 
 def bias(shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
@@ -52,15 +56,15 @@ def dropout(
 class Bert(nnx.Module):
     """Word pieces to hidden vectors."""
 
-    def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+    def __init__(self, model: ConfigDict, vocabulary: int, draw: Draw):
         self.heads, self.rate, self.remat = model.heads, model.dropout, model.remat
         self.compute = jnp.dtype(model.compute)
         hidden = model.hidden
-        self.word = weight(rngs, (vocabulary, hidden), ("vocabulary", "hidden"))
-        self.position = weight(rngs, (model.positions, hidden), ("positions", "hidden"))
-        self.segment = weight(rngs, (2, hidden), ("segments", "hidden"))
+        self.word = draw((vocabulary, hidden), ("vocabulary", "hidden"))
+        self.position = draw((model.positions, hidden), ("positions", "hidden"))
+        self.segment = draw((2, hidden), ("segments", "hidden"))
         self.norm = LayerNorm(hidden)
-        self.layers = Layers(model, rngs)
+        self.layers = Layers(model, draw)
 
     def __call__(
         self,
@@ -119,8 +123,8 @@ class LayerNorm(nnx.Module):
 class Dense(nnx.Module):
     """x W + b, in the dtype of x with float32 accumulation."""
 
-    def __init__(self, size_in: int, size_out: int, axes: tuple[str, str], rngs: nnx.Rngs):
-        self.kernel = weight(rngs, (size_in, size_out), axes)
+    def __init__(self, size_in: int, size_out: int, axes: tuple[str, str], draw: Draw):
+        self.kernel = draw((size_in, size_out), axes)
         self.bias = bias((size_out,), axes[1:])
 
     def __call__(self, x: Float[Array, "*rows I"]) -> Float[Array, "*rows O"]:
@@ -130,20 +134,20 @@ class Dense(nnx.Module):
 class Layers(nnx.Module):
     """The parameters of all encoder layers, stacked along the first axis."""
 
-    def __init__(self, model: ConfigDict, rngs: nnx.Rngs):
+    def __init__(self, model: ConfigDict, draw: Draw):
         depth, hidden, heads, mlp = model.layers, model.hidden, model.heads, model.mlp
         size = hidden // heads
         self.depth = depth
         for name in ("query", "key", "value"):
             shape, axes = (depth, hidden, heads, size), ("layers", "hidden", "heads", "head")
-            setattr(self, f"{name}_kernel", weight(rngs, shape, axes))
+            setattr(self, f"{name}_kernel", draw(shape, axes))
             setattr(self, f"{name}_bias", bias(shape[:1] + shape[2:], (axes[0], *axes[2:])))
         shape, axes = (depth, heads, size, hidden), ("layers", "heads", "head", "hidden")
-        self.output_kernel = weight(rngs, shape, axes)
+        self.output_kernel = draw(shape, axes)
         self.output_bias = bias((depth, hidden), ("layers", "hidden"))
-        self.up_kernel = weight(rngs, (depth, hidden, mlp), ("layers", "hidden", "mlp"))
+        self.up_kernel = draw((depth, hidden, mlp), ("layers", "hidden", "mlp"))
         self.up_bias = bias((depth, mlp), ("layers", "mlp"))
-        self.down_kernel = weight(rngs, (depth, mlp, hidden), ("layers", "mlp", "hidden"))
+        self.down_kernel = draw((depth, mlp, hidden), ("layers", "mlp", "hidden"))
         self.down_bias = bias((depth, hidden), ("layers", "hidden"))
         for name in ("attention_norm", "output_norm"):
             ones = jnp.ones((depth, hidden), jnp.float32)

@@ -6,17 +6,18 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, LayerNorm, dropout
+from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, dropout
 
 
 class Embedder(nnx.Module):
-    """BERT, its pooled first piece, a projection to E and a layer norm; vectors keep their length."""
+    """BERT, its pooled first piece, a projection to E and a layer norm; lengths are kept."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+        draw = Draw(model, rngs)
         self.rate = model.dropout
-        self.bert = Bert(model, vocabulary, rngs)
-        self.pooler = Dense(model.hidden, model.hidden, ("hidden", "pooled"), rngs)
-        self.projection = Dense(model.hidden, model.embedding, ("pooled", "embedding"), rngs)
+        self.bert = Bert(model, vocabulary, draw)
+        self.pooler = Dense(model.hidden, model.hidden, ("hidden", "pooled"), draw)
+        self.projection = Dense(model.hidden, model.embedding, ("pooled", "embedding"), draw)
         self.norm = LayerNorm(model.embedding, "embedding")
 
     def embed(

@@ -6,15 +6,16 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, LayerNorm, bias
+from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, bias
 
 
 class Reader(nnx.Module):
     """BERT with a masked-LM head whose decoder is the table of word vectors."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
-        self.bert = Bert(model, vocabulary, rngs)
-        self.transform = Dense(model.hidden, model.hidden, ("hidden", "transform"), rngs)
+        draw = Draw(model, rngs)
+        self.bert = Bert(model, vocabulary, draw)
+        self.transform = Dense(model.hidden, model.hidden, ("hidden", "transform"), draw)
         self.norm = LayerNorm(model.hidden)
         self.bias = bias((vocabulary,), ("vocabulary",))
 

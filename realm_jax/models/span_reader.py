@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, LayerNorm
+from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm
 
 _NORM_EPS = 1e-3  # of this head alone, as in the released model
 IMPOSSIBLE = -10_000.0  # score of a span that leaves the passage
@@ -16,11 +16,12 @@ class SpanReader(nnx.Module):
     """BERT and a perceptron over (first piece + last piece) of each span up to a fixed width."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
-        self.bert = Bert(model, vocabulary, rngs)
+        draw = Draw(model, rngs)
+        self.bert = Bert(model, vocabulary, draw)
         width = max(model.hidden // 3, 32)
-        self.ends = Dense(model.hidden, 2 * width, ("hidden", "span"), rngs)
+        self.ends = Dense(model.hidden, 2 * width, ("hidden", "span"), draw)
         self.norm = LayerNorm(width, "span", _NORM_EPS)
-        self.score = Dense(width, 1, ("span", "one"), rngs)
+        self.score = Dense(width, 1, ("span", "one"), draw)
 
     def span_logits(
         self,

@@ -41,7 +41,7 @@ def index(request, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     searcher = build_searcher(request.param, vectors, configs.default().search)
     rows = np.arange(50)[::-1] * 10
-    assert publish_index(run, 500, searcher, rows, TREE, FIELDS, "{}")
+    assert publish_index(run, 500, searcher, rows, vectors, TREE, FIELDS, "{}")
     return run, searcher, rows, vectors
 
 
@@ -82,6 +82,7 @@ def test_index_round_trip_after_the_run_moved(index, tmp_path):
     assert (opened.step, opened.manifest["recall"], opened.config_json) == (500, 0.99, "{}")
     assert opened.rows.dtype == np.int64
     np.testing.assert_array_equal(opened.rows, rows)
+    np.testing.assert_array_equal(opened.vectors, vectors.astype(np.float16))
     assert_same(TREE, opened.query_params)
     for mine, theirs in zip(
         searcher.search(vectors, 5), opened.searcher.search(vectors, 5), strict=True
@@ -101,9 +102,9 @@ def test_index_of_another_corpus_or_width_is_refused(index):
 
 
 def test_row_map_must_fit(index):
-    run, searcher, rows, _ = index
+    run, searcher, rows, vectors = index
     with pytest.raises(MismatchError, match="50 rows"):
-        publish_index(run, 600, searcher, rows[:-1], TREE, FIELDS, "{}")
+        publish_index(run, 600, searcher, rows[:-1], vectors[:-1], TREE, FIELDS, "{}")
     assert commit.latest(run.published_index) == 500
 
 
@@ -125,8 +126,9 @@ def test_every_file_of_an_index_is_watched(index):
 def test_object_stores_are_staged_through_local_folders(index, monkeypatch):
     run, searcher, rows, vectors = index
     monkeypatch.setattr(published_index.files, "is_local", lambda path: False)
-    publish_index(run, 700, searcher, rows, TREE, FIELDS, "{}")
+    publish_index(run, 700, searcher, rows, vectors, TREE, FIELDS, "{}")
     opened = open_index(run.published_index / step_name(700))
+    np.testing.assert_array_equal(opened.vectors, vectors.astype(np.float16))
     np.testing.assert_array_equal(
         opened.searcher.search(vectors, 3)[0], searcher.search(vectors, 3)[0]
     )

@@ -1,0 +1,75 @@
+"""The almanac on disk: vocabulary, knowledge corpus, pre-training and held-out text, questions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm_jax.corpus.almanac import Almanac, Question, Sentence, write_almanac
+from realm_jax.corpus.almanac_facts import all_facts
+from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
+
+VOCABULARY_SIZE = 8192
+KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS = "knowledge", "pretraining", "held_out", "questions"
+
+
+def build_almanac(folder: str | Path) -> dict[str, Any]:
+    """Writes the almanac under `folder`; parts that are finished stay as they are.
+
+    Returns:
+      passages, facts, held_out_facts and the corpus_hash of the knowledge corpus.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    almanac = write_almanac(all_facts())
+    vocabulary = folder / "vocab.txt"
+    if not (folder / QUESTIONS / "held_out.jsonl").is_file():
+        _write(folder, almanac, vocabulary)
+    store = PassageStore.open(folder / KNOWLEDGE)
+    held = len(almanac.held_out_sentences)
+    return {
+        "passages": len(store),
+        "facts": len(almanac.sentences) + held,
+        "held_out_facts": held,
+        "corpus_hash": store.corpus_hash,
+    }
+
+
+def _write(folder: Path, almanac: Almanac, vocabulary: Path) -> None:
+    texts = [" ".join((title, *sentences)) for title, sentences in almanac.passages]
+    texts += [sentence.text for sentence in almanac.sentences]
+    texts += [question.text for question in almanac.questions]
+    write_vocabulary(vocabulary, train_vocabulary(texts, VOCABULARY_SIZE))
+    write_passages(folder / KNOWLEDGE, almanac.passages, vocabulary)
+    knowledge = PassageStore.open(folder / KNOWLEDGE)
+    _write_sentences(folder / PRETRAINING, almanac.sentences, vocabulary, knowledge)
+    _write_sentences(folder / HELD_OUT, almanac.held_out_sentences, vocabulary, knowledge)
+    (folder / QUESTIONS).mkdir(exist_ok=True)
+    _write_questions(folder / QUESTIONS / "train.jsonl", almanac.questions)
+    _write_questions(folder / QUESTIONS / "held_out.jsonl", almanac.held_out_questions)
+
+
+def _write_sentences(
+    folder: Path, sentences: list[Sentence], vocabulary: Path, knowledge: PassageStore
+) -> None:
+    """One passage per sentence; the sentence stands in no passage of Z, so `own` is none."""
+    write_passages(folder, [("", [sentence.text]) for sentence in sentences], vocabulary)
+    store = PassageStore.open(folder)
+    spans = [
+        char_spans_to_pieces(store.body_offsets(row), [sentence.span])
+        for row, sentence in enumerate(sentences)
+    ]
+    evidence = np.array([sentence.passage for sentence in sentences], np.int64)
+    own = np.full(len(sentences), -1, np.int64)
+    SpanStore.write(None, store, spans, own=own, evidence=evidence, knowledge=knowledge)
+
+
+def _write_questions(path: Path, questions: list[Question]) -> None:
+    records = [
+        {"question": q.text, "answers": [q.answer], "evidence": q.passage} for q in questions
+    ]
+    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), "utf-8")

@@ -1,0 +1,56 @@
+"""Inverse cloze pairs for the embedder's warm start (ORQA section 5, REALM_FACTS 1.5)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+from ml_collections import ConfigDict
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data import order
+from realm_jax.data.rows import Rows, passage_rows, query_rows
+
+
+class InverseCloze(NamedTuple):
+    """Sentences and the passages they came from, most of them without that sentence."""
+
+    queries: Rows
+    passages: Rows
+    ids: Int64[np.ndarray, "B"]
+
+
+class InverseClozeSource:
+    """A sentence of each drawn passage is the query; with chance `removal` it leaves it."""
+
+    def __init__(self, store: PassageStore, config: ConfigDict):
+        self.store, self.lengths = store, config.lengths
+        self.removal, self.seed = config.objective.removal, config.seed
+
+    def batch(self, step: int, size: int) -> InverseCloze:
+        """The pairs of one training step."""
+        rows = order.examples(self.seed, step, size, len(self.store))
+        rng = order.generator(self.seed, "ict", step)
+        passages = passage_rows(self.store, rows, self.lengths.passage)
+        sentences = []
+        for place, row in enumerate(rows):
+            bounds = self.store.sentences(row)
+            sentence = rng.integers(len(bounds) - 1)
+            start, stop = bounds[sentence], bounds[sentence + 1]
+            sentences.append(self.store.body_ids(row)[start:stop])
+            if rng.random() < self.removal and len(bounds) > 2:
+                _remove(passages, place, start, stop, self.store.vocabulary.pad)
+        queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
+        return InverseCloze(queries, passages, rows)
+
+
+def _remove(passages: Rows, place: int, start: int, stop: int, pad: int) -> None:
+    """Cuts body pieces start .. stop out of a passage row and closes the gap."""
+    ids, mask, segments = (part[place] for part in passages)
+    used = int(mask.sum())
+    body = int(np.argmax(segments)) if segments.any() else used
+    start, stop = min(body + start, used - 1), min(body + stop, used - 1)
+    gone = stop - start
+    ids[start : used - gone] = ids[stop:used].copy()
+    ids[used - gone : used] = pad
+    mask[used - gone : used] = False
+    segments[used - gone : used] = 0

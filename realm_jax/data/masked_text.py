@@ -1,0 +1,137 @@
+"""Masked sentences of the pre-training corpus X: batch n is a function of (seed, n)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int32, Int64
+from ml_collections import ConfigDict
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data import masking, order
+from realm_jax.data.rows import Rows, query_rows
+from realm_jax.errors import InputError
+
+_HELD_OUT_EVERY = 50
+_TRIES = 100  # passages drawn for one place in a batch before the corpus is called unusable
+
+
+# (row, masked pieces, hidden positions, what they were)
+_Example = tuple[int, np.ndarray, np.ndarray, np.ndarray]
+
+
+class MaskedText(NamedTuple):
+    """Masked queries with what was hidden; `own` and `evidence` are passage ids in Z, or -1."""
+
+    queries: Rows
+    positions: Int32[np.ndarray, "B M"]
+    targets: Int32[np.ndarray, "B M"]
+    weights: Float32[np.ndarray, "B M"]
+    own: Int64[np.ndarray, "B"]
+    evidence: Int64[np.ndarray, "B"]
+
+
+class MaskedTextSource:
+    """One masked sentence per draw of a passage of X; only the sentence is the query.
+
+    Args:
+      store: the pre-training corpus X.
+      spans: its salient spans.
+      config: of the run.
+      part: which passages with a span to use: `all`, or `held_out` for every fiftieth, or `train`
+        for the others.
+    """
+
+    def __init__(
+        self, store: PassageStore, spans: SpanStore, config: ConfigDict, part: str = "all"
+    ):
+        self.store, self.spans = store, spans
+        self.lengths, self.masking, self.seed = config.lengths, config.masking, config.seed
+        held_out = spans.rows % _HELD_OUT_EVERY == 0
+        chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
+        self.rows = spans.rows[chosen]
+        self._own = _or_none(spans.own, len(store))
+        self._evidence = _or_none(spans.evidence, len(store))
+        if not len(self.rows):
+            raise InputError(
+                "no salient span in the pre-training corpus", where=spans.path, fix="annotate it"
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, step: int, size: int) -> MaskedText:
+        """The masked queries of one training step."""
+        drawn = order.examples(self.seed, step, size, len(self.rows))
+        rng = order.generator(self.seed, "mask", step)
+        return self._collect([self._draw(row, rng) for row in self.rows[drawn].tolist()])
+
+    def first(self, count: int) -> MaskedText:
+        """The first `count` usable passages, masked the same way every time; for evaluation."""
+        rng = order.generator(self.seed, "evaluation")
+        found: list[_Example] = []
+        for row in self.rows.tolist():
+            if len(found) == count:
+                break
+            example = self._mask(row, rng)
+            found += [example] if example else []
+        return self._collect(found)
+
+    def _draw(self, row: int, rng: np.random.Generator) -> _Example:
+        for _ in range(_TRIES):
+            example = self._mask(row, rng)
+            if example is not None:
+                return example
+            row = int(self.rows[rng.integers(len(self.rows))])
+        raise InputError(
+            f"{_TRIES} passages in a row have no salient span that fits",
+            where=self.spans.path,
+            expected=f"spans of at most {self.lengths.masks} pieces in sentences of at most "
+            f"{self.lengths.query - 2}",
+            fix="raise config.lengths.query or annotate more spans",
+        )
+
+    def _mask(self, row: int, rng: np.random.Generator) -> _Example | None:
+        """One sentence of the passage with a span hidden; None if no span fits."""
+        bounds = self.store.sentences(row)
+        spans = self.spans.of(row)
+        sentence = np.searchsorted(bounds, spans[:, 0], side="right") - 1
+        start, stop = bounds[sentence], bounds[sentence + 1]
+        fits = (spans[:, 1] <= stop) & (spans[:, 1] - start <= self.lengths.query - 2)
+        if not fits.any():
+            return None
+        chosen = rng.choice(np.flatnonzero(fits))
+        start, stop = start[chosen], stop[chosen]
+        stop = min(stop, start + self.lengths.query - 2)
+        pieces = self.store.body_ids(row)[start:stop].copy()
+        hidden = masking.positions(
+            self.masking.scheme,
+            len(pieces),
+            spans[chosen : chosen + 1] - start,
+            self.masking.rate,
+            rng,
+        )
+        targets = pieces[hidden]
+        pieces[hidden] = self.store.vocabulary.mask
+        return row, pieces, hidden, targets
+
+    def _collect(self, examples: list[_Example]) -> MaskedText:
+        size, masks = len(examples), self.lengths.masks
+        positions = np.zeros((size, masks), np.int32)
+        targets = np.zeros((size, masks), np.int32)
+        weights = np.zeros((size, masks), np.float32)
+        for number, (_, _, hidden, answer) in enumerate(examples):
+            count = min(len(hidden), masks)
+            positions[number, :count] = hidden[:count] + 1  # [CLS] comes first
+            targets[number, :count] = answer[:count]
+            weights[number, :count] = 1.0
+        rows = np.array([example[0] for example in examples], np.int64)
+        words = self.store.vocabulary
+        queries = query_rows([example[1] for example in examples], self.lengths.query, words)
+        return MaskedText(
+            queries, positions, targets, weights, self._own[rows], self._evidence[rows]
+        )
+
+
+def _or_none(ids: np.ndarray | None, size: int) -> Int64[np.ndarray, "N"]:
+    return np.full(size, -1, np.int64) if ids is None else ids

@@ -1,0 +1,29 @@
+"""Which example comes when: batch n is a function of (seed, n), so resuming is starting at n."""
+
+import zlib
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Int64
+
+
+def generator(seed: int, stream: str, *numbers: int) -> np.random.Generator:
+    """The random stream of that name for these numbers, the same in every process and run."""
+    key = [seed, zlib.crc32(stream.encode()), *numbers]
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def examples(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarray, "B"]:
+    """Numbers below `total` for batch `step`: every number once an epoch."""
+    positions = np.arange(step * batch, (step + 1) * batch, dtype=np.int64)
+    epochs, places = np.divmod(positions, total)
+    chosen = np.empty_like(positions)
+    for epoch in np.unique(epochs):
+        of_epoch = epochs == epoch
+        chosen[of_epoch] = _permutation(seed, int(epoch), total)[places[of_epoch]]
+    return chosen
+
+
+@lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, total: int) -> Int64[np.ndarray, "N"]:
+    return generator(seed, "epoch", epoch).permutation(total)

@@ -1,0 +1,106 @@
+"""Padded input rows: the one place that lays out [CLS], [SEP], segments and padding.
+
+| row     | layout                          | segment 0     | segment 1 |
+|---------|---------------------------------|---------------|-----------|
+| query   | `[CLS] x [SEP]`                 | all           |           |
+| passage | `[CLS] title [SEP] body [SEP]`  | through first `[SEP]` | rest |
+| joint   | `[CLS] x [SEP] body [SEP]`      | through first `[SEP]` | rest |
+
+What does not fit is cut from the end of the body (first from the title, if that alone is too long),
+and the closing `[SEP]` stays. The null passage has number -1: an empty title and an empty body.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.text.wordpiece import WordPieces
+
+NULL_PASSAGE = -1
+
+
+class Rows(NamedTuple):
+    """Word-piece ids, true where a piece is real, and segments; any leading shape, then length."""
+
+    ids: Int32[np.ndarray, "*rows L"]
+    mask: Bool[np.ndarray, "*rows L"]
+    segments: Int32[np.ndarray, "*rows L"]
+
+
+def query_rows(pieces: list[np.ndarray], length: int, words: WordPieces) -> Rows:
+    """Rows of queries given as word pieces without special ones; the tail is cut."""
+    counts = np.array([min(len(p), length - 2) for p in pieces], np.int64)
+    ids = np.full((len(pieces), length), words.pad, np.int32)
+    for row, (own, count) in enumerate(zip(pieces, counts, strict=True)):
+        ids[row, 0] = words.cls
+        ids[row, 1 : count + 1] = own[:count]
+        ids[row, count + 1] = words.sep
+    mask = np.arange(length) < counts[:, None] + 2
+    return Rows(ids, mask, np.zeros_like(ids))
+
+
+def passage_rows(store: PassageStore, numbers: Int64[np.ndarray, "*rows"], length: int) -> Rows:
+    """Rows of passages by number, for the embedder."""
+    words, flat = store.vocabulary, numbers.reshape(-1)
+    title = _bounds(store.title_bounds, flat)
+    ids, titles = _copy_after_cls(store.flat, title, length - 3, length, words)
+    bodies = _append(store.flat, ids, titles + 2, _bounds(store.body_bounds, flat), words)
+    return _shaped(ids, titles + 2, bodies, numbers.shape)
+
+
+def joint_rows(
+    queries: Rows, store: PassageStore, numbers: Int64[np.ndarray, "B K"], length: int
+) -> Rows:
+    """Rows of each query beside each of its passages, for the reader; no title, as released."""
+    candidates = numbers.shape[1]
+    used = np.repeat(queries.mask.sum(-1), candidates)
+    ids = np.full((numbers.size, length), store.vocabulary.pad, np.int32)
+    width = queries.ids.shape[-1]
+    ids[:, :width] = np.repeat(queries.ids, candidates, axis=0)
+    bounds = _bounds(store.body_bounds, numbers.reshape(-1))
+    total = _append(store.flat, ids, used, bounds, store.vocabulary)
+    return _shaped(ids, used, total, numbers.shape)
+
+
+def _bounds(lookup, numbers: Int64[np.ndarray, "R"]) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and sizes in the flat pieces; the null passage has size 0."""
+    real = numbers >= 0
+    start, stop = lookup(np.where(real, numbers, 0))
+    return start, np.where(real, stop - start, 0)
+
+
+def _copy_after_cls(flat, bounds, most: int, length: int, words: WordPieces):
+    """Fresh rows `[CLS] pieces [SEP]`, and how many pieces each took."""
+    start, size = bounds
+    size = np.minimum(size, most)
+    ids = np.full((len(size), length), words.pad, np.int32)
+    ids[:, 0] = words.cls
+    _fill(flat, ids, np.ones_like(size), start, size)
+    ids[np.arange(len(size)), size + 1] = words.sep
+    return ids, size
+
+
+def _append(flat, ids, at, bounds, words: WordPieces) -> Int64[np.ndarray, "R"]:
+    """Writes pieces and a closing [SEP] from column `at` on; returns the pieces in each row."""
+    start, size = bounds
+    size = np.minimum(size, ids.shape[1] - 1 - at)
+    _fill(flat, ids, at, start, size)
+    ids[np.arange(len(size)), at + size] = words.sep
+    return at + size + 1
+
+
+def _fill(flat, ids, at, start, size) -> None:
+    """ids[r, at[r] :] begins with flat[start[r] : start[r] + size[r]], for all rows at once."""
+    rows = np.repeat(np.arange(len(size)), size)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    ids[rows, np.repeat(at, size) + within] = flat[np.repeat(start, size) + within]
+
+
+def _shaped(ids, first_segment, total, shape) -> Rows:
+    columns = np.arange(ids.shape[1])
+    mask = columns < total[:, None]
+    segments = (mask & (columns >= first_segment[:, None])).astype(np.int32)
+    shape = (*shape, ids.shape[1])
+    return Rows(ids.reshape(shape), mask.reshape(shape), segments.reshape(shape))

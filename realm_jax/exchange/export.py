@@ -1,0 +1,67 @@
+"""The export of a finished run: the networks that answer, bound to the index they were tuned on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from etils import epath
+
+from realm_jax.errors import InputError
+from realm_jax.exchange import commit, files
+from realm_jax.exchange.layout import CONFIG, PARAMETERS, RunDir, step_name
+from realm_jax.exchange.parameters import load_parameters, save_parameters
+
+KIND = "export"
+
+
+@dataclass(frozen=True)
+class Export:
+    """A verified export.
+
+    Attributes:
+      step: of the last REALM step.
+      index_step: of the published index that goes with it.
+      networks: network name to parameters: `embedder`, `reader`, and after fine-tuning
+        `question_embedder` and `span_reader`.
+      config_json: of the run.
+    """
+
+    step: int
+    index_step: int
+    networks: dict[str, Any]
+    config_json: str
+
+
+def publish_export(run: RunDir, step: int, networks: dict[str, Any], config_json: str) -> None:
+    """Publishes the networks that belong to the index of `step`."""
+
+    def write(folder: epath.Path) -> None:
+        save_parameters(folder / PARAMETERS, networks)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+
+    fields = {"kind": KIND, "index_step": step, "networks": sorted(networks)}
+    commit.publish(run.export, step, write, fields)
+
+
+def read_export(run: RunDir) -> Export:
+    """The newest export of a run.
+
+    Raises:
+      InputError: the run has none yet.
+      DamageError: names the file.
+    """
+    step = commit.latest(run.export)
+    if step is None:
+        raise InputError(
+            "nothing to answer with yet",
+            where=run.export,
+            expected="the export of a finished run",
+            fix=f"finish it: realm run --workdir={run.workdir} --config=...",
+        )
+    folder = run.export / step_name(step)
+    manifest = commit.verified(folder, KIND)
+    return Export(
+        step=step,
+        index_step=manifest["index_step"],
+        networks=load_parameters(folder / PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+    )

@@ -1,0 +1,137 @@
+"""JOB 2: follows snapshots, embeds the corpus, builds, checks and publishes indexes."""
+
+import logging
+import threading
+import time
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import DamageError, RealmError
+from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange.commit import NotPublishedError
+from realm_jax.exchange.follow import ended, follow
+from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
+from realm_jax.exchange.leases import Lease, retain
+from realm_jax.exchange.published_index import publish_index
+from realm_jax.exchange.snapshots import Snapshot, read_snapshot
+from realm_jax.index_builder.check import PROBE_HITS, recall
+from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
+from realm_jax.search.passage_vectors import PassageEmbedder
+from realm_jax.search.searcher import build_searcher
+
+log = logging.getLogger(__name__)
+JOB = "index_builder"
+
+
+def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
+    """Publishes an index of every snapshot it is quick enough for, until the run has ended.
+
+    Shapes, corpus and search settings come from each snapshot's config, never from flags.
+
+    Args:
+      workdir: the run folder.
+      poll_seconds: between looks for a new snapshot.
+      stop: set by SIGTERM; finished shards stay for the next life of this job.
+
+    Returns:
+      Indexes published.
+    """
+    run_dir = RunDir(workdir)
+    lease = Lease(run_dir, JOB)
+    published = 0
+    newest = commit.latest(run_dir.published_index)
+    heartbeat.beat(run_dir, JOB, state="waiting")
+    snapshots = follow(
+        run_dir.snapshots,
+        newest,
+        poll_seconds=poll_seconds,
+        stop=stop,
+        ended=lambda: ended(run_dir),
+    )
+    try:
+        for step in snapshots:
+            lease.hold({SNAPSHOTS: [step]})
+            try:
+                snapshot = read_snapshot(run_dir.snapshots / step_name(step))
+            except (DamageError, NotPublishedError) as error:
+                log.warning("snapshot of step %d left out:\n%s", step, error)
+                continue
+            published += refresh(run_dir, snapshot, stop)
+            retain(run_dir, PUBLISHED_INDEX, _config(snapshot).refresh.keep)
+            heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
+    except Stopped:
+        log.info("stopped; the same command goes on at the shard it was at")
+    finally:
+        lease.release()
+    heartbeat.beat(run_dir, JOB, state="stopped")
+    return published
+
+
+def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
+    """One cycle: embed the corpus, build, check, publish.
+
+    Raises:
+      Stopped: the stop signal came between two shards.
+      RealmError: recall below `builder.recall_floor`; nothing is published.
+    """
+    began = time.monotonic()
+    config = _config(snapshot)
+    store = PassageStore.open(config.corpus.knowledge)
+    parameters = snapshot.params["embedder"]
+    embedder = PassageEmbedder(config, store, parameters)
+    shards = run_dir.shards(snapshot.step)
+
+    def progress(done: int) -> None:
+        seconds = time.monotonic() - began
+        heartbeat.beat(
+            run_dir,
+            JOB,
+            state="embedding",
+            snapshot_step=snapshot.step,
+            done=done,
+            total=len(store),
+            eta_s=seconds / done * (len(store) - done),
+        )
+
+    vectors = embed_corpus(config, store, embedder, shards, stop, progress)
+    heartbeat.beat(run_dir, JOB, state="building", snapshot_step=snapshot.step)
+    searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
+    measured = recall(searcher, vectors, config.builder)
+    if measured < config.builder.recall_floor:
+        raise RealmError(
+            f"recall@{PROBE_HITS} of the new index is below the floor; it is not published",
+            where=f"index of step {snapshot.step}",
+            expected=f"at least {config.builder.recall_floor} (config.builder.recall_floor)",
+            found=measured,
+            fix="raise config.search.leaves_searched or config.search.reorder",
+        )
+    fields = {
+        "snapshot_step": snapshot.step,
+        "config_hash": config_lib.model_hash(config),
+        "corpus_hash": store.corpus_hash,
+        "passages": len(store),
+        "dtype": str(vectors.dtype),
+        "recall": measured,
+        "seconds": time.monotonic() - began,
+    }
+    rows = np.arange(len(store), dtype=np.int64)
+    fresh = publish_index(
+        run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
+    )
+    files.delete_tree(shards)
+    log.info(
+        "index of step %d: %d passages in %.1f s, recall@%d %.3f",
+        snapshot.step,
+        len(store),
+        fields["seconds"],
+        PROBE_HITS,
+        measured,
+    )
+    return fresh
+
+
+def _config(snapshot: Snapshot) -> ConfigDict:
+    return config_lib.from_json(snapshot.config_json, where=f"snapshot of step {snapshot.step}")

@@ -1,0 +1,129 @@
+"""Objectives of all stages: arrays to (loss, metrics). Every loss is in nats."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+IMPOSSIBLE = -1e9  # log probability of what must not be chosen; finite, so gradients stay finite
+
+
+def token_log_probs(
+    logits: Float[Array, "*rows M V"], targets: Int[Array, "*rows M"]
+) -> Float[Array, "*rows M"]:
+    """log p(y_j) of the target pieces; the normaliser is computed in float32."""
+    logits = logits.astype(jnp.float32)
+    picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return picked - jax.nn.logsumexp(logits, axis=-1)
+
+
+def retrieval_log_prob(
+    scores: Float[Array, "B K"], valid: Bool[Array, "B K"]
+) -> Float[Array, "B K"]:
+    """log p(z|x): softmax of the relevance scores over the candidates (REALM equation 2)."""
+    return jax.nn.log_softmax(jnp.where(valid, scores, IMPOSSIBLE), axis=-1)
+
+
+def marginal_log_likelihood(
+    log_p_z: Float[Array, "B K"],
+    token_log_p: Float[Array, "B K M"],
+    weights: Float[Array, "B M"],
+    marginal: str,
+) -> Float[Array, "B"]:
+    """log p(y|x), summed over the masked positions of each query.
+
+    Args:
+      log_p_z: log p(z|x) over the candidates.
+      token_log_p: log p(y_j|z,x).
+      weights: 1 on real masked positions, 0 on padding.
+      marginal: `paper` for log sum_z p(z|x) prod_j p(y_j|z,x) (equation 1 with section 3.1's
+        product over positions); `released` for sum_j log sum_z p(z|x) p(y_j|z,x).
+    """
+    masked = token_log_p * weights[:, None, :]
+    if marginal == "paper":
+        return jax.nn.logsumexp(log_p_z + masked.sum(-1), axis=-1)
+    if marginal == "released":
+        per_token = jax.nn.logsumexp(log_p_z[:, :, None] + token_log_p, axis=1)
+        return (per_token * weights).sum(-1)
+    raise ValueError(f"marginal: expected 'paper' or 'released', got {marginal!r}")
+
+
+def realm_loss(
+    scores: Float[Array, "B K"],
+    token_log_p: Float[Array, "B K M"],
+    weights: Float[Array, "B M"],
+    valid: Bool[Array, "B K"],
+    marginal: str,
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Negative marginal log-likelihood per masked token, and what to watch.
+
+    `retrieval_utility` is log p(y|x) - log p(y|null, x) in nats per masked token (the mean form of
+    REALM appendix D); candidate 0 must be the null passage for it to mean that.
+    """
+    log_p_z = retrieval_log_prob(scores, valid)
+    log_p = marginal_log_likelihood(log_p_z, token_log_p, weights, marginal)
+    tokens = jnp.maximum(weights.sum(), 1.0)
+    without = (token_log_p[:, 0] * weights).sum(-1)
+    loss = -log_p.sum() / tokens
+    return loss, {
+        "loss": loss,
+        "retrieval_utility": (log_p - without).sum() / tokens,
+        "p_null": jnp.exp(log_p_z[:, 0]).mean(),
+    }
+
+
+def masked_lm_loss(
+    token_log_p: Float[Array, "B M"], weights: Float[Array, "B M"]
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Cross-entropy per masked token."""
+    loss = -(token_log_p * weights).sum() / jnp.maximum(weights.sum(), 1.0)
+    return loss, {"loss": loss}
+
+
+def ict_loss(
+    queries: Float[Array, "B E"], passages: Float[Array, "B E"], ids: Int[Array, "B"]
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Inverse cloze task: each sentence against the passages of the whole batch (ORQA section 5).
+
+    A passage drawn twice is no negative of itself: its other copy is left out of the softmax.
+    """
+    scores = queries @ passages.T
+    itself = jnp.eye(len(ids), dtype=bool)
+    twin = (ids[:, None] == ids[None, :]) & ~itself
+    log_p = jax.nn.log_softmax(jnp.where(twin, IMPOSSIBLE, scores), axis=-1)
+    loss = -jnp.diagonal(log_p).mean()
+    accuracy = (log_p.argmax(-1) == jnp.arange(len(ids))).mean()
+    return loss, {"loss": loss, "accuracy": accuracy}
+
+
+def positive_log_likelihood(
+    scores: Float[Array, "B N"], positive: Bool[Array, "B N"], possible: Bool[Array, "B N"]
+) -> tuple[Float[Array, "B"], Bool[Array, "B"]]:
+    """log of the share of the softmax over `possible` that falls on `positive`, and where any is.
+
+    Queries without a positive give 0, so they teach nothing (REALM_FACTS 1.8, ORQA section 4).
+    """
+    any_positive = (positive & possible).any(-1)
+    log_p = jax.nn.log_softmax(jnp.where(possible, scores, IMPOSSIBLE), axis=-1)
+    of_positives = jax.nn.logsumexp(jnp.where(positive & possible, log_p, IMPOSSIBLE), axis=-1)
+    return jnp.where(any_positive, of_positives, 0.0), any_positive
+
+
+def open_qa_loss(
+    retriever_scores: Float[Array, "B R"],
+    has_answer: Bool[Array, "B R"],
+    retrieved: Bool[Array, "B R"],
+    span_scores: Float[Array, "B S"],
+    gold: Bool[Array, "B S"],
+    possible: Bool[Array, "B S"],
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Reader loss over all spans of the passages read, plus retriever loss over all hits (ORQA)."""
+    reader, readable = positive_log_likelihood(span_scores, gold, possible)
+    retriever, reachable = positive_log_likelihood(retriever_scores, has_answer, retrieved)
+    loss = -(reader + retriever).mean()
+    return loss, {
+        "loss": loss,
+        "reader_loss": -reader.sum() / jnp.maximum(readable.sum(), 1),
+        "retriever_loss": -retriever.sum() / jnp.maximum(reachable.sum(), 1),
+        "answer_in_read": readable.mean(dtype=jnp.float32),
+        "answer_in_hits": reachable.mean(dtype=jnp.float32),
+    }

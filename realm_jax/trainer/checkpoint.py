@@ -1,0 +1,120 @@
+"""Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from etils import epath
+
+from realm_jax.errors import MismatchError
+from realm_jax.exchange import commit, leases
+from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
+from realm_jax.exchange.parameters import load_parameters, save_parameters
+from realm_jax.models.modules import Parameters
+from realm_jax.trainer.state import TrainState
+
+KIND = "checkpoint"
+_OPTIMIZER = "optimizer"
+
+
+class Checkpoints:
+    """The checkpoints of one stage."""
+
+    def __init__(self, run: RunDir, stage: str, keep: int, config_json: str):
+        self._run, self._stage, self._keep, self._config = run, stage, keep, config_json
+        self._parent = run.checkpoints(stage)
+
+    def save(self, state: TrainState, fields: dict[str, Any]) -> None:
+        """Writes the state and JSON fields of a step; a step saved before stands."""
+        step = int(state.step)
+        moments = jax.tree.leaves(state.optimizer)
+        numbered = {f"{place:05d}": leaf for place, leaf in enumerate(moments)}
+
+        def write(folder: epath.Path) -> None:
+            save_parameters(folder / PARAMETERS, state.parameters)
+            save_parameters(folder / _OPTIMIZER, numbered)
+            (folder / CONFIG).write_text(self._config)
+
+        manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
+        commit.publish(self._parent, step, write, {**manifest, **fields})
+        leases.retain(self._run, f"{CHECKPOINTS}/{self._stage}", self._keep)
+
+    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest state, placed as `like` is, and its fields; None if there is none.
+
+        Raises:
+          DamageError: names the file.
+          MismatchError: parameters of other shapes than the config's.
+        """
+        step = commit.latest(self._parent)
+        if step is None:
+            return None
+        folder = self._parent / step_name(step)
+        manifest = commit.verified(folder, KIND)
+        parameters = _fitted(load_parameters(folder / PARAMETERS), like.parameters, folder)
+        structure = jax.tree.structure(like.optimizer)
+        numbered = load_parameters(folder / _OPTIMIZER)
+        moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
+        moments = _fitted(moments, like.optimizer, folder)
+        place = jax.tree.map(lambda leaf: leaf.sharding, like)
+        step_array = jax.numpy.asarray(step, like.step.dtype)
+        return jax.device_put(TrainState(step_array, parameters, moments), place), manifest
+
+
+def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
+    """Step and parameters of a stage's newest checkpoint; None if it has none."""
+    step = commit.latest(run.checkpoints(stage))
+    if step is None:
+        return None
+    folder = run.checkpoints(stage) / step_name(step)
+    commit.verified(folder, KIND)
+    return step, load_parameters(folder / PARAMETERS)
+
+
+def kept_fields(run: RunDir, stage: str) -> list[dict[str, Any]]:
+    """The manifests of all checkpoints that a stage still has."""
+    parent = run.checkpoints(stage)
+    found = [commit.read_manifest(parent / step_name(step)) for step in commit.steps(parent)]
+    return [manifest for manifest in found if manifest is not None]
+
+
+def _fitted(saved: Any, like: Any, folder: epath.Path) -> Any:
+    """`saved`, once its shapes are those of `like`."""
+    expected, found = (_shapes(tree) for tree in (like, saved))
+    if expected != found:
+        wrong = sorted(set(expected.items()) ^ set(found.items()))[0][0]
+        raise MismatchError(
+            "checkpoint is of another model",
+            where=folder,
+            expected=f"{wrong} {expected.get(wrong)}",
+            found=f"{wrong} {found.get(wrong)}",
+            fix="train in a new workdir, or give the config this run began with",
+        )
+    return saved
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {
+        jax.tree_util.keystr(path): tuple(leaf.shape)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
+    """The swap log that a checkpoint recorded."""
+    return [(int(first), int(index)) for first, index in manifest.get("swaps", [])]
+
+
+def read_jsonl(path: epath.Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Records of a JSON-lines log; a torn last line, left by a kill, is no record."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text().splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        records += [record] if keep(record) else []
+    return records

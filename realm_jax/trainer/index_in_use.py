@@ -1,0 +1,189 @@
+"""The published index that each step searches: opened beside the training, swapped between steps.
+
+Opening (verify, load) happens in a thread of its own; a swap is the exchange of one reference.
+Every swap is logged as (first step, index step), and a replay follows that log.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from realm_jax.errors import DamageError, MismatchError, RealmError
+from realm_jax.exchange import commit
+from realm_jax.exchange.commit import NotPublishedError
+from realm_jax.exchange.follow import follow
+from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
+from realm_jax.exchange.leases import SECONDS, Lease
+from realm_jax.exchange.published_index import PublishedIndex, open_index
+
+log = logging.getLogger(__name__)
+
+SwapLog = list[tuple[int, int]]  # (first training step, index step), ascending
+
+
+class IndexInUse:
+    """Answers which index step n searches; `for_step` is called once per step, in order.
+
+    Args:
+      run: the run folder.
+      config: the run's config.
+      corpus_hash: of the knowledge corpus; an index of another corpus is refused.
+      replay: swaps of an earlier life of this run, which this one repeats.
+      kept: index steps that checkpoints may still ask for; retention must leave them.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        config: ConfigDict,
+        corpus_hash: str,
+        replay: SwapLog,
+        kept: Callable[[], set[int]],
+    ):
+        self.swaps: SwapLog = []
+        self._run, self._refresh, self._poll = run, config.refresh, config.builder.poll_seconds
+        self._expect = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
+        self._replay, self._kept = list(replay), kept
+        self._lease = Lease(run, "trainer")
+        self._renewed = 0.0
+        self.current: PublishedIndex | None = None
+        self._fresh: PublishedIndex | None = None
+        self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def for_step(self, step: int) -> PublishedIndex:
+        """The index of `step`, after a swap if one is due."""
+        wanted = self._due(step)
+        if wanted is not None and (self.current is None or wanted.step != self.current.step):
+            self.current = wanted
+            self._log_swap(step, wanted.step)
+        assert self.current is not None
+        self._renew()
+        return self.current
+
+    def of(self, index_step: int) -> PublishedIndex:
+        """Waits for the index of the snapshot of `index_step` and puts it in use."""
+        self.current = self._open(index_step)
+        return self.current
+
+    def _log_swap(self, step: int, index_step: int) -> None:
+        self.swaps.append((step, index_step))
+        log.info("step %d: index of step %d in use", step, index_step)
+        record = {"step": step, "index_step": index_step, "time": time.time()}
+        self._run.logs.mkdir(parents=True, exist_ok=True)
+        with self._run.swaps.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def _due(self, step: int) -> PublishedIndex | None:
+        """What to swap in before `step`; None keeps what is in use."""
+        if self._replay:
+            return self._replayed(step)
+        if self._refresh.mode == "sync":
+            boundary = step - step % self._refresh.every
+            behind = self.current is None or self.current.step != boundary
+            return self._open(boundary) if behind else None
+        if self.current is None:
+            return self._open(None)
+        if self._watcher is None:
+            self._watch()
+        fresh, self._fresh = self._fresh, None
+        return fresh
+
+    def _replayed(self, step: int) -> PublishedIndex | None:
+        """Follows the swap log; past its last entry the run is on its own again."""
+        past = [swap for swap in self._replay if swap[0] <= step]
+        if len(past) == len(self._replay):
+            self._replay = []
+        if not past or (self.current is not None and past[-1][1] == self.current.step):
+            return None if past else self._open(None)
+        return self._open(past[-1][1])
+
+    def _open(self, index_step: int | None) -> PublishedIndex:
+        """Waits for the index of a step (None: any) to be published, and opens it."""
+        waited, told = 0.0, False
+        while not self._stop.is_set():
+            newest = commit.latest(self._run.published_index)
+            found = newest if index_step is None else index_step
+            folder = None if found is None else self._run.published_index / step_name(found)
+            if folder is not None and found is not None and commit.is_published(folder):
+                return self._opened(found)
+            if not told and waited > 2.0:
+                log.info("waiting for the index %s", self._named(index_step))
+                told = True
+            if waited > self._refresh.wait_seconds:
+                raise self._no_index(index_step)
+            self._stop.wait(self._poll)
+            waited += self._poll
+        raise RealmError("stopped while waiting for an index", where=self._run.published_index)
+
+    def _named(self, index_step: int | None) -> str:
+        return "of any step" if index_step is None else f"of step {index_step}"
+
+    def _no_index(self, index_step: int | None) -> RealmError:
+        beat = last_beat(self._run, "index_builder")
+        state = "it never gave a sign of life"
+        if beat is not None:
+            state = f"its last sign of life is {time.time() - beat['time']:.0f} s old: {beat}"
+        return RealmError(
+            "no index was published in time",
+            where=self._run.published_index,
+            expected=f"an index {self._named(index_step)} within "
+            f"{self._refresh.wait_seconds:.0f} s (config.refresh.wait_seconds)",
+            found=f"none; of the index builder: {state}",
+            fix=f"start it: realm index --workdir={self._run.workdir}",
+        )
+
+    def _opened(self, index_step: int) -> PublishedIndex:
+        in_use = {self.current.step} if self.current is not None else set()
+        self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
+        folder = self._run.published_index / step_name(index_step)
+        return open_index(folder, self._expect)
+
+    def _watch(self) -> None:
+        assert self.current is not None
+        first = self.current.step
+        self._watcher = threading.Thread(
+            target=self._follow, args=(first,), name="index watcher", daemon=True
+        )
+        self._watcher.start()
+
+    def _follow(self, after: int) -> None:
+        news = follow(
+            self._run.published_index,
+            after,
+            poll_seconds=self._poll,
+            stop=self._stop,
+            ended=lambda: False,
+        )
+        for index_step in news:
+            try:
+                self._fresh = self._opened(index_step)
+            except (DamageError, MismatchError, NotPublishedError) as error:
+                log.warning("index of step %d refused, the old one stays:\n%s", index_step, error)
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed > SECONDS / 10:
+            self._lease.renew()
+            self._renewed = time.monotonic()
+
+    def close(self) -> None:
+        """Stops watching; the lease stays until it expires, for a resumed run to find its index."""
+        self._stop.set()
+        if self._watcher is not None:
+            self._watcher.join(timeout=60)
+
+
+def index_step_at(swaps: SwapLog, step: int) -> int:
+    """The index step that training step `step` used."""
+    return [index for first, index in swaps if first <= step][-1]
+
+
+def staleness(swaps: SwapLog, steps: int) -> dict[str, float]:
+    """Mean and largest (training step - index step) over steps 0 .. steps - 1."""
+    ages = [step - index_step_at(swaps, step) for step in range(steps)] or [0]
+    return {"mean": sum(ages) / len(ages), "max": float(max(ages))}

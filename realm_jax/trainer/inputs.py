@@ -1,0 +1,74 @@
+"""What a config's corpus folders hold, opened and checked against each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.open_qa import Question, read_questions
+from realm_jax.errors import ConfigError, MismatchError
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The knowledge corpus, masked text to train on and to measure on, and questions."""
+
+    knowledge: PassageStore
+    text: MaskedTextSource
+    held_out: MaskedTextSource
+    questions: list[Question]
+
+
+def open_inputs(config: ConfigDict) -> Inputs:
+    """Opens all corpora of a run.
+
+    Raises:
+      ConfigError: no knowledge corpus named.
+      InputError: a folder is missing or unfinished.
+      MismatchError: corpora that do not belong together.
+    """
+    corpus = config.corpus
+    if not corpus.knowledge:
+        raise ConfigError(
+            "no knowledge corpus",
+            where="config.corpus.knowledge",
+            expected="a folder that `realm corpus build` wrote",
+            found="nothing",
+            fix="--config.corpus.knowledge=FOLDER",
+        )
+    knowledge = PassageStore.open(corpus.knowledge)
+    text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "train")
+    if corpus.held_out:
+        held_out = _masked(corpus.held_out, knowledge, config, "all")
+        text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "all")
+    else:
+        held_out = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "held_out")
+    questions = Path(corpus.questions) / "train.jsonl" if corpus.questions else None
+    return Inputs(knowledge, text, held_out, read_questions(questions) if questions else [])
+
+
+def _masked(
+    folder: str, knowledge: PassageStore, config: ConfigDict, part: str
+) -> MaskedTextSource:
+    store = PassageStore.open(folder)
+    if store.vocabulary.sha256 != knowledge.vocabulary.sha256:
+        raise MismatchError(
+            "pre-training corpus has another vocabulary than the knowledge corpus",
+            where=folder,
+            expected=knowledge.vocabulary.sha256,
+            found=store.vocabulary.sha256,
+            fix="build both with the same --vocab",
+        )
+    spans = SpanStore.open(None, store)
+    if spans.knowledge_hash != knowledge.corpus_hash:
+        raise MismatchError(
+            "pre-training text was tied to another knowledge corpus",
+            where=spans.path,
+            expected=knowledge.corpus_hash,
+            found=spans.knowledge_hash,
+            fix="annotate it again, for this knowledge corpus",
+        )
+    return MaskedTextSource(store, spans, config, part)

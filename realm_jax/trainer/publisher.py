@@ -1,0 +1,61 @@
+"""Publishes parameter snapshots beside the training: the step waits for a copy, not for a disk."""
+
+import threading
+from typing import Any
+
+import jax
+
+from realm_jax.errors import RealmError
+from realm_jax.exchange.layout import SNAPSHOTS, RunDir
+from realm_jax.exchange.leases import retain
+from realm_jax.exchange.snapshots import publish_snapshot
+from realm_jax.models.modules import Parameters
+
+
+class Publisher:
+    """One snapshot at a time, written by a thread."""
+
+    def __init__(self, run: RunDir, keep: int, config_json: str, fields: dict[str, Any]):
+        self._run, self._keep, self._config, self._fields = run, keep, config_json, fields
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def publish(self, step: int, parameters: Parameters) -> None:
+        """Copies the parameters to the host and starts to write them as the snapshot of `step`."""
+        self.wait()
+        copied = jax.device_get(parameters)
+        self._thread = threading.Thread(
+            target=self._write, args=(step, copied), name="publisher", daemon=True
+        )
+        self._thread.start()
+
+    def _write(self, step: int, parameters: Parameters) -> None:
+        try:
+            publish_snapshot(self._run, step, parameters, self._config, self._fields)
+            retain(self._run, SNAPSHOTS, self._keep)
+        except Exception as error:  # noqa: BLE001 - it is raised again by `wait`
+            self._failure = error
+
+    def wait(self) -> None:
+        """Returns when the last snapshot is durable; raises what writing it raised."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise RealmError(
+                "a snapshot could not be published",
+                where=self._run.snapshots,
+                found=f"{type(failure).__name__}: {failure}",
+                fix="free space or mend the folder, then run the same command again",
+            ) from failure
+
+
+class NoPublisher:
+    """For stages that no index builder follows."""
+
+    def publish(self, step: int, parameters: Parameters) -> None:
+        """Does nothing."""
+
+    def wait(self) -> None:
+        """Does nothing."""

@@ -1,0 +1,67 @@
+"""Open-QA fine-tuning: the index is frozen, the question tower and a span reader learn (ORQA)."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+from ml_collections import ConfigDict
+
+from realm_jax import losses
+from realm_jax.data import order
+from realm_jax.data.open_qa import QuestionBatch, QuestionSource
+from realm_jax.data.rows import Rows
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.trainer.stage import Loss
+
+
+class QaStage:
+    """Each question is ranked over its hits by fresh scores; the best are read."""
+
+    name = "qa"
+
+    def __init__(self, config: ConfigDict, vocabulary: int, source: QuestionSource):
+        self.settings, self._seed = config.stages.qa, config.seed
+        self._widest = config.lengths.answer
+        self.modules = Modules(config.model, vocabulary, ("embedder", "span_reader"))
+        self._source = source
+
+    def batch(self, step: int) -> QuestionBatch:
+        """Questions with their hits."""
+        return self._source.take(
+            order.examples(self._seed, step, self.settings.batch, len(self._source))
+        )
+
+    def loss(
+        self, networks: SimpleNamespace, batch: QuestionBatch, key: Key[Array, ""] | None
+    ) -> Loss:
+        """Reader loss over the spans of the best passages plus retriever loss over all hits."""
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        questions = networks.embedder.embed(*batch.questions, keys[0])
+        scores = jnp.einsum("be,bre->br", questions, batch.vectors)
+        read, best = jax.lax.top_k(scores, min(self.settings.reader_passages, scores.shape[1]))
+        joint = Rows(*(_pick(part, best) for part in batch.joint))
+        gold = _pick(batch.gold, best)
+        flat = Rows(*(part.reshape(-1, part.shape[-1]) for part in joint))
+        spans = networks.span_reader.span_logits(*flat, self._widest, keys[1])
+        spans = spans.reshape(gold.shape)
+        size = len(scores)
+        return losses.open_qa_loss(
+            scores,
+            batch.gold.any((2, 3)),
+            jnp.ones(scores.shape, bool),
+            (spans + read[:, :, None, None]).reshape(size, -1),
+            gold.reshape(size, -1),
+            (spans > IMPOSSIBLE).reshape(size, -1),
+        )
+
+    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+        """Nothing: answers are judged by `realm eval`, on what the run exports."""
+        return {}
+
+
+def _pick(part: Array, best: Array) -> Array:
+    """part[b, best[b, t]] for arrays [B, R, ...]."""
+    shape = best.shape + (1,) * (part.ndim - 2)
+    return jnp.take_along_axis(part, best.reshape(shape), axis=1)

@@ -1,0 +1,120 @@
+"""What a person sees of a stage: a bar on a terminal, plain lines elsewhere, JSON lines on disk."""
+
+import json
+import logging
+import math
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from realm_jax.errors import RealmError
+
+log = logging.getLogger(__name__)
+
+
+class Report:
+    """Metrics of a stage. They are read one step late, so the devices never wait for the host."""
+
+    def __init__(self, stage: str, steps: int, every: int, path: epath.Path):
+        self._stage, self._steps, self._every, self._path = stage, steps, every, path
+        self._pending: tuple[int, dict[str, Any]] | None = None
+        self._since: list[dict[str, Any]] = []
+        self._last_finite = 0
+        self._began = time.monotonic()
+        self._began_step: int | None = None
+        self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def step(self, step: int, metrics: dict[str, Any]) -> None:
+        """Takes the metrics of a step just dispatched, and reads those of the one before."""
+        if self._began_step is None:
+            self._began_step = step
+        self._read()
+        self._pending = (step, metrics)
+
+    def event(self, step: int, **fields: Any) -> None:
+        """Writes a record at once: an evaluation, a swap, the end."""
+        record = {"stage": self._stage, "step": step, "time": time.time(), **fields}
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        self._say(step, fields)
+
+    def close(self) -> None:
+        """Reads the last metrics and ends the bar."""
+        self._read()
+        self._pending = None
+        if self._bar is not None:
+            self._bar.close()
+
+    def _read(self) -> None:
+        if self._pending is None:
+            return
+        step, metrics = self._pending
+        self._since.append(metrics)
+        if self._bar is not None:
+            self._bar.advance(step + 1)
+        if (step + 1) % self._every == 0 or step + 1 == self._steps:
+            self._write(step + 1)
+
+    def _write(self, step: int) -> None:
+        fetched = jax.device_get(self._since)
+        means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
+        self._since = []
+        if not math.isfinite(means["loss"]):
+            raise RealmError(
+                "the loss is not a finite number any more",
+                where=f"stage {self._stage}, steps {self._last_finite} to {step}",
+                expected="a finite loss",
+                found=means["loss"],
+                fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint is "
+                "from before",
+            )
+        self._last_finite = step
+        self.event(step, **means)
+
+    def _say(self, step: int, fields: dict[str, Any]) -> None:
+        figures = " ".join(f"{k} {_short(v)}" for k, v in fields.items())
+        if self._bar is not None:
+            self._bar.say(figures)
+            return
+        log.info("%s %d/%d%s: %s", self._stage, step, self._steps, self._left(step), figures)
+
+    def _left(self, step: int) -> str:
+        done = step - (self._began_step or 0)
+        if done <= 0 or step >= self._steps:
+            return ""
+        seconds = (time.monotonic() - self._began) / done * (self._steps - step)
+        return f" ({seconds:.0f} s left)"
+
+
+class _Bar:
+    def __init__(self, stage: str, steps: int):
+        self._progress = Progress(
+            TextColumn(f"{stage:>7}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task(stage, total=steps, figures="")
+        self._progress.start()
+
+    def advance(self, step: int) -> None:
+        self._progress.update(self._task, completed=step)
+
+    def say(self, figures: str) -> None:
+        self._progress.update(self._task, figures=figures)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,218 @@
+"""JOB 1: the trainer, stage after stage, from text to an export that answers."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.data.open_qa import QuestionSource, question_rows
+from realm_jax.errors import MismatchError
+from realm_jax.exchange import files, follow, heartbeat
+from realm_jax.exchange.export import publish_export
+from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.published_index import PublishedIndex
+from realm_jax.interop.load import load_networks
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel.sharding import make_mesh
+from realm_jax.search.retriever import Retriever
+from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
+from realm_jax.trainer.index_in_use import IndexInUse, SwapLog, index_step_at
+from realm_jax.trainer.inputs import Inputs, open_inputs
+from realm_jax.trainer.loop import train
+from realm_jax.trainer.publisher import NoPublisher, Publisher
+from realm_jax.trainer.qa_stage import QaStage
+from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.stage import IctStage, ReaderStage
+from realm_jax.trainer.state import stream
+
+log = logging.getLogger(__name__)
+JOB = "trainer"
+
+
+def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
+    """Trains every stage that has steps; rerun it to go on where it stopped.
+
+    Raises:
+      Stopped: SIGTERM or SIGINT came; all is saved.
+      RealmError: see the message.
+    """
+    job = _Job(workdir, config, stop)
+    heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
+    job.warm_start()
+    job.realm()
+    job.finish()
+    heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+
+
+class _Job:
+    """The parameters on their way through the stages, and what all stages share."""
+
+    def __init__(self, workdir: str, config: ConfigDict, stop: threading.Event):
+        self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
+        self.inputs: Inputs = open_inputs(config)
+        self.mesh: Mesh = make_mesh(config.mesh)
+        _claim(self.run_dir, config)
+        self._vocabulary = self.inputs.knowledge.vocabulary.size
+        self.networks: Parameters = self._initial()
+
+    def _initial(self) -> Parameters:
+        modules = Modules(self.config.model, self._vocabulary, ("embedder", "reader"))
+        drawn = jax.device_get(jax.jit(modules.init)(stream(self.config.seed, "init")))
+        return drawn | load_networks(self.config.model.start, modules, drawn)
+
+    def warm_start(self) -> None:
+        """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
+        store, text = self.inputs.knowledge, self.inputs.text
+        self._train(IctStage(self.config, store), ("embedder",))
+        self._train(ReaderStage(self.config, store, text), ("reader",))
+
+    def realm(self) -> None:
+        """Pre-training beside the index builder; afterwards the final index is waited for."""
+        settings = self.config.stages.realm
+        if settings.steps == 0 or follow.ended(self.run_dir):
+            self._take_finished("realm")
+            return
+        index = self._index(self._replay())
+        stage = RealmStage(
+            self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
+        )
+        fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
+        publisher = Publisher(
+            self.run_dir, self.config.refresh.keep, config_lib.to_json(self.config), fields
+        )
+        try:
+            self._train(stage, ("embedder", "reader"), publisher, _swaps_until(index))
+        finally:
+            stage.close()
+
+    def finish(self) -> None:
+        """Fine-tunes on the final index if there are questions, then exports and ends the run."""
+        if self.config.stages.realm.steps == 0:
+            return
+        final = self._index([])
+        try:
+            index = final.of(self.config.stages.realm.steps)
+        finally:
+            final.close()
+        networks = dict(self.networks)
+        if self.inputs.questions and self.config.stages.qa.steps:
+            networks |= self._fine_tune(index)
+        publish_export(self.run_dir, index.step, networks, config_lib.to_json(self.config))
+        follow.mark_end(self.run_dir, step=index.step)
+
+    def _fine_tune(self, index: PublishedIndex) -> Parameters:
+        """Question tower and span reader; the passage vectors stay those of the index."""
+        retriever = Retriever(self.config, self._vocabulary)
+        store, questions = self.inputs.knowledge, self.inputs.questions
+        rows = question_rows(
+            [q.text for q in questions], store.vocabulary, self.config.lengths.query
+        )
+        count = self.config.stages.qa.retriever_passages
+        source = QuestionSource(
+            questions, retriever.hits(index, rows, count), _by_passage(index), store, self.config
+        )
+        stage = QaStage(self.config, self._vocabulary, source)
+        given = {
+            "embedder": self.networks["embedder"],
+            "span_reader": {"bert": self.networks["reader"]["bert"]},
+        }
+        tuned = self._tune(stage, given)
+        return {"question_embedder": tuned["embedder"], "span_reader": tuned["span_reader"]}
+
+    def _tune(self, stage: QaStage, given: Parameters) -> Parameters:
+        drawn = jax.device_get(jax.jit(stage.modules.init)(stream(self.config.seed, "init/qa")))
+        given = given | {"span_reader": drawn["span_reader"] | given["span_reader"]}
+        trained = train(
+            self.run_dir, self.config, stage, given, self.mesh, self.stop, NoPublisher()
+        )
+        return jax.device_get(trained)
+
+    def _train(
+        self,
+        stage: Any,
+        names: tuple[str, ...],
+        publisher: Publisher | NoPublisher | None = None,
+        fields: Callable[[int], dict[str, Any]] = lambda step: {},
+    ) -> None:
+        if stage.settings.steps == 0:
+            return
+        began = time.monotonic()
+        given = {name: self.networks[name] for name in names}
+        publisher = NoPublisher() if publisher is None else publisher
+        trained = train(
+            self.run_dir, self.config, stage, given, self.mesh, self.stop, publisher, fields
+        )
+        self.networks |= jax.device_get(trained)
+        log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
+
+    def _take_finished(self, stage: str) -> None:
+        found = final_parameters(self.run_dir, stage)
+        if found is not None:
+            self.networks |= found[1]
+
+    def _index(self, replay: SwapLog) -> IndexInUse:
+        corpus_hash = self.inputs.knowledge.corpus_hash
+        return IndexInUse(
+            self.run_dir,
+            self.config,
+            corpus_hash,
+            replay,
+            kept=lambda: _indexes_of_checkpoints(self.run_dir),
+        )
+
+    def _replay(self) -> SwapLog:
+        """The newest checkpoint's swap log, and the swaps of the steps after it."""
+        kept = kept_fields(self.run_dir, "realm")
+        if not kept:
+            return []
+        known = swap_log_of(kept[-1])
+        last = known[-1][0] if known else -1
+        later = read_jsonl(self.run_dir.swaps, lambda r: r["step"] > last)
+        return known + [(record["step"], record["index_step"]) for record in later]
+
+
+def _claim(run_dir: RunDir, config: ConfigDict) -> None:
+    """Writes the run's config, or refuses one that would make another model of the same run."""
+    run_dir.root.mkdir(parents=True, exist_ok=True)
+    if run_dir.config.exists():
+        before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
+        if config_lib.model_hash(before) != config_lib.model_hash(config):
+            raise MismatchError(
+                "the workdir holds a run of another model",
+                where=run_dir.config,
+                expected=f"model hash {config_lib.model_hash(before)}",
+                found=f"model hash {config_lib.model_hash(config)}",
+                fix="choose another --workdir, or the config that run began with",
+            )
+    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
+
+
+def _swaps_until(index: IndexInUse) -> Callable[[int], dict[str, Any]]:
+    """Checkpoint fields: the swaps of all steps before the checkpoint's, and none prefetched."""
+    return lambda step: {"swaps": [list(swap) for swap in index.swaps if swap[0] <= step]}
+
+
+def _indexes_of_checkpoints(run_dir: RunDir) -> set[int]:
+    """Index steps that a checkpoint may be resumed with."""
+    needed = set()
+    for manifest in kept_fields(run_dir, "realm"):
+        swaps = swap_log_of(manifest)
+        if swaps:
+            needed.add(index_step_at(swaps, manifest["step"]))
+    return needed
+
+
+def _by_passage(index: PublishedIndex) -> np.ndarray:
+    """Frozen passage vectors by passage id."""
+    if np.array_equal(index.rows, np.arange(len(index.rows))):
+        return index.vectors
+    by_passage = np.zeros((int(index.rows.max()) + 1, index.vectors.shape[1]), np.float16)
+    by_passage[index.rows] = index.vectors
+    return by_passage
