@@ -1,42 +1,14 @@
-"""The demo's run: the almanac, small enough for two cores.
+"""The demo's run, by hand: the same config as `realm demo`, without its measuring.
 
-Command:  realm demo --workdir=runs/demo
-          (or, by hand: realm run --config=experiments/almanac.py --workdir=runs/almanac)
+Command:  realm run --config=experiments/almanac.py --workdir=runs/almanac
+Needs:    a built almanac under runs/demo/corpus, which `realm demo` makes in seconds
 """
-
-from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from realm_jax import config as config_lib
+from realm_jax.cli.demo_config import almanac_config
 
 
-def get_config(corpus: str = "runs/almanac/corpus") -> ConfigDict:
-    """Sizes and steps for the almanac under `corpus` (`realm_jax.corpus.almanac_store`)."""
-    config = config_lib.default()
-    folder = Path(corpus)
-    config.corpus.knowledge = str(folder / "knowledge")
-    config.corpus.pretraining = str(folder / "pretraining")
-    config.corpus.held_out = str(folder / "held_out")
-    config.corpus.questions = str(folder / "questions")
-
-    config.model.update(
-        layers=2, hidden=128, heads=4, mlp=512, embedding=128, positions=128, dropout=0.0
-    )
-    config.model.init_stddev = 0.05
-    config.lengths.update(query=24, passage=64, joint=72, masks=6, answer=8)
-    config.retrieval.candidates = 5
-    config.masking.rename = 0.7
-
-    stages = config.stages
-    stages.ict.update(steps=150, batch=64, learning_rate=1e-3)
-    stages.reader.update(steps=100, batch=64, learning_rate=1e-3)
-    stages.realm.update(steps=400, batch=32, learning_rate=5e-4, evaluate_every=100)
-    stages.qa.update(steps=200, batch=32, learning_rate=1e-3)
-    stages.qa.update(reader_passages=5, retriever_passages=16)
-
-    config.refresh.update(every=25, keep=3, alarm_steps=200)
-    config.checkpoint.every = 100
-    config.builder.update(shard=2048, batch_pieces=8192, poll_seconds=0.2)
-    config.report.every = 25
-    return config
+def get_config() -> ConfigDict:
+    """See `realm_jax.cli.demo_config`."""
+    return almanac_config("runs/demo/corpus")

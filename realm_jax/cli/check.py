@@ -1,4 +1,4 @@
-"""`realm check`: is a checkpoint, snapshot, index, export, corpus or run folder what it should be?"""
+"""`realm check`: is a checkpoint, snapshot, index, export, corpus or run what it should be?"""
 
 import argparse
 import sys
@@ -20,8 +20,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
     report = check(arguments.folder)
     for problem in report["problems"]:
-        sys.stderr.write(
-            f"{problem['file']}\n  expected: {problem['expected']}\n  found:    {problem['found']}\n"
-        )
+        sys.stderr.write(f"{problem['file']}\n")
+        sys.stderr.write(f"  expected: {problem['expected']}\n  found:    {problem['found']}\n")
     sys.stderr.write(f"{report['kind']}: {'sound' if report['ok'] else 'NOT SOUND'}\n")
     return {**report, "exit_code": 0 if report["ok"] else 1}

@@ -43,7 +43,7 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
     return config_lib.load(arguments.config, arguments.overrides)
 
 
-def run_both(workdir: str, config: ConfigDict, stop: threading.Event, devices: int) -> None:
+def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     """The trainer in this process, the index builder in a second one.
 
     Raises:

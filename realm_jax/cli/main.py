@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         child.set_defaults(main=module.main)
         module.add_arguments(child)
     parsed, rest = parser.parse_known_args(arguments)
-    parsed.overrides = _overrides(rest, lambda text: verbs.choices[verb or "demo"].error(text))
+    parsed.overrides = _overrides(rest, verbs.choices[verb or "demo"].error)
     return _run(parsed)
 
 

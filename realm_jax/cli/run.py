@@ -22,7 +22,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.trainer.loop import Stopped
 
     try:
-        run_both(arguments.workdir, config, stop, arguments.devices)
+        run_both(arguments.workdir, config, stop)
     except Stopped as stopped:
         return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
     return {"state": "done", "steps": config.stages.realm.steps}

@@ -6,12 +6,12 @@ sentences and questions measure what was learned. Nothing here is random.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from realm_jax.corpus.almanac_facts import Fact
 
-FACTS_PER_SENTENCE, SENTENCES_PER_PASSAGE = 3, 2
+FACTS_PER_SENTENCE, SENTENCES_PER_PASSAGE = 2, 2
 
 _ARTICLE = {
     "name": "{subject}",
@@ -119,7 +119,7 @@ def _choose(wordings: tuple[str, ...], fact: Fact) -> str:
     return wordings[zlib.crc32(f"wording|{fact.key}".encode()) % len(wordings)]
 
 
-def _fill(templates: dict[str, tuple[str, ...]], fact: Fact) -> tuple[str, tuple[int, int]]:
+def _fill(templates: Mapping[str, tuple[str, ...]], fact: Fact) -> tuple[str, tuple[int, int]]:
     """The sentence for a fact, and the characters in it that are the answer."""
     template = _choose(templates[fact.relation], fact)
     before, blank, after = template.partition("{answer}")

@@ -9,7 +9,7 @@ import datetime
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import babel
@@ -92,7 +92,7 @@ def _names(
     name: str,
     tongues: dict[str, babel.Locale],
     languages: dict[str, str],
-    table: Callable[[babel.Locale], dict[str, str]],
+    table: Callable[[babel.Locale], Mapping[str, str]],
 ) -> Iterator[Fact]:
     for tongue, locale in tongues.items():
         other = table(locale).get(code)
@@ -113,8 +113,8 @@ def _currencies(code: str, name: str, english: babel.Locale) -> Iterator[Fact]:
 
 def _languages(code: str, name: str, english: babel.Locale) -> Iterator[Fact]:
     for language, row in sorted(get_territory_language_info(code).items()):
-        tongue, share = english.languages.get(language, ""), row["population_percent"]
-        if _plain(tongue) and share and share >= 1:
+        tongue, share = english.languages.get(language, ""), float(row["population_percent"] or 0)
+        if _plain(tongue) and share >= 1:
             yield Fact("language", name, tongue, f"{share:g} percent")
 
 

@@ -1,6 +1,6 @@
 """Masked sentences of the pre-training corpus X: batch n is a function of (seed, n)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int32, Int64
@@ -24,11 +24,11 @@ class MaskedText(NamedTuple):
     """Masked queries with what was hidden; `own` and `evidence` are passage ids in Z, or -1."""
 
     queries: Rows
-    positions: Int32[np.ndarray, "B M"]
-    targets: Int32[np.ndarray, "B M"]
-    weights: Float32[np.ndarray, "B M"]
-    own: Int64[np.ndarray, "B"]
-    evidence: Int64[np.ndarray, "B"]
+    positions: Int32[Any, "B M"]
+    targets: Int32[Any, "B M"]
+    weights: Float32[Any, "B M"]
+    own: Int64[Any, "B"]
+    evidence: Int64[Any, "B"]
 
 
 class MaskedTextSource:

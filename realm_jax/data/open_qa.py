@@ -1,9 +1,10 @@
 """Questions with answers, and the rows that teach a span reader (ORQA, REALM_FACTS 1.8)."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -28,9 +29,9 @@ class QuestionBatch(NamedTuple):
     """Questions, the hits of each, and where the answers stand in them."""
 
     questions: Rows
-    vectors: Float32[np.ndarray, "B R E"]  # frozen passage vectors of the hits
+    vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
-    gold: Bool[np.ndarray, "B R J W"]  # entry (i, w): pieces i .. i + w are an answer
+    gold: Bool[Any, "B R J W"]  # entry (i, w): pieces i .. i + w are an answer
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -67,6 +68,11 @@ def _question(line: str, where: str) -> Question:
             found=line[:200],
         )
     return Question(record["question"], tuple(map(str, answers)), record.get("evidence", -1))
+
+
+def questions_hash(questions: list[Question]) -> str:
+    """What a fine-tuning was done on."""
+    return hashlib.sha256(repr(questions).encode()).hexdigest()[:16]
 
 
 def question_rows(texts: list[str], words: WordPieces, length: int) -> Rows:

@@ -10,7 +10,7 @@ What does not fit is cut from the end of the body (first from the title, if that
 and the closing `[SEP]` stays. The null passage has number -1: an empty title and an empty body.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
@@ -24,9 +24,9 @@ NULL_PASSAGE = -1
 class Rows(NamedTuple):
     """Word-piece ids, true where a piece is real, and segments; any leading shape, then length."""
 
-    ids: Int32[np.ndarray, "*rows L"]
-    mask: Bool[np.ndarray, "*rows L"]
-    segments: Int32[np.ndarray, "*rows L"]
+    ids: Int32[Any, "*rows L"]
+    mask: Bool[Any, "*rows L"]
+    segments: Int32[Any, "*rows L"]
 
 
 def query_rows(pieces: list[np.ndarray], length: int, words: WordPieces) -> Rows:

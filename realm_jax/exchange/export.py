@@ -18,7 +18,7 @@ class Export:
     """A verified export.
 
     Attributes:
-      step: of the last REALM step.
+      step: pre-training and fine-tuning steps behind it.
       index_step: of the published index that goes with it.
       networks: network name to parameters: `embedder`, `reader`, and after fine-tuning
         `question_embedder` and `span_reader`.
@@ -31,14 +31,16 @@ class Export:
     config_json: str
 
 
-def publish_export(run: RunDir, step: int, networks: dict[str, Any], config_json: str) -> None:
-    """Publishes the networks that belong to the index of `step`."""
+def publish_export(
+    run: RunDir, step: int, index_step: int, networks: dict[str, Any], config_json: str
+) -> None:
+    """Publishes networks after `step` steps of all stages, tied to the index of `index_step`."""
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, networks)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
-    fields = {"kind": KIND, "index_step": step, "networks": sorted(networks)}
+    fields = {"kind": KIND, "index_step": index_step, "networks": sorted(networks)}
     commit.publish(run.export, step, write, fields)
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.interop.names import from_bert_names
-from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.modules import Parameters
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,11 @@ def weights_folder(start: str) -> Path:
     return Path(__file__).parents[1] / "weights" if start == BUILT_IN else Path(start)
 
 
-def load_networks(start: str, modules: Modules, drawn: Parameters) -> Parameters:
-    """Parameters of the networks in `modules`, filled from `start` where it has them.
+def load_networks(start: str, drawn: Parameters) -> Parameters:
+    """The networks in `drawn`, filled from `start` where it has them.
 
     Args:
       start: `config.model.start`; "" loads nothing.
-      modules: of the embedder and the reader.
       drawn: fresh parameters, kept where `start` has none (the embedder's projection).
 
     Raises:

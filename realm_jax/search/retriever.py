@@ -13,6 +13,9 @@ from realm_jax.models.modules import Modules
 from realm_jax.search.searcher import Searcher
 
 
+MOST_AT_ONCE = 512  # queries embedded in one call
+
+
 class Index(Protocol):
     """What searching needs of a published index."""
 
@@ -45,7 +48,15 @@ class Retriever:
         """Query vectors with the parameters of `index`."""
         if self._placed[0] != index.step:
             self._placed = (index.step, jax.device_put(index.query_params))
-        return np.asarray(self._embed(self._placed[1], queries))
+        size = len(queries.ids)
+        if size <= MOST_AT_ONCE:
+            return np.asarray(self._embed(self._placed[1], queries))
+        parts = []
+        for start in range(0, size, MOST_AT_ONCE):
+            wrapped = np.arange(start, start + MOST_AT_ONCE) % size  # one shape, so one trace
+            some = Rows(*(part[wrapped] for part in queries))
+            parts.append(np.asarray(self._embed(self._placed[1], some)))
+        return np.concatenate(parts)[:size]
 
     def hits(self, index: Index, queries: Rows, k: int) -> Int64[np.ndarray, "B K"]:
         """Passage ids of the k best, best first; k is cut to the size of the index."""

@@ -54,3 +54,16 @@ def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
 def write_vocabulary(path: str | Path, pieces: Sequence[str]) -> None:
     """Writes one piece per line, the form that `WordPieces.load` and BERT read."""
     Path(path).write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8", newline="\n")
+
+
+def sample_vocabulary(
+    texts: Iterable[str], size: int = 30_522, characters: int = 50_000_000
+) -> list[str]:
+    """`train_vocabulary` on texts from the beginning up to so many characters."""
+    sample, held = [], 0
+    for text in texts:
+        if held >= characters:
+            break
+        sample.append(text)
+        held += len(text)
+    return train_vocabulary(sample, size)

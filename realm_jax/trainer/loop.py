@@ -1,6 +1,7 @@
 """The one training loop: ICT, reader, REALM and open QA differ by the stage they bring."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ def train(
     step_function = make_step(stage, optimizer, mesh, places, config.seed)
     if first >= steps:
         return state.parameters
+    began = time.monotonic()
     report = Report(stage.name, steps, config.report.every, run.logs / f"{stage.name}.jsonl")
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
@@ -92,7 +94,7 @@ def train(
         report.close()
         publisher.publish(steps, state.parameters)
         checkpoints.save(state, fields(steps))
-        report.event(steps, **stage.evaluate(state.parameters))
+        report.event(steps, **stage.evaluate(state.parameters), seconds=time.monotonic() - began)
         publisher.wait()
     finally:
         feed.close()

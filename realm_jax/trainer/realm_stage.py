@@ -1,7 +1,7 @@
 """REALM pre-training: predict masked pieces by marginalising over retrieved passages."""
 
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ class PretrainingBatch(NamedTuple):
     text: MaskedText
     passages: Rows  # [B, K - 1, P]: the candidates but the null passage
     joint: Rows  # [B, K, J]
-    valid: Bool[np.ndarray, "B K"]
+    valid: Bool[Any, "B K"]
 
 
 class RealmStage:

@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.data.open_qa import QuestionSource, question_rows
-from realm_jax.errors import MismatchError
+from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.exchange import files, follow, heartbeat
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
@@ -51,6 +51,27 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
 
 
+def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
+    """Open-QA fine-tuning of a run whose pre-training is finished; returns the export's step.
+
+    Raises:
+      InputError: the run has no finished pre-training.
+      Stopped: SIGTERM or SIGINT came; all is saved.
+    """
+    job = _Job(workdir, config, stop)
+    pretrained = final_parameters(job.run_dir, "realm")
+    if pretrained is None or pretrained[0] < config.stages.realm.steps:
+        raise InputError(
+            "pre-training is not finished",
+            where=job.run_dir.checkpoints("realm"),
+            expected=f"a checkpoint of step {config.stages.realm.steps}",
+            found="none" if pretrained is None else f"step {pretrained[0]}",
+            fix=f"realm run --workdir={workdir}",
+        )
+    job.networks |= pretrained[1]
+    return job.finish()
+
+
 class _Job:
     """The parameters on their way through the stages, and what all stages share."""
 
@@ -60,12 +81,7 @@ class _Job:
         self.mesh: Mesh = make_mesh(config.mesh)
         _claim(self.run_dir, config)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
-        self.networks: Parameters = self._initial()
-
-    def _initial(self) -> Parameters:
-        modules = Modules(self.config.model, self._vocabulary, ("embedder", "reader"))
-        drawn = jax.device_get(jax.jit(modules.init)(stream(self.config.seed, "init")))
-        return drawn | load_networks(self.config.model.start, modules, drawn)
+        self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
 
     def warm_start(self) -> None:
         """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
@@ -79,7 +95,7 @@ class _Job:
         if settings.steps == 0 or follow.ended(self.run_dir):
             self._take_finished("realm")
             return
-        index = self._index(self._replay())
+        index = self._index(read_swaps(self.run_dir))
         stage = RealmStage(
             self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
         )
@@ -92,23 +108,28 @@ class _Job:
         finally:
             stage.close()
 
-    def finish(self) -> None:
-        """Fine-tunes on the final index if there are questions, then exports and ends the run."""
-        if self.config.stages.realm.steps == 0:
-            return
+    def finish(self) -> int:
+        """Fine-tunes on the final index if there are questions, exports, and ends the run."""
+        steps = self.config.stages.realm.steps
+        if steps == 0:
+            return 0
         final = self._index([])
         try:
-            index = final.of(self.config.stages.realm.steps)
+            index = final.of(steps)
         finally:
             final.close()
-        networks = dict(self.networks)
+        networks, tuned = dict(self.networks), 0
         if self.inputs.questions and self.config.stages.qa.steps:
             networks |= self._fine_tune(index)
-        publish_export(self.run_dir, index.step, networks, config_lib.to_json(self.config))
-        follow.mark_end(self.run_dir, step=index.step)
+            tuned = self.config.stages.qa.steps
+        as_json = config_lib.to_json(self.config)
+        publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
+        follow.mark_end(self.run_dir, step=steps)
+        return steps + tuned
 
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
         """Question tower and span reader; the passage vectors stay those of the index."""
+        self._refuse_other_questions()
         retriever = Retriever(self.config, self._vocabulary)
         store, questions = self.inputs.knowledge, self.inputs.questions
         rows = question_rows(
@@ -126,11 +147,30 @@ class _Job:
         tuned = self._tune(stage, given)
         return {"question_embedder": tuned["embedder"], "span_reader": tuned["span_reader"]}
 
+    def _refuse_other_questions(self) -> None:
+        for manifest in kept_fields(self.run_dir, "qa"):
+            if manifest["questions"] != questions_hash(self.inputs.questions):
+                raise MismatchError(
+                    "this run was fine-tuned on other questions",
+                    where=self.run_dir.checkpoints("qa"),
+                    expected=manifest["questions"],
+                    found=questions_hash(self.inputs.questions),
+                    fix="give the first ones, or move checkpoints/qa and export/ away",
+                )
+
     def _tune(self, stage: QaStage, given: Parameters) -> Parameters:
         drawn = jax.device_get(jax.jit(stage.modules.init)(stream(self.config.seed, "init/qa")))
         given = given | {"span_reader": drawn["span_reader"] | given["span_reader"]}
+        fields = {"questions": questions_hash(self.inputs.questions)}
         trained = train(
-            self.run_dir, self.config, stage, given, self.mesh, self.stop, NoPublisher()
+            self.run_dir,
+            self.config,
+            stage,
+            given,
+            self.mesh,
+            self.stop,
+            NoPublisher(),
+            lambda step: fields,
         )
         return jax.device_get(trained)
 
@@ -167,15 +207,21 @@ class _Job:
             kept=lambda: _indexes_of_checkpoints(self.run_dir),
         )
 
-    def _replay(self) -> SwapLog:
-        """The newest checkpoint's swap log, and the swaps of the steps after it."""
-        kept = kept_fields(self.run_dir, "realm")
-        if not kept:
-            return []
-        known = swap_log_of(kept[-1])
-        last = known[-1][0] if known else -1
-        later = read_jsonl(self.run_dir.swaps, lambda r: r["step"] > last)
-        return known + [(record["step"], record["index_step"]) for record in later]
+
+def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
+    """Embedder and reader before any training: drawn from the seed, or from `model.start`."""
+    modules = Modules(config.model, inputs.knowledge.vocabulary.size, ("embedder", "reader"))
+    drawn = jax.jit(modules.init)(stream(config.seed, "init"))
+    return drawn | load_networks(config.model.start, jax.device_get(drawn))
+
+
+def read_swaps(run_dir: RunDir) -> SwapLog:
+    """All swaps of a run: the newest checkpoint's log, then those of the steps after it."""
+    kept = kept_fields(run_dir, "realm")
+    known = swap_log_of(kept[-1]) if kept else []
+    last = known[-1][0] if known else -1
+    later = read_jsonl(run_dir.swaps, lambda record: record["step"] > last)
+    return known + [(record["step"], record["index_step"]) for record in later]
 
 
 def _claim(run_dir: RunDir, config: ConfigDict) -> None:

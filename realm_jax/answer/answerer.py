@@ -1,0 +1,217 @@
+"""A trained run that answers: questions with evidence, and blanks with and without retrieval."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.open_qa import question_rows
+from realm_jax.data.rows import Rows, joint_rows
+from realm_jax.errors import InputError
+from realm_jax.exchange.export import Export, read_export
+from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.published_index import PublishedIndex, open_index
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.search.retriever import hits
+
+_MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cut in silence
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A passage that was read. `span` holds the answer's characters in `text`, or None."""
+
+    id: int
+    title: str
+    text: str
+    p_z: float
+    p_answer: float
+    span: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer; `probability` is the share of all spans read that say the same."""
+
+    question: str
+    answer: str
+    probability: float
+    index_step: int
+    passages: list[Evidence]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+class Answerer:
+    """The export of a run with its index and corpus, opened once and asked often."""
+
+    def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
+        self.export, self.index, self.store = export, index, store
+        self.config: ConfigDict = config_lib.from_json(export.config_json)
+        vocabulary = store.vocabulary.size
+        self._questions = Modules(self.config.model, vocabulary, ("embedder",))
+        self._reader = Modules(self.config.model, vocabulary, ("span_reader",))
+        self._embed: Callable[..., Float[Array, "B E"]] = jax.jit(self._embedded)
+        self._spans: Callable[..., Float[Array, "B T J W"]] = jax.jit(self._span_scores)
+
+    @classmethod
+    def open(cls, workdir: str) -> "Answerer":
+        """Opens what a finished run exported.
+
+        Raises:
+          InputError: the run is not finished.
+          DamageError: names the file.
+          MismatchError: index and corpus do not belong together.
+        """
+        run = RunDir(workdir)
+        export = read_export(run)
+        config = config_lib.from_json(export.config_json)
+        store = PassageStore.open(config.corpus.knowledge)
+        folder = run.published_index / step_name(export.index_step)
+        return cls(export, open_index(folder, {"corpus_hash": store.corpus_hash}), store)
+
+    def ask(self, question: str, k: int = 5) -> Answer:
+        """The best answer among the spans of the `k` best passages.
+
+        Raises:
+          InputError: an empty question, one too long, or a run that was never fine-tuned.
+        """
+        return self.ask_all([question], k)[0]
+
+    def ask_all(self, questions: list[str], k: int = 5) -> list[Answer]:
+        """`ask` for many questions in one batch."""
+        for question in questions:
+            _check_question(question)
+        rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
+        found, scores = self.retrieve(rows, k)
+        joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
+        spans = self._spans(self._tuned("span_reader"), joint, scores)
+        used = rows.mask.sum(-1)
+        return [
+            self._answer(question, found[i], scores[i], np.asarray(spans[i]), int(used[i]))
+            for i, question in enumerate(questions)
+        ]
+
+    def retrieve(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Passage ids [B, K] and relevance scores [B, K] of questions, best first."""
+        vectors = np.asarray(self._embed(self._tuned("question_embedder"), rows))
+        found = hits(self.index, vectors, k)
+        of_passages = self.index.vectors[found].astype(np.float32)
+        return found, np.einsum("be,bke->bk", vectors, of_passages)
+
+    def _tuned(self, network: str) -> Parameters:
+        if network not in self.export.networks:
+            raise InputError(
+                "this run was never taught to answer questions",
+                where=f"export of step {self.export.step}",
+                expected=f"a {network}",
+                found=", ".join(sorted(self.export.networks)),
+                fix="realm finetune --workdir=W --questions=FOLDER, or ask with a [MASK]",
+            )
+        return self.export.networks[network]
+
+    def _embedded(self, parameters: Parameters, rows: Rows) -> Float[Array, "B E"]:
+        return self._questions.bind({"embedder": parameters}).embedder.embed(*rows)
+
+    def _span_scores(
+        self, parameters: Parameters, joint: Rows, scores: Float[Array, "B T"]
+    ) -> Float[Array, "B T J W"]:
+        """Span score + relevance score, as the reader was trained."""
+        size, read, length = joint.ids.shape
+        reader = self._reader.bind({"span_reader": parameters}).span_reader
+        flat = Rows(*(part.reshape(-1, length) for part in joint))
+        spans = reader.span_logits(*flat, self.config.lengths.answer)
+        spans = spans.reshape(size, read, length, -1)
+        return jnp.where(spans > IMPOSSIBLE, spans + scores[:, :, None, None], -jnp.inf)
+
+    def _answer(
+        self,
+        question: str,
+        found: np.ndarray,
+        scores: np.ndarray,
+        spans: np.ndarray,
+        body_starts: int,
+    ) -> Answer:
+        """Reads spans [T, J, W] back into text."""
+        p_z = _softmax(scores)
+        p_all = _softmax(spans.reshape(-1)).reshape(spans.shape)
+        place, start, width = np.unravel_index(int(p_all.argmax()), spans.shape)
+        pieces = (int(start) - body_starts, int(start + width) - body_starts)
+        first, last = self._characters(int(found[place]), pieces)
+        answer = self.store.body(int(found[place]))[first:last]
+        evidence, probability = [], 0.0
+        for row, passage in enumerate(found.tolist()):
+            same = self._same_text(passage, answer, spans.shape[1:], body_starts)
+            within = _softmax(spans[row].reshape(-1)).reshape(spans.shape[1:])
+            probability += float(p_all[row][same].sum())
+            evidence.append(
+                Evidence(
+                    id=passage,
+                    title=self.store.title(passage),
+                    text=self.store.body(passage),
+                    p_z=float(p_z[row]),
+                    p_answer=float(within[same].sum()),
+                    span=self._best_place(passage, np.where(same, within, 0.0), body_starts),
+                )
+            )
+        return Answer(question, answer, probability, self.index.step, evidence)
+
+    def _same_text(
+        self, passage: int, answer: str, shape: tuple[int, ...], body_starts: int
+    ) -> np.ndarray:
+        """Which spans [J, W] of a passage read as the answer does, case apart."""
+        body, offsets = self.store.body(passage), self.store.body_offsets(passage)
+        same = np.zeros(shape, bool)
+        ends = {int(stop): piece for piece, stop in enumerate(offsets[:, 1])}
+        begins = {int(start): piece for piece, start in enumerate(offsets[:, 0])}
+        wanted, text = answer.casefold(), body.casefold()
+        at = text.find(wanted) if len(text) == len(body) else body.find(answer)
+        while at >= 0:
+            start, stop = begins.get(at), ends.get(at + len(answer))
+            if start is not None and stop is not None and stop - start < shape[1]:
+                row = start + body_starts
+                if row < shape[0]:
+                    same[row, stop - start] = True
+            at = text.find(wanted, at + 1) if len(text) == len(body) else body.find(answer, at + 1)
+        return same
+
+    def _best_place(
+        self, passage: int, within: np.ndarray, body_starts: int
+    ) -> tuple[int, int] | None:
+        if not within.any():
+            return None
+        start, width = np.unravel_index(int(within.argmax()), within.shape)
+        return self._characters(
+            passage, (int(start) - body_starts, int(start + width) - body_starts)
+        )
+
+    def _characters(self, passage: int, pieces: tuple[int, int]) -> tuple[int, int]:
+        """Characters of body pieces first .. last, both included."""
+        offsets = self.store.body_offsets(passage)
+        return int(offsets[pieces[0], 0]), int(offsets[pieces[1], 1])
+
+
+def _check_question(question: str) -> None:
+    if not question.strip():
+        raise InputError("the question is empty", expected="a question", found=repr(question))
+    if len(question) > _MOST_CHARACTERS:
+        raise InputError(
+            "the question is too long",
+            expected=f"at most {_MOST_CHARACTERS} characters",
+            found=len(question),
+        )
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max())
+    return shifted / shifted.sum()

@@ -1,0 +1,38 @@
+"""The demo's run: sizes and steps that two cores finish in minutes."""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+
+
+def almanac_config(corpus: str | Path) -> ConfigDict:
+    """The config for an almanac that `build_almanac` wrote under `corpus`; not locked."""
+    config = config_lib.default()
+    folder = Path(corpus)
+    config.corpus.knowledge = str(folder / "knowledge")
+    config.corpus.pretraining = str(folder / "pretraining")
+    config.corpus.held_out = str(folder / "held_out")
+    config.corpus.questions = str(folder / "questions")
+
+    config.model.update(
+        layers=2, hidden=128, heads=4, mlp=512, embedding=128, positions=128, dropout=0.0
+    )
+    config.model.init_stddev = 0.08
+    config.lengths.update(query=20, passage=48, joint=60, masks=6, answer=8)
+    config.retrieval.candidates = 5
+    config.masking.rename = 0.7
+
+    stages = config.stages
+    stages.ict.update(steps=150, batch=64, learning_rate=1e-3)
+    stages.reader.update(steps=100, batch=64, learning_rate=1e-3)
+    stages.realm.update(steps=400, batch=32, learning_rate=5e-4, evaluate_every=100)
+    stages.qa.update(steps=200, batch=32, learning_rate=1e-3)
+    stages.qa.update(reader_passages=5, retriever_passages=16)
+
+    config.refresh.update(every=25, keep=3, alarm_steps=200)
+    config.checkpoint.every = 100
+    config.builder.update(shard=2048, batch_pieces=8192, poll_seconds=0.2)
+    config.report.every = 25
+    return config

@@ -1,0 +1,31 @@
+"""`realm finetune`: teaches a pre-trained run to answer questions, on its frozen index."""
+
+import argparse
+from typing import Any
+
+from realm_jax import runtime
+from realm_jax.cli.jobs import add_job_arguments, job_config
+
+HELP = "teach a pre-trained run to answer questions, with its passage index frozen"
+EXAMPLE = "realm finetune --workdir=runs/wiki --questions=questions/  # holds train.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    add_job_arguments(parser)
+    parser.add_argument("--questions", required=True, help="folder with train.jsonl")
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fine-tunes from the last pre-training checkpoint and exports."""
+    stop = runtime.start(devices=arguments.devices)
+    arguments.overrides["corpus.questions"] = arguments.questions
+    config = job_config(arguments)
+    from realm_jax.trainer.loop import Stopped
+    from realm_jax.trainer.run import finetune
+
+    try:
+        step = finetune(arguments.workdir, config, stop)
+    except Stopped as stopped:
+        return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
+    return {"state": "done", "export_step": step}
