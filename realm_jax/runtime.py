@@ -26,6 +26,7 @@ def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
         stream=sys.stderr,
         format="%(asctime)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
+        force=True,  # absl may have put its own handler there on import
     )
     for noisy in ("absl", "jax", "orbax"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -105,8 +105,10 @@ class BlankFiller:
         of_said = np.take_along_axis(log_p, said[None, :, None], axis=-1)[..., 0]
         total = float(
             marginal_log_likelihood(
-                *map(jnp.asarray, (log_p_z[None], of_said[None], np.ones((1, count), np.float32))),
-                marginal="paper",
+                jnp.asarray(log_p_z[None]),
+                jnp.asarray(of_said[None]),
+                jnp.ones((1, count)),
+                "paper",
             )[0]
         )
         evidence = [

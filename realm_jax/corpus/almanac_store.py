@@ -1,6 +1,7 @@
-"""The almanac on disk: vocabulary, knowledge corpus, pre-training and held-out text, questions."""
+"""The almanac on disk: knowledge corpus, pre-training and held-out text, questions."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,25 @@ from realm_jax.corpus.writer import write_passages
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
 
 VOCABULARY_SIZE = 8192
+# Shipped with the weights that were trained on it, so that both always fit each other.
+VOCABULARY = Path(__file__).parents[1] / "weights" / "vocab.txt"
+DONE = "DONE"
 KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS = "knowledge", "pretraining", "held_out", "questions"
 
 
 def build_almanac(folder: str | Path) -> dict[str, Any]:
-    """Writes the almanac under `folder`; parts that are finished stay as they are.
+    """Writes the almanac under `folder`; one that is finished stays as it is.
 
     Returns:
       passages, facts, held_out_facts and the corpus_hash of the knowledge corpus.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     almanac = write_almanac(all_facts())
-    vocabulary = folder / "vocab.txt"
-    if not (folder / QUESTIONS / "held_out.jsonl").is_file():
-        _write(folder, almanac, vocabulary)
+    if not (folder / DONE).is_file():
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed build left
+        folder.mkdir(parents=True)
+        _write(folder, almanac)
+        (folder / DONE).write_text("the almanac is whole\n")
     store = PassageStore.open(folder / KNOWLEDGE)
     held = len(almanac.held_out_sentences)
     return {
@@ -39,25 +44,28 @@ def build_almanac(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, almanac: Almanac, vocabulary: Path) -> None:
+def learn_vocabulary(path: Path) -> None:
+    """The vocabulary of the almanac's own text; done once, by `experiments/warm_start.py`."""
+    almanac = write_almanac(all_facts())
     texts = [" ".join((title, *sentences)) for title, sentences in almanac.passages]
     texts += [sentence.text for sentence in almanac.sentences]
     texts += [question.text for question in almanac.questions]
-    write_vocabulary(vocabulary, train_vocabulary(texts, VOCABULARY_SIZE))
-    write_passages(folder / KNOWLEDGE, almanac.passages, vocabulary)
+    write_vocabulary(path, train_vocabulary(texts, VOCABULARY_SIZE))
+
+
+def _write(folder: Path, almanac: Almanac) -> None:
+    write_passages(folder / KNOWLEDGE, almanac.passages, VOCABULARY)
     knowledge = PassageStore.open(folder / KNOWLEDGE)
-    _write_sentences(folder / PRETRAINING, almanac.sentences, vocabulary, knowledge)
-    _write_sentences(folder / HELD_OUT, almanac.held_out_sentences, vocabulary, knowledge)
-    (folder / QUESTIONS).mkdir(exist_ok=True)
+    _write_sentences(folder / PRETRAINING, almanac.sentences, knowledge)
+    _write_sentences(folder / HELD_OUT, almanac.held_out_sentences, knowledge)
+    (folder / QUESTIONS).mkdir()
     _write_questions(folder / QUESTIONS / "train.jsonl", almanac.questions)
     _write_questions(folder / QUESTIONS / "held_out.jsonl", almanac.held_out_questions)
 
 
-def _write_sentences(
-    folder: Path, sentences: list[Sentence], vocabulary: Path, knowledge: PassageStore
-) -> None:
+def _write_sentences(folder: Path, sentences: list[Sentence], knowledge: PassageStore) -> None:
     """One passage per sentence; the sentence stands in no passage of Z, so `own` is none."""
-    write_passages(folder, [("", [sentence.text]) for sentence in sentences], vocabulary)
+    write_passages(folder, [("", [sentence.text]) for sentence in sentences], VOCABULARY)
     store = PassageStore.open(folder)
     spans = [
         char_spans_to_pieces(store.body_offsets(row), [sentence.span])

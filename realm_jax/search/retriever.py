@@ -12,7 +12,6 @@ from realm_jax.data.rows import NULL_PASSAGE, Rows
 from realm_jax.models.modules import Modules
 from realm_jax.search.searcher import Searcher
 
-
 MOST_AT_ONCE = 512  # queries embedded in one call
 
 
