@@ -32,10 +32,10 @@ class InverseClozeSource:
         rng = order.generator(self.seed, "ict", step)
         passages = passage_rows(self.store, rows, self.lengths.passage)
         sentences = []
-        for place, row in enumerate(rows):
+        for place, row in enumerate(rows.tolist()):
             bounds = self.store.sentences(row)
-            sentence = rng.integers(len(bounds) - 1)
-            start, stop = bounds[sentence], bounds[sentence + 1]
+            sentence = int(rng.integers(len(bounds) - 1))
+            start, stop = bounds[sentence : sentence + 2].tolist()
             sentences.append(self.store.body_ids(row)[start:stop])
             if rng.random() < self.removal and len(bounds) > 2:
                 _remove(passages, place, start, stop, self.store.vocabulary.pad)

@@ -44,13 +44,22 @@ def read_questions(path: str | Path) -> list[Question]:
     if not path.is_file():
         raise InputError("no question file", where=path, expected="JSON lines")
     questions = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue
         questions.append(_question(line, f"{path}:{number}"))
     if not questions:
         raise InputError("question file is empty", where=path, expected="JSON lines")
     return questions
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "question file is not UTF-8", where=path, found=f"{error.reason} at byte {error.start}"
+        ) from error
 
 
 def _question(line: str, where: str) -> Question:

@@ -9,7 +9,7 @@ import numpy as np
 
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import Rows
-from realm_jax.text.wordpiece import SPECIAL, WordPieces
+from realm_jax.text.wordpiece import WordPieces
 
 
 def rename_answers(
@@ -25,10 +25,12 @@ def rename_answers(
       rng: of this batch.
     """
     ids, targets = joint.ids.copy(), text.targets.copy()
+    special = (words.pad, words.unk, words.cls, words.sep, words.mask)
+    ordinary = np.setdiff1d(np.arange(words.size, dtype=np.int32), special)
     for row in np.flatnonzero(rng.random(len(ids)) < share):
         real = text.weights[row] > 0
         pieces = np.unique(targets[row, real])
-        others = rng.integers(len(SPECIAL), words.size, len(pieces))
+        others = rng.choice(ordinary, len(pieces))
         body = joint.segments[row] == 1
         ids[row, body] = _renamed(ids[row, body], pieces, others)
         targets[row, real] = _renamed(targets[row, real], pieces, others)

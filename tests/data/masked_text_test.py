@@ -1,0 +1,97 @@
+"""Masked sentences: what is shown, what is hidden, what is kept apart, what is refused."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.errors import InputError
+from realm_jax.testing.fakes import tiny_config
+
+
+def source(tiny, part="all", **changes):
+    return MaskedTextSource(tiny.store, tiny.spans, tiny_config(tiny.folder, **changes), part)
+
+
+def test_only_one_sentence_is_shown_with_one_span_hidden(tiny):
+    batch = source(tiny).batch(0, 40)
+    store, words = tiny.store, tiny.store.vocabulary
+    assert sorted(batch.own) == list(range(len(store)))  # once an epoch
+    for row, own in enumerate(batch.own.tolist()):
+        count = int(batch.weights[row].sum())
+        shown = batch.queries.ids[row].copy()
+        shown[batch.positions[row, :count]] = batch.targets[row, :count]
+        shown = shown[batch.queries.mask[row]][1:-1].tolist()
+        bounds = store.sentences(own)
+        sentences = [store.body_ids(own)[a:b].tolist() for a, b in pairwise(bounds)]
+        assert shown in sentences
+        start = int(bounds[sentences.index(shown)])
+        hidden = batch.positions[row, :count] - 1 + start
+        assert (hidden[0], hidden[-1] + 1) in [tuple(span) for span in tiny.spans.of(own).tolist()]
+        assert (batch.queries.ids[row] == words.mask).sum() == count
+
+
+def test_every_span_of_a_passage_comes_up(tiny):
+    text = source(tiny)
+    places = {
+        (int(row), int(first))
+        for step in range(60)
+        for batch in [text.batch(step, 40)]
+        for row, first in zip(batch.own, batch.targets[:, 0], strict=True)
+    }
+    spans_of = lambda row: {int(tiny.store.body_ids(row)[a]) for a, _ in tiny.spans.of(row)}  # noqa: E731
+    assert all({piece for row, piece in places if row == r} == spans_of(r) for r in range(9))
+
+
+def test_of_a_long_span_all_is_hidden_and_the_first_pieces_are_scored(tiny):
+    batch = source(tiny, lengths__masks=2).batch(0, 40)
+    hidden = (batch.queries.ids == tiny.store.vocabulary.mask).sum(1)
+    scored = batch.weights.sum(1)
+    np.testing.assert_array_equal(scored, np.minimum(hidden, 2))
+    assert (hidden > 2).any()
+
+
+def test_spans_that_the_query_would_cut_are_never_drawn(tiny):
+    text = source(tiny, lengths__query=16)
+    for step in range(5):
+        batch = text.batch(step, 16)
+        hidden = batch.queries.ids == tiny.store.vocabulary.mask
+        np.testing.assert_array_equal(hidden.sum(1), batch.weights.sum(1))
+        assert (batch.positions < 15).all()
+
+
+def test_held_out_and_training_passages_share_none(tiny):
+    held_out, train = (set(source(tiny, part).rows.tolist()) for part in ("held_out", "train"))
+    assert held_out and not held_out & train
+    assert held_out | train == set(tiny.spans.rows.tolist())
+
+
+def test_evaluation_masks_the_same_way_every_time(tiny):
+    one, two = (source(tiny).first(6) for _ in range(2))
+    np.testing.assert_array_equal(one.queries.ids, two.queries.ids)
+    assert len(one.queries.ids) == 6
+
+
+def test_own_and_evidence_are_minus_one_where_nobody_recorded_them(tiny, tmp_path):
+    spans = [
+        [tuple(span) for span in tiny.spans.of(row).tolist()] for row in range(len(tiny.store))
+    ]
+    bare = SpanStore.write(tmp_path / "bare", tiny.store, spans)
+    batch = MaskedTextSource(tiny.store, bare, tiny_config(tiny.folder)).batch(0, 4)
+    assert batch.own.tolist() == batch.evidence.tolist() == [-1] * 4
+
+
+def test_a_corpus_without_usable_spans_is_refused_with_a_way_out(tiny, tmp_path):
+    none = SpanStore.write(tmp_path / "none", tiny.store, [[] for _ in range(len(tiny.store))])
+    with pytest.raises(InputError, match="annotate"):
+        MaskedTextSource(tiny.store, none, tiny_config(tiny.folder))
+    far = [
+        [(len(tiny.store.body_ids(i)) - 1, len(tiny.store.body_ids(i)))]
+        for i in range(len(tiny.store))
+    ]
+    late = SpanStore.write(tmp_path / "late", tiny.store, far)
+    config = tiny_config(tiny.folder, lengths__query=4)
+    with pytest.raises(InputError, match=r"lengths\.query"):
+        MaskedTextSource(tiny.store, late, config).batch(0, 1)
