@@ -5,36 +5,59 @@ import os
 import signal
 import sys
 import threading
+from typing import Any
 
 
 def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
-    """Sets up this process; call it once, before jax does any work.
+    """Sets up a job; call it once, before jax does any work.
 
     Args:
       devices: virtual CPU devices to make; 0 leaves the devices as they are.
       threads: threads that CPU kernels may use; 0 leaves it to jax.
 
     Returns:
-      An event that SIGTERM and SIGINT set: finish the step, save, and leave.
+      An event that SIGTERM and SIGINT set: finish the step, save, and leave. A second SIGINT raises
+      KeyboardInterrupt.
     """
     if devices:
         _add_xla_flag(f"--xla_force_host_platform_device_count={devices}")
     if threads:
         os.environ.setdefault("NPROC", str(threads))
+    log_to_stderr()
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        _listen(stop)
+    return stop
+
+
+def log_to_stderr() -> None:
+    """All that a process which saves nothing needs: it is simply interrupted."""
     logging.basicConfig(
         level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(name)s: %(message)s",
+        handlers=[_ToStderr()],
+        format="%(asctime)s %(message)s",
         datefmt="%H:%M:%S",
-        force=True,  # absl may have put its own handler there on import
     )
     for noisy in ("absl", "jax", "orbax"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    stop = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: stop.set())
-    return stop
+
+
+class _ToStderr(logging.StreamHandler[Any]):
+    """Writes to what sys.stderr is at that moment: a progress bar puts itself in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def _listen(stop: threading.Event) -> None:
+    def on_signal(number: int, _: Any) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
 
 
 def _add_xla_flag(flag: str) -> None:

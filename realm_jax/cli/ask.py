@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli.arguments import positive
 
 HELP = "ask a trained run a question, or give it a sentence with one [MASK]"
 EXAMPLE = 'realm ask --workdir=runs/demo "What is Germany called in Swahili?"'
@@ -13,7 +14,7 @@ EXAMPLE = 'realm ask --workdir=runs/demo "What is Germany called in Swahili?"'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
-    parser.add_argument("--k", type=int, default=5, help="passages to read")
+    parser.add_argument("--k", type=positive, default=5, help="passages to read")
     parser.add_argument("--answer", help="with [MASK]: how likely is this answer?")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("question", help="a question, or a sentence with one [MASK]")
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the answer with its evidence."""
-    runtime.start()
+    runtime.log_to_stderr()
     from realm_jax.answer.answerer import Answerer
     from realm_jax.answer.blanks import BLANK, BlankFiller
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
-from realm_jax.cli.jobs import run_both
+from realm_jax.cli.jobs import run_both, until_stopped
 from realm_jax.errors import RealmError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
@@ -29,42 +29,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", default="runs/demo", help="run folder; the same one resumes")
     parser.add_argument("--seed", type=int, default=0, help="another run of the same demo")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.set_defaults(overridable=True)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds the almanac, runs both jobs, measures, and writes report.json."""
     stop = runtime.start()
     from realm_jax.corpus.almanac_store import build_almanac
-    from realm_jax.trainer.loop import Stopped
 
-    seconds: dict[str, float] = {}
     run_dir = RunDir(arguments.workdir)
-    began = time.monotonic()
     corpus = Path(arguments.workdir) / "corpus"
-    log.info("making the almanac in %s", corpus)
-    built = build_almanac(corpus)
-    seconds["corpus"] = time.monotonic() - began
-    log.info("%d passages that state %d facts", built["passages"], built["facts"])
     config = demo_config(corpus, arguments.seed, arguments.overrides)
-    try:
-        run_both(arguments.workdir, config, stop)
-    except Stopped as stopped:
-        return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
+    log.info("making the almanac in %s", corpus)
     began = time.monotonic()
-    measured = _measure(arguments.workdir, config)
-    seconds |= _stage_seconds(run_dir)
-    seconds["measure"] = time.monotonic() - began
-    report = {
-        "passages": built["passages"],
-        "facts": built["facts"],
-        "held_out_facts": built["held_out_facts"],
-        "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
-        **measured,
-        "seed": arguments.seed,
-    }
-    files.write_bytes(run_dir.report, json.dumps(report, indent=1).encode())
-    _say(arguments.workdir, report)
-    return report
+    built = build_almanac(corpus)
+    seconds = {"corpus": time.monotonic() - began}
+    log.info("%d passages that state %d facts", built["passages"], built["facts"])
+
+    def watch_it_learn() -> dict[str, Any]:
+        run_both(arguments.workdir, config, stop)
+        began = time.monotonic()
+        measured = _measure(arguments.workdir, config)
+        spent = seconds | _stage_seconds(run_dir) | {"measure": time.monotonic() - began}
+        report = {
+            "passages": built["passages"],
+            "facts": built["facts"],
+            "held_out_facts": built["held_out_facts"],
+            "seconds": {stage: round(value, 1) for stage, value in spent.items()},
+            **measured,
+            "seed": arguments.seed,
+        }
+        files.write_bytes(run_dir.report, json.dumps(report, indent=1).encode())
+        _say(arguments.workdir, report)
+        return report
+
+    return until_stopped(watch_it_learn)
 
 
 def demo_config(corpus: Path, seed: int, overrides: dict[str, str]) -> ConfigDict:

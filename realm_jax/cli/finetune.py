@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.jobs import add_job_arguments, job_config
+from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 
 HELP = "teach a pre-trained run to answer questions, with its passage index frozen"
 EXAMPLE = "realm finetune --workdir=runs/wiki --questions=questions/  # holds train.jsonl"
@@ -21,11 +21,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     stop = runtime.start(devices=arguments.devices)
     arguments.overrides["corpus.questions"] = arguments.questions
     config = job_config(arguments)
-    from realm_jax.trainer.loop import Stopped
     from realm_jax.trainer.run import finetune
 
-    try:
-        step = finetune(arguments.workdir, config, stop)
-    except Stopped as stopped:
-        return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
-    return {"state": "done", "export_step": step}
+    def tune() -> dict[str, Any]:
+        return {"state": "done", "export_step": finetune(arguments.workdir, config, stop)}
+
+    return until_stopped(tune)

@@ -1,9 +1,14 @@
 """`realm index`: the index-builder job."""
 
 import argparse
+import contextlib
+import os
+import threading
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli import exit_codes
+from realm_jax.cli.arguments import seconds
 from realm_jax.cli.jobs import add_job_arguments
 
 HELP = "the index-builder job: follows snapshots, publishes fresh indexes until the run ends"
@@ -13,13 +18,23 @@ EXAMPLE = "realm index --workdir=runs/a"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb; shapes and corpus come from each snapshot's config."""
     add_job_arguments(parser, config=False)
-    parser.add_argument("--poll", type=float, default=0.5, help="seconds between two looks")
+    parser.add_argument("--poll", type=seconds, default=0.5, help="seconds between two looks")
+    parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds until the end marker or a stop signal."""
     stop = runtime.start(devices=arguments.devices)
+    if arguments.beside_trainer:
+        threading.Thread(target=_stop_with_trainer, args=(stop,), daemon=True).start()
     from realm_jax.index_builder.run import run
 
     published = run(arguments.workdir, arguments.poll, stop)
-    return {"published": published, "exit_code": 75 if stop.is_set() else 0}
+    return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
+
+
+def _stop_with_trainer(stop: threading.Event) -> None:
+    """`realm run` holds our standard input open; it ends with that process, even if killed."""
+    with contextlib.suppress(OSError):
+        os.read(0, 1)  # not sys.stdin: its lock, held here, would be in the way of a normal end
+    stop.set()

@@ -1,19 +1,28 @@
 """What the verbs that start jobs share: their flags, their config, their two processes."""
 
 import argparse
+import contextlib
+import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.cli import exit_codes
+from realm_jax.cli.arguments import natural
 from realm_jax.errors import ConfigError, RealmError
+from realm_jax.exchange import follow
 from realm_jax.exchange.layout import RunDir
+
+PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
+
+log = logging.getLogger(__name__)
 
 
 def add_job_arguments(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
@@ -21,7 +30,8 @@ def add_job_arguments(parser: argparse.ArgumentParser, *, config: bool = True) -
     parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
     if config:
         parser.add_argument("--config", help="experiments/NAME.py; default: the workdir's config")
-    parser.add_argument("--devices", type=int, default=0, help="virtual CPU devices to make")
+        parser.set_defaults(overridable=True)
+    parser.add_argument("--devices", type=natural, default=0, help="virtual CPU devices to make")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 
@@ -43,14 +53,33 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
     return config_lib.load(arguments.config, arguments.overrides)
 
 
+def until_stopped(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The report of `work`, or one that says where a stop signal ended it."""
+    from realm_jax.trainer.loop import Stopped
+
+    try:
+        return work()
+    except Stopped as stopped:
+        sys.stderr.write(f"{stopped}\n")
+        return {
+            "state": "stopped",
+            "stage": stopped.stage,
+            "step": stopped.step,
+            "exit_code": exit_codes.STOPPED,
+        }
+
+
 def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     """The trainer in this process, the index builder in a second one.
 
     Raises:
+      Stopped: a stop signal came, to this process or to the builder.
       RealmError: the builder died; its own words are on stderr and in logs/index_builder.log.
     """
+    from realm_jax.trainer.run import prepare
     from realm_jax.trainer.run import run as train
 
+    prepare(workdir, config)  # what is wrong is said before a second process is there
     run_dir = RunDir(workdir)
     log_path = Path(str(run_dir.logs)) / "index_builder.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,35 +87,43 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
         builder = _start_builder(workdir, config, output)
         failed: list[RealmError] = []
         watcher = threading.Thread(
-            target=_watch, args=(builder, stop, log_path, failed), daemon=True
+            target=_watch, args=(builder, run_dir, stop, log_path, failed), daemon=True
         )
         watcher.start()
         try:
             train(workdir, config, stop)
-            builder.wait(timeout=60)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                builder.wait(timeout=PATIENCE)
         finally:
-            if builder.poll() is None:
-                builder.send_signal(signal.SIGTERM)
-                builder.wait(timeout=60)
+            _end(builder)
             if failed:
                 raise failed[0]
 
 
 def _start_builder(workdir: str, config: ConfigDict, output: Any) -> "subprocess.Popen[bytes]":
+    """The builder lives as long as this process holds the other end of its standard input."""
     command = [sys.executable, "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
-    command += [f"--poll={config.builder.poll_seconds}"]
+    command += [f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
-    return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment
+    )
 
 
 def _watch(
     builder: "subprocess.Popen[bytes]",
+    run_dir: RunDir,
     stop: threading.Event,
     log_path: Path,
     failed: list[RealmError],
 ) -> None:
+    """A builder that ends before the run does ends the run: nothing fresh would ever come."""
     code = builder.wait()
-    if code not in (0, -signal.SIGTERM) and not stop.is_set():
+    if stop.is_set() or follow.ended(run_dir):
+        return
+    if code == exit_codes.STOPPED:
+        log.warning("the index builder was told to stop; stopping too")
+    else:
         tail = log_path.read_text(errors="replace").splitlines()[-5:]
         failed.append(
             RealmError(
@@ -96,4 +133,16 @@ def _watch(
                 fix="mend what it says, then run the same command again",
             )
         )
-        stop.set()
+    stop.set()
+
+
+def _end(builder: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM, then SIGKILL: what a builder leaves is safe at any moment."""
+    if builder.poll() is None:
+        builder.terminate()
+        try:
+            builder.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            log.warning("the index builder is still at a shard; killing it, it will do that again")
+            builder.kill()
+            builder.wait()

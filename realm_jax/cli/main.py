@@ -1,14 +1,15 @@
 """`realm`: one command, a verb for each thing a person wants done."""
 
 import argparse
+import errno
 import json
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from realm_jax import __version__
+from realm_jax.cli import exit_codes
 from realm_jax.errors import RealmError
 
 # verb -> module with HELP, EXAMPLE, add_arguments(parser) and main(arguments) -> report
@@ -24,8 +25,6 @@ VERBS = {
     "check": "realm_jax.cli.check",
 }
 
-EXIT_OK, EXIT_PROBLEM, EXIT_USAGE, EXIT_STOPPED = 0, 1, 2, 75
-
 
 class _Parser(argparse.ArgumentParser):
     """Errors in our words, on one door, with exit code 2."""
@@ -33,13 +32,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         self.print_usage(sys.stderr)
         sys.stderr.write(f"{self.prog}: {message}\n  see: {self.prog} --help\n")
-        raise SystemExit(EXIT_USAGE)
+        raise SystemExit(exit_codes.USAGE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb; exit codes: 0 done, 1 a problem, 2 wrong usage, 75 stopped and resumable."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    verb = next((word for word in arguments if word in VERBS), None)
     parser = _Parser(prog="realm", description="REALM in JAX: retrieval learned from masked text.")
     parser.add_argument("--version", action="version", version=f"realm {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
@@ -55,25 +53,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         child.set_defaults(main=module.main)
         module.add_arguments(child)
     parsed, rest = parser.parse_known_args(arguments)
-    parsed.overrides = _overrides(rest, verbs.choices[verb or "demo"].error)
+    refuse = verbs.choices[parsed.verb].error
+    if rest and "overridable" not in parsed:
+        refuse(f"unknown argument {rest[0]!r}")
+    parsed.overrides = _overrides(rest, refuse)
     return _run(parsed)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     try:
         report = parsed.main(parsed)
+        if parsed.json:
+            sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
     except RealmError as error:
         sys.stderr.write(f"realm {parsed.verb}: {error}\n")
-        return EXIT_PROBLEM
+        return exit_codes.PROBLEM
+    except OSError as error:
+        sys.stderr.write(f"realm {parsed.verb}: {_of_the_machine(error)}\n")
+        return exit_codes.PROBLEM
     except KeyboardInterrupt:
-        sys.stderr.write(f"realm {parsed.verb}: stopped; the same command goes on\n")
-        return EXIT_STOPPED
-    logging.shutdown()
-    if report is None:
-        return EXIT_OK
-    if getattr(parsed, "json", False):
-        sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
-    return int(report.get("exit_code", EXIT_OK))
+        sys.stderr.write(f"realm {parsed.verb}: interrupted\n")
+        return exit_codes.STOPPED
+    return int(report.get("exit_code", exit_codes.DONE))
+
+
+def _of_the_machine(error: OSError) -> RealmError:
+    """A full disk, a forbidden folder, a name taken by a file: in the words of all our errors."""
+    fixes = {
+        errno.ENOSPC: "free some space, then run the same command again",
+        errno.EACCES: "choose a folder that you may write to",
+        errno.EROFS: "choose a folder that you may write to",
+    }
+    problem = error.strerror or str(error) or type(error).__name__
+    fix = None if error.errno is None else fixes.get(error.errno)
+    return RealmError(problem, where=error.filename, fix=fix)
 
 
 def _overrides(rest: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """`realm run`: both jobs on this machine, as two processes."""
 
 import argparse
+import sys
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.jobs import add_job_arguments, job_config, run_both
+from realm_jax.cli.jobs import add_job_arguments, job_config, run_both, until_stopped
 
 HELP = "both jobs on this machine, as two processes"
 EXAMPLE = "realm run --config=experiments/wiki_sample.py --workdir=runs/wiki"
@@ -19,10 +20,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains with a builder beside it."""
     stop = runtime.start(devices=arguments.devices)
     config = job_config(arguments)
-    from realm_jax.trainer.loop import Stopped
 
-    try:
+    def both() -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
-    except Stopped as stopped:
-        return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
-    return {"state": "done", "steps": config.stages.realm.steps}
+        sys.stderr.write(f'done; now: realm ask --workdir={arguments.workdir} "..."\n')
+        return {"state": "done", "steps": config.stages.realm.steps}
+
+    return until_stopped(both)

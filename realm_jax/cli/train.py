@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.jobs import add_job_arguments, job_config
+from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 
 HELP = "the trainer job: ICT, reader warm start, REALM pre-training, open QA"
 EXAMPLE = "realm train --config=experiments/almanac.py --workdir=runs/a"
@@ -19,11 +19,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains until the last step or a stop signal."""
     stop = runtime.start(devices=arguments.devices)
     config = job_config(arguments)
-    from realm_jax.trainer.loop import Stopped
     from realm_jax.trainer.run import run
 
-    try:
+    def train() -> dict[str, Any]:
         run(arguments.workdir, config, stop)
-    except Stopped as stopped:
-        return {"state": "stopped", "stage": stopped.stage, "step": stopped.step, "exit_code": 75}
-    return {"state": "done", "steps": config.stages.realm.steps}
+        return {"state": "done", "steps": config.stages.realm.steps}
+
+    return until_stopped(train)

@@ -40,13 +40,28 @@ class Feed:
             return True
         return False
 
-    def take(self, step: int) -> Any:
-        """The batch of `step`, on the devices; raises what making it raised."""
-        number, made = self._ready.get()
+    def take(self, step: int, stop: threading.Event) -> Any | None:
+        """The batch of `step`, on the devices; raises what making it raised.
+
+        None if `stop` was set while there was none: what makes it may be waiting for the index
+        builder, and what then goes wrong is met again when the run goes on.
+        """
+        item = self._next(stop)
+        if item is None or (isinstance(item[1], Exception) and stop.is_set()):
+            return None
+        number, made = item
         if isinstance(made, Exception):
             raise made
         assert number == step, f"the feed is at step {number}, the loop at {step}"
         return made
+
+    def _next(self, stop: threading.Event) -> tuple[int, Any] | None:
+        while True:
+            try:
+                return self._ready.get(timeout=0.1)
+            except queue.Empty:
+                if stop.is_set():
+                    return None
 
     def close(self) -> None:
         """Stops the thread; batches made and not taken are dropped."""

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 SwapLog = list[tuple[int, int]]  # (first training step, index step), ascending
 
 
+class NoLongerWaiting(RealmError):
+    """The stop signal came before the index did."""
+
+
 class IndexInUse:
     """Answers which index step n searches; `for_step` is called once per step, in order.
 
@@ -35,6 +39,7 @@ class IndexInUse:
       corpus_hash: of the knowledge corpus; an index of another corpus is refused.
       replay: swaps of an earlier life of this run, which this one repeats.
       kept: index steps that checkpoints may still ask for; retention must leave them.
+      stop: ends the waiting for an index, like `close`.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class IndexInUse:
         corpus_hash: str,
         replay: SwapLog,
         kept: Callable[[], set[int]],
+        stop: threading.Event | None = None,
     ):
         self.swaps: SwapLog = []
         self._run, self._refresh, self._poll = run, config.refresh, config.builder.poll_seconds
@@ -53,7 +59,8 @@ class IndexInUse:
         self._renewed = 0.0
         self.current: PublishedIndex | None = None
         self._fresh: PublishedIndex | None = None
-        self._stop = threading.Event()
+        self._stop = threading.Event()  # of this object
+        self._job_stop = stop or threading.Event()
         self._watcher: threading.Thread | None = None
 
     def for_step(self, step: int) -> PublishedIndex:
@@ -106,7 +113,7 @@ class IndexInUse:
     def _open(self, index_step: int | None) -> PublishedIndex:
         """Waits for the index of a step (None: any) to be published, and opens it."""
         waited, told = 0.0, False
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._job_stop.is_set()):
             newest = commit.latest(self._run.published_index)
             found = newest if index_step is None else index_step
             folder = None if found is None else self._run.published_index / step_name(found)
@@ -119,7 +126,7 @@ class IndexInUse:
                 raise self._no_index(index_step)
             self._stop.wait(self._poll)
             waited += self._poll
-        raise RealmError("stopped while waiting for an index", where=self._run.published_index)
+        raise NoLongerWaiting("stopped while waiting for an index", where=self._run.published_index)
 
     def _named(self, index_step: int | None) -> str:
         return "of any step" if index_step is None else f"of step {index_step}"

@@ -84,10 +84,10 @@ def train(
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 checkpoints.save(state, fields(step))
-            if stop.is_set():
+            batch = None if stop.is_set() else feed.take(step, stop)
+            if batch is None:
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
-            batch = feed.take(step)
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
             report.step(step, metrics)

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.exchange import files, follow, heartbeat
+from realm_jax.exchange import commit, files, follow, heartbeat
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
@@ -23,9 +23,9 @@ from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
-from realm_jax.trainer.index_in_use import IndexInUse, SwapLog, index_step_at
+from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
 from realm_jax.trainer.inputs import Inputs, open_inputs
-from realm_jax.trainer.loop import train
+from realm_jax.trainer.loop import Stopped, train
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
@@ -49,6 +49,16 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     job.realm()
     job.finish()
     heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+
+
+def prepare(workdir: str, config: ConfigDict) -> None:
+    """What must be so before a builder may start: sound inputs, the run's config, no stale end."""
+    open_inputs(config)
+    run_dir = RunDir(workdir)
+    claim(run_dir, config)
+    trained = commit.latest(run_dir.checkpoints("realm"))
+    if trained is None or trained < config.stages.realm.steps:
+        follow.clear_end(run_dir)
 
 
 def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -79,7 +89,7 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = make_mesh(config.mesh)
-        _claim(self.run_dir, config)
+        claim(self.run_dir, config)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
         self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
 
@@ -91,10 +101,11 @@ class _Job:
 
     def realm(self) -> None:
         """Pre-training beside the index builder; afterwards the final index is waited for."""
-        settings = self.config.stages.realm
-        if settings.steps == 0 or follow.ended(self.run_dir):
-            self._take_finished("realm")
+        finished = final_parameters(self.run_dir, "realm")
+        if finished is not None and finished[0] >= self.config.stages.realm.steps:
+            self.networks |= finished[1]
             return
+        follow.clear_end(self.run_dir)
         index = self._index(read_swaps(self.run_dir))
         stage = RealmStage(
             self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
@@ -112,10 +123,13 @@ class _Job:
         """Fine-tunes on the final index if there are questions, exports, and ends the run."""
         steps = self.config.stages.realm.steps
         if steps == 0:
+            follow.mark_end(self.run_dir, step=0)
             return 0
         final = self._index([])
         try:
             index = final.of(steps)
+        except NoLongerWaiting as error:
+            raise Stopped("realm", steps) from error
         finally:
             final.close()
         networks, tuned = dict(self.networks), 0
@@ -192,11 +206,6 @@ class _Job:
         self.networks |= jax.device_get(trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
-    def _take_finished(self, stage: str) -> None:
-        found = final_parameters(self.run_dir, stage)
-        if found is not None:
-            self.networks |= found[1]
-
     def _index(self, replay: SwapLog) -> IndexInUse:
         corpus_hash = self.inputs.knowledge.corpus_hash
         return IndexInUse(
@@ -205,6 +214,7 @@ class _Job:
             corpus_hash,
             replay,
             kept=lambda: _indexes_of_checkpoints(self.run_dir),
+            stop=self.stop,
         )
 
 
@@ -224,7 +234,7 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
     return known + [(record["step"], record["index_step"]) for record in later]
 
 
-def _claim(run_dir: RunDir, config: ConfigDict) -> None:
+def claim(run_dir: RunDir, config: ConfigDict) -> None:
     """Writes the run's config, or refuses one that would make another model of the same run."""
     run_dir.root.mkdir(parents=True, exist_ok=True)
     if run_dir.config.exists():
