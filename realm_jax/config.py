@@ -162,7 +162,15 @@ def _from_file(path: Path) -> ConfigDict:
     try:
         spec.loader.exec_module(module)
         config = module.get_config()
-    except (SyntaxError, NameError, AttributeError, TypeError, KeyError) as error:
+    except (
+        SyntaxError,
+        ImportError,
+        NameError,
+        AttributeError,
+        TypeError,
+        KeyError,
+        ValueError,
+    ) as error:
         raise ConfigError(
             "config file does not run",
             where=path,
@@ -241,6 +249,46 @@ _CHOICES = {
 }
 
 
+# key -> least value that can work
+_LEAST: dict[str, float] = {
+    "model.layers": 1,
+    "model.hidden": 1,
+    "model.heads": 1,
+    "model.mlp": 1,
+    "model.embedding": 1,
+    "model.dropout": 0,
+    "lengths.query": 4,
+    "lengths.passage": 8,
+    "lengths.masks": 1,
+    "lengths.answer": 1,
+    "masking.rename": 0,
+    "masking.rate": 0,
+    "search.leaves": 0,
+    "search.leaves_searched": 0,
+    "search.reorder": 0,
+    **{f"stages.{stage}.steps": 0 for stage in STAGES},
+    **{f"stages.{stage}.batch": 1 for stage in STAGES},
+    **{f"stages.{stage}.learning_rate": 0 for stage in STAGES},
+    **{f"stages.{stage}.evaluate_every": 0 for stage in STAGES},
+    "stages.qa.reader_passages": 1,
+    "stages.qa.retriever_passages": 1,
+    "retrieval.candidates": 2,
+    "refresh.every": 1,
+    "refresh.keep": 1,
+    "refresh.wait_seconds": 0,
+    "checkpoint.every": 0,
+    "checkpoint.keep": 1,
+    "builder.shard": 1,
+    "builder.batch_pieces": 1,
+    "builder.probes": 1,
+    "builder.poll_seconds": 0.001,
+    "evaluation.queries": 1,
+    "evaluation.neighbours": 1,
+    "report.every": 1,
+}
+_SHARES = ("model.dropout", "masking.rename", "masking.rate", "objective.removal")
+
+
 def check(config: ConfigDict) -> ConfigDict:
     """Refuses values that cannot work together, then locks the dict."""
     flat = {key: _get(config, key) for key in keys(config)}
@@ -252,13 +300,16 @@ def check(config: ConfigDict) -> ConfigDict:
                 expected=" or ".join(allowed),
                 found=repr(flat[key]),
             )
+    for key, least in _LEAST.items():  # "not less" would let NaN pass
+        _require(config, key, flat[key] >= least, f"at least {least}")
+    for key in _SHARES:
+        _require(config, key, 0 <= flat[key] <= 1, "a share, 0 to 1")
     lengths, model = config.lengths, config.model
     _require(config, "model.heads", model.hidden % model.heads == 0, "a divisor of model.hidden")
     longest = max(lengths.joint, lengths.passage, lengths.query)
     _require(config, "model.positions", model.positions >= longest, f"at least {longest}")
     _require(config, "lengths.joint", lengths.joint > lengths.query, "more than lengths.query")
-    _require(config, "retrieval.candidates", config.retrieval.candidates >= 2, "at least 2")
-    _require(config, "refresh.every", config.refresh.every >= 1, "at least 1 step")
+    _require(config, "seed", config.seed >= 0, "at least 0")
     config.lock()
     return config
 
@@ -285,8 +336,15 @@ def to_json(config: ConfigDict) -> str:
 
 
 def from_json(text: str, where: object = None) -> ConfigDict:
-    """The inverse of `to_json`, checked and locked."""
-    config = ConfigDict(json.loads(text))
+    """The inverse of `to_json`, checked and locked.
+
+    Raises:
+      ConfigError: text that is not JSON, or what `assert_known` and `check` refuse.
+    """
+    try:
+        config = ConfigDict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConfigError("config is not JSON", where=where, found=str(error)) from error
     assert_known(config, where)
     return check(config)
 
