@@ -12,6 +12,7 @@ from realm_jax.corpus.almanac_facts import all_facts
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
+from realm_jax.errors import InputError
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
 
 VOCABULARY_SIZE = 8192
@@ -26,12 +27,15 @@ def build_almanac(folder: str | Path) -> dict[str, Any]:
 
     Returns:
       passages, facts, held_out_facts and the corpus_hash of the knowledge corpus.
+
+    Raises:
+      InputError: the folder holds something else.
     """
     folder = Path(folder)
     almanac = write_almanac(all_facts())
     if not (folder / DONE).is_file():
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed build left
-        folder.mkdir(parents=True)
+        _sweep(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         _write(folder, almanac)
         (folder / DONE).write_text("the almanac is whole\n")
     store = PassageStore.open(folder / KNOWLEDGE)
@@ -42,6 +46,22 @@ def build_almanac(folder: str | Path) -> dict[str, Any]:
         "held_out_facts": held,
         "corpus_hash": store.corpus_hash,
     }
+
+
+def _sweep(folder: Path) -> None:
+    """Deletes what a killed build left, and nothing that another hand put there."""
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    strange = sorted(present - {KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS})
+    if strange:
+        raise InputError(
+            "folder for the almanac holds other files",
+            where=folder,
+            expected="a new or empty folder",
+            found=", ".join(strange[:3]),
+            fix="choose another folder",
+        )
+    for name in present:
+        shutil.rmtree(folder / name)
 
 
 def learn_vocabulary(path: Path) -> None:
