@@ -1,5 +1,7 @@
 """Is this folder what was published? Snapshots, indexes, checkpoints, corpora and whole runs."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
@@ -8,14 +10,21 @@ from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import (
     CHECKPOINTS,
+    CONFIG,
+    CORPUS,
     MANIFEST,
+    POINTER,
     PUBLISHED_INDEX,
     SNAPSHOTS,
     RunDir,
+    step_name,
     step_of,
 )
 
-CORPUS_MANIFEST = "manifest.json"
+ARRAYS_MANIFEST = "manifest.json"  # of a passage store or a span store
+_KINDS = {"passage store": "corpus", "span store": "spans"}
+
+Problems = Iterator[dict[str, Any]]
 
 
 def check(folder: epath.PathLike) -> dict[str, Any]:
@@ -23,57 +32,113 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
 
     Returns:
       `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`, where kind is
-      snapshot, published_index, checkpoint, corpus, run or unknown. In a run, every published step
-      is checked and files are named from the run folder; unfinished steps are no problem.
+      snapshot, published_index, checkpoint, export, corpus, spans, run or unknown. In a run, every
+      published step and every corpus in it is checked, and files are named from the run folder;
+      unfinished steps are no problem.
     """
     folder = epath.Path(folder)
     if (folder / MANIFEST).exists():
         return _report(_kind(folder), commit.verify(folder))
-    if (folder / CORPUS_MANIFEST).exists():
-        return _report("corpus", _corpus_problems(folder))
-    if parents := _parents(folder):
-        return _report("run", [problem for parent in parents for problem in _below(folder, parent)])
-    expected = f"a run folder, or {MANIFEST} or {CORPUS_MANIFEST} in it"
+    if (folder / ARRAYS_MANIFEST).exists():
+        kind = _arrays_kind(folder)
+        return _report(kind, list(_arrays_problems(folder, kind)))
+    if _parents(folder) or (folder / CONFIG).exists():
+        return _report("run", list(_run_problems(folder)))
+    expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} in it"
     found = ", ".join(files.list_names(folder)[:8]) or "nothing"
-    return _report("unknown", [{"file": str(folder), "expected": expected, "found": found}])
+    return _report("unknown", [_problem(str(folder), expected, found)])
 
 
 def _report(kind: str, problems: list[dict[str, Any]]) -> dict[str, Any]:
     return {"ok": not problems, "kind": kind, "problems": problems}
 
 
+def _problem(file: str, expected: Any, found: Any) -> dict[str, Any]:
+    return {"file": file, "expected": expected, "found": found}
+
+
 def _kind(folder: epath.Path) -> str:
     try:
         manifest = commit.read_manifest(folder)
-    except DamageError:
+    except RealmError:
         manifest = None
     return "unknown" if manifest is None else manifest["kind"]
 
 
-def _corpus_problems(folder: epath.Path) -> list[dict[str, Any]]:
-    from realm_jax.corpus import store
+def _arrays_kind(folder: epath.Path) -> str:
+    try:
+        return _KINDS.get(json.loads((folder / ARRAYS_MANIFEST).read_text())["kind"], "unknown")
+    except (ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+def _arrays_problems(folder: epath.Path, kind: str) -> Problems:
+    """Of a passage store, its spans included, or of a span store."""
+    from realm_jax.corpus import folder as arrays
+    from realm_jax.corpus.spans import FOLDER
+    from realm_jax.corpus.spans import KIND as SPANS
+    from realm_jax.corpus.store import KIND as PASSAGES
 
     try:
-        return list(store.verify(folder))
+        yield from arrays.problems(folder, SPANS if kind == "spans" else PASSAGES)
     except RealmError as error:
-        file = str(error.where or CORPUS_MANIFEST)
-        return [{"file": file, "expected": error.expected, "found": error.found or error.problem}]
+        yield _problem(ARRAYS_MANIFEST, error.expected, error.found or error.problem)
+    if kind != "spans" and (folder / FOLDER).exists():
+        yield from _inside(FOLDER, _arrays_problems(folder / FOLDER, "spans"))
+
+
+def _inside(prefix: str, problems: Problems) -> Problems:
+    """The same problems, with files named from a folder above."""
+    for problem in problems:
+        yield {**problem, "file": f"{prefix}/{problem['file']}"}
 
 
 def _parents(folder: epath.Path) -> list[epath.Path]:
     """The folders of a run that hold step folders."""
     run = RunDir(folder)
     stages = [run.checkpoints(stage) for stage in files.list_names(folder / CHECKPOINTS)]
-    candidates = [folder / SNAPSHOTS, folder / PUBLISHED_INDEX, *stages]
+    candidates = [folder / SNAPSHOTS, folder / PUBLISHED_INDEX, *stages, run.export]
     return [parent for parent in candidates if parent.exists()]
 
 
-def _below(run: epath.Path, parent: epath.Path) -> list[dict[str, Any]]:
-    """Problems of every step under `parent` that has a manifest, sound or not."""
-    steps = [name for name in files.list_names(parent) if step_of(name) is not None]
-    return [
-        {**problem, "file": f"{parent.relative_to(run)}/{name}/{problem['file']}"}
-        for name in steps
-        if (parent / name / MANIFEST).exists()
-        for problem in commit.verify(parent / name)
-    ]
+def _run_problems(folder: epath.Path) -> Problems:
+    run = RunDir(folder)
+    if run.config.exists() and not _is_json(run.config):
+        yield _problem(CONFIG, "JSON", "something else")
+    yield from _torn(run.end_marker)
+    for parent in _parents(folder):
+        yield from _inside(str(parent.relative_to(folder)), _step_problems(parent))
+    for name in files.list_names(folder / CORPUS):
+        corpus = folder / CORPUS / name
+        if (corpus / ARRAYS_MANIFEST).exists():
+            inner = _arrays_problems(corpus, _arrays_kind(corpus))
+            yield from _inside(f"{CORPUS}/{name}", inner)
+
+
+def _step_problems(parent: epath.Path) -> Problems:
+    """Of every step that has a manifest, sound or not, and of the pointer to the newest."""
+    for name in files.list_names(parent):
+        if step_of(name) is not None and (parent / name / MANIFEST).exists():
+            yield from _inside(name, iter(commit.verify(parent / name)))
+    torn = list(_torn(parent / POINTER))
+    yield from torn
+    pointer = None if torn else files.read_sealed(parent / POINTER)
+    if pointer is not None and not (parent / step_name(pointer["step"]) / MANIFEST).exists():
+        missing = f"{step_name(pointer['step'])}/{MANIFEST}"
+        yield _problem(missing, f"a manifest: {POINTER} names this step", "none")
+
+
+def _torn(path: epath.Path) -> Problems:
+    """A sealed file that is not as it was written; one that is not there is no problem."""
+    try:
+        files.read_sealed(path)
+    except DamageError as error:
+        yield _problem(path.name, error.expected, error.found)
+
+
+def _is_json(path: epath.Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True

@@ -17,6 +17,7 @@ VECTORS = "vectors.npy"  # passage vectors by index row, float16
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
 CHECKPOINTS = "checkpoints"
+CORPUS = "corpus"  # of a run that made its own, like the demo
 
 
 @dataclass(frozen=True)
