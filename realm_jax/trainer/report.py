@@ -26,16 +26,15 @@ class Report:
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
         self._last_finite = 0
-        self._began = time.monotonic()
-        self._began_step: int | None = None
+        self._clock: tuple[int, float] | None = None  # step and time after the first step
         self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
-        if self._began_step is None:
-            self._began_step = step
         self._read()
+        if self._clock is None and self._pending is not None:
+            self._clock = (step, time.monotonic())  # the first step compiles: it does not count
         self._pending = (step, metrics)
 
     def event(self, step: int, **fields: Any) -> None:
@@ -79,17 +78,18 @@ class Report:
         self.event(step, **means)
 
     def _say(self, step: int, fields: dict[str, Any]) -> None:
-        figures = " ".join(f"{k} {_short(v)}" for k, v in fields.items())
+        by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])
+        figures = "  ".join(f"{k} {_short(v)}" for k, v in by_weight)
         if self._bar is not None:
             self._bar.say(figures)
             return
         log.info("%s %d/%d%s: %s", self._stage, step, self._steps, self._left(step), figures)
 
     def _left(self, step: int) -> str:
-        done = step - (self._began_step or 0)
-        if done <= 0 or step >= self._steps:
+        if self._clock is None or not self._clock[0] < step < self._steps:
             return ""
-        seconds = (time.monotonic() - self._began) / done * (self._steps - step)
+        first, began = self._clock
+        seconds = (time.monotonic() - began) / (step - first) * (self._steps - step)
         return f" ({seconds:.0f} s left)"
 
 
