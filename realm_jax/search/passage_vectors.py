@@ -1,5 +1,7 @@
 """Passages to vectors, in batches of like length: a long row never makes short ones pay."""
 
+import functools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,16 +21,12 @@ class PassageEmbedder:
     """Embeds passages of one store with the parameters of one embedder."""
 
     def __init__(self, config: ConfigDict, store: PassageStore, parameters: dict[str, Any]):
-        self._modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._store, self._parameters = store, jax.device_put(parameters)
         self._lengths = np.minimum(store.lengths(), config.lengths.passage)
         self._widths = sorted({max(8, int(w * config.lengths.passage)) for w in _WIDTHS})
         self._budget = config.builder.batch_pieces
-        self._embed: Callable[..., Float[Array, "R E"]] = jax.jit(self._traced)
+        self._embed = _embed_function(config.model.to_json(), store.vocabulary.size)
         self._dims = config.model.embedding
-
-    def _traced(self, parameters: Any, rows: Rows) -> Float[Array, "R E"]:
-        return self._modules.bind({"embedder": parameters}).embedder.embed(*rows)
 
     def vectors(self, numbers: Int64[np.ndarray, "N"]) -> Float32[np.ndarray, "N E"]:
         """Vectors of these passages, in this order."""
@@ -52,6 +50,15 @@ class PassageEmbedder:
             size = max(1, self._budget // width)
             for start in range(0, len(members), size):
                 yield members[start : start + size], width
+
+
+@functools.lru_cache(maxsize=2)
+def _embed_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R E"]]:
+    """Kept between the refreshes of an index, so that each width is compiled once per process."""
+    modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
+    return jax.jit(
+        lambda parameters, rows: modules.bind({"embedder": parameters}).embedder.embed(*rows)
+    )
 
 
 def _take(out: np.ndarray, places: np.ndarray, computed: Float[Array, "R E"]) -> None:
