@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.rows import Rows, passage_rows
+from realm_jax.data.rows import passage_rows
 from realm_jax.models.modules import Modules
 
 _WIDTHS = (1.0, 0.75, 0.5, 0.25)  # row widths, as shares of lengths.passage: one trace for each
