@@ -6,10 +6,13 @@ import jaxtyping
 
 DEVICES = 8
 
+_FLAGS = [
+    os.environ.get("XLA_FLAGS", ""),
+    f"--xla_force_host_platform_device_count={DEVICES}",
+    "--xla_backend_optimization_level=0",  # tiny models: compiling is most of the time
+]
+os.environ["XLA_FLAGS"] = " ".join(_FLAGS)
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
-)
 jaxtyping.install_import_hook("realm_jax", "beartype.beartype")
 
 import jax  # noqa: E402
@@ -24,6 +27,14 @@ def pytest_sessionstart():
             "something imported jax before tests/conftest.py set XLA_FLAGS",
             returncode=1,
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The same program is compiled once in a test run, however many tests trace it."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax.errors import MismatchError
+
+# What each network takes from a BERT; the embedder's own `norm` is no part of one.
+NETWORK_PARTS = {
+    "embedder": ("bert", "pooler"),
+    "reader": ("bert", "transform", "norm", "bias"),
+}
+
+_ANCHOR = "embeddings.word_embeddings.weight"  # every BERT has it, whatever its prefix
+_HEAD = "cls.predictions."
 _LAYER = "encoder.layer.{i}."
 # ours under bert.layers -> (theirs, what their array needs to become ours)
 _LAYER_NAMES = {
@@ -41,7 +51,12 @@ _BERT_NAMES = {
 
 
 def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]:
-    """Our tree of what a BERT state dict holds; names it does not know are left out."""
+    """Our tree of what a BERT state dict holds; names it does not know are left out.
+
+    Raises:
+      MismatchError: no BERT among the names, or a layer that lacks a part.
+    """
+    theirs = _unwrapped(theirs)
     tree: dict[str, Any] = {}
     for path, (name, change) in _BERT_NAMES.items():
         if name in theirs:
@@ -50,7 +65,7 @@ def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]
     while f"bert.{_LAYER.format(i=depth)}output.dense.bias" in theirs:
         depth += 1
     for ours, (name, change) in _LAYER_NAMES.items():
-        layers = [theirs[f"bert.{_LAYER.format(i=i)}{name}"] for i in range(depth)]
+        layers = [_found(theirs, f"bert.{_LAYER.format(i=i)}{name}") for i in range(depth)]
         if layers:
             stacked = np.stack([_ours(layer, change, heads) for layer in layers])
             _put(tree, ("bert", "layers", ours), stacked)
@@ -58,16 +73,46 @@ def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]
 
 
 def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The inverse: a BERT state dict of a reader (or embedder) tree."""
+    """The inverse: a BERT state dict of what a reader or an embedder has of it."""
     theirs = {}
+    no_part_of_it = () if "transform" in tree else ("norm",)  # the embedder's own
     for path, (name, change) in _BERT_NAMES.items():
         leaf = _get(tree, path)
-        if leaf is not None:
+        if leaf is not None and path[0] not in no_part_of_it:
             theirs[name] = _theirs(np.asarray(leaf), change)
     for ours, (name, change) in _LAYER_NAMES.items():
         for i, layer in enumerate(np.asarray(tree["bert"]["layers"][ours])):
             theirs[f"bert.{_LAYER.format(i=i)}{name}"] = _theirs(layer, change)
     return theirs
+
+
+def _unwrapped(theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same under BERT's present names: prefixes of a wrapping model cut, old norms renamed."""
+    anchors = [name for name in theirs if name.endswith(_ANCHOR)]
+    if not anchors:
+        raise MismatchError(
+            "the weights hold no BERT",
+            expected=f"a name that ends in {_ANCHOR}",
+            found=", ".join(sorted(theirs)[:5]) or "no array",
+        )
+    prefix = anchors[0].removesuffix(_ANCHOR)
+    return {_present_name(name, prefix): array for name, array in theirs.items()}
+
+
+def _present_name(name: str, prefix: str) -> str:
+    if _HEAD in name:
+        name = name[name.index(_HEAD) :]
+    elif name.startswith(prefix):
+        name = f"bert.{name.removeprefix(prefix)}"
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
+
+
+def _found(theirs: dict[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in theirs:
+        raise MismatchError("the weights lack a part of BERT", expected=name, found="nothing")
+    return theirs[name]
 
 
 def _ours(array: np.ndarray, change: str, heads: int) -> np.ndarray:

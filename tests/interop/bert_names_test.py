@@ -1,0 +1,219 @@
+"""BERT weights of others: names both ways, bit for bit, and the same numbers out of them."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from realm_jax.errors import InputError, MismatchError
+from realm_jax.interop.load import load_networks
+from realm_jax.interop.names import NETWORK_PARTS, from_bert_names, to_bert_names
+from realm_jax.interop.save import save_bert
+from realm_jax.models.modules import Modules
+from realm_jax.testing.fakes import tiny_config
+
+LAYERS, H, HEADS, MLP, V, P = 2, 16, 4, 32, 30, 64
+
+
+def state_dict(seed=0, width=H):
+    """A BERT with masked-LM head under its published names, shapes [out, in] as there."""
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: rng.normal(0, 0.3, shape).astype(np.float32)  # noqa: E731
+
+    def dense(name, size_out, size_in):
+        return {f"{name}.weight": draw(size_out, size_in), f"{name}.bias": draw(size_out)}
+
+    def norm(name):
+        return {f"{name}.weight": 1 + draw(width), f"{name}.bias": draw(width)}
+
+    found = {
+        "bert.embeddings.word_embeddings.weight": draw(V, width),
+        "bert.embeddings.position_embeddings.weight": draw(P, width),
+        "bert.embeddings.token_type_embeddings.weight": draw(2, width),
+        "cls.predictions.bias": draw(V),
+        **norm("bert.embeddings.LayerNorm"),
+        **dense("bert.pooler.dense", width, width),
+        **dense("cls.predictions.transform.dense", width, width),
+        **norm("cls.predictions.transform.LayerNorm"),
+    }
+    for i in range(LAYERS):
+        layer = f"bert.encoder.layer.{i}"
+        for name in ("query", "key", "value"):
+            found |= dense(f"{layer}.attention.self.{name}", width, width)
+        found |= dense(f"{layer}.attention.output.dense", width, width)
+        found |= norm(f"{layer}.attention.output.LayerNorm")
+        found |= dense(f"{layer}.intermediate.dense", MLP, width)
+        found |= dense(f"{layer}.output.dense", width, MLP)
+        found |= norm(f"{layer}.output.LayerNorm")
+    return found
+
+
+def plain_bert(w, ids, mask, segments):
+    """BERT for one row, from the paper, on the published names."""
+
+    def dense(x, name):
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+        return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def gelu(x):
+        return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    x = w["bert.embeddings.word_embeddings.weight"][ids]
+    x = x + w["bert.embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(
+        x + w["bert.embeddings.token_type_embeddings.weight"][segments], "bert.embeddings.LayerNorm"
+    )
+    for i in range(LAYERS):
+        layer = f"bert.encoder.layer.{i}"
+        q, k, v = (dense(x, f"{layer}.attention.self.{n}") for n in ("query", "key", "value"))
+        heads = []
+        for part in np.split(np.arange(H), HEADS):
+            scores = q[:, part] @ k[:, part].T / math.sqrt(H // HEADS)
+            shares = np.exp(scores - scores.max()) * mask
+            heads.append(shares / shares.sum(-1, keepdims=True) @ v[:, part])
+        attended = dense(np.concatenate(heads, -1), f"{layer}.attention.output.dense")
+        x = norm(x + attended, f"{layer}.attention.output.LayerNorm")
+        inner = dense(gelu(dense(x, f"{layer}.intermediate.dense")), f"{layer}.output.dense")
+        x = norm(x + inner, f"{layer}.output.LayerNorm")
+    head = norm(
+        gelu(dense(x, "cls.predictions.transform.dense")), "cls.predictions.transform.LayerNorm"
+    )
+    logits = head @ w["bert.embeddings.word_embeddings.weight"].T + w["cls.predictions.bias"]
+    return np.tanh(dense(x[0], "bert.pooler.dense")), logits
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return Modules(tiny_config().model, V, ("embedder", "reader"))
+
+
+@pytest.fixture(scope="module")
+def drawn(modules):
+    return jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_file(state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": HEADS}))
+    return tmp_path
+
+
+def test_their_names_round_trip_bit_for_bit():
+    theirs = state_dict()
+    again = to_bert_names(from_bert_names(theirs, HEADS))
+    pooler = {name for name in theirs if "pooler" in name}
+    assert again.keys() == theirs.keys() and pooler
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("network", ["embedder", "reader"])
+def test_our_names_round_trip_bit_for_bit(drawn, network):
+    tree = jax.tree.map(lambda x: x + np.arange(x.size).reshape(x.shape), drawn[network])
+    again = from_bert_names(to_bert_names(tree), HEADS)
+    assert again.keys() == set(NETWORK_PARTS[network])
+    for path, leaf in jax.tree_util.tree_leaves_with_path(again):
+        here = tree
+        for key in path:
+            here = here[key.key]
+        np.testing.assert_array_equal(leaf, here, err_msg=str(path))
+    assert again["bert"].keys() == tree["bert"].keys()
+    assert again["bert"]["layers"].keys() == tree["bert"]["layers"].keys()
+
+
+def test_loaded_networks_compute_what_bert_computes(modules, drawn, folder):
+    loaded = load_networks(str(folder), drawn)
+    networks = modules.bind(jax.tree.map(jnp.asarray, loaded))
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, V, (1, 12)).astype(np.int32)
+    mask = (np.arange(12) < 9)[None]
+    segments = (np.arange(12) >= 4)[None].astype(np.int32)
+    pooled, logits = plain_bert(state_dict(), ids[0], mask[0], segments[0])
+
+    rows = [jnp.asarray(part) for part in (ids, mask, segments)]
+    positions = jnp.arange(9)[None]
+    np.testing.assert_allclose(
+        networks.reader.mlm_logits(*rows, positions)[0], logits[:9], rtol=2e-4, atol=2e-4
+    )
+    own = loaded["embedder"]
+    projected = pooled @ own["projection"]["kernel"]
+    expected = (projected - projected.mean()) / projected.std()
+    np.testing.assert_allclose(networks.embedder.embed(*rows)[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_the_weights_lack_stays_as_drawn(drawn, folder):
+    loaded = load_networks(str(folder), drawn)
+    for name in ("projection", "norm"):
+        jax.tree.map(
+            np.testing.assert_array_equal, loaded["embedder"][name], drawn["embedder"][name]
+        )
+    assert load_networks("", drawn) == {}
+
+
+def renamed(theirs, prefix):
+    return {name.replace("bert.", prefix, 1): array for name, array in theirs.items()}
+
+
+def first_names(theirs):
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    return {
+        next((name.replace(a, b) for a, b in old.items() if a in name), name): array
+        for name, array in theirs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {f"model.{name}": array for name, array in state_dict().items()},
+        renamed(state_dict(), "realm."),
+        renamed(state_dict(), ""),
+        first_names(state_dict()),
+    ],
+    ids=["wrapped", "realm", "bare", "first names"],
+)
+def test_other_names_of_the_same_weights_give_the_same_tree(theirs):
+    assert theirs.keys() != state_dict().keys()
+    expected = from_bert_names(state_dict(), HEADS)
+    jax.tree.map(np.testing.assert_array_equal, from_bert_names(theirs, HEADS), expected)
+
+
+def test_a_layer_that_lacks_a_part_is_named():
+    theirs = state_dict()
+    del theirs["bert.encoder.layer.1.output.LayerNorm.bias"]
+    with pytest.raises(MismatchError, match=r"layer\.1\.output\.LayerNorm\.bias"):
+        from_bert_names(theirs, HEADS)
+
+
+def test_weights_of_another_width_are_refused_with_both(drawn, folder):
+    save_file(state_dict(width=20), folder / "model.safetensors")
+    with pytest.raises(MismatchError) as error:
+        load_networks(str(folder), drawn)
+    assert H in error.value.expected
+    assert 20 in error.value.found
+
+
+def test_weights_without_a_bert_are_refused(drawn, folder):
+    save_file({"conv.weight": np.zeros(3, np.float32)}, folder / "model.safetensors")
+    with pytest.raises(MismatchError, match="BERT"):
+        load_networks(str(folder), drawn)
+
+
+def test_missing_weights_are_named(drawn, tmp_path):
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        load_networks(str(tmp_path), drawn)
+
+
+def test_saved_weights_load_again_bit_for_bit(drawn, tmp_path):
+    save_bert(tmp_path / "out", drawn["reader"], tiny_config().model)
+    loaded = load_networks(str(tmp_path / "out"), drawn)
+    jax.tree.map(np.testing.assert_array_equal, loaded["reader"], drawn["reader"])
+    assert "cls.predictions.bias" in load_file(tmp_path / "out" / "model.safetensors")

@@ -1,0 +1,121 @@
+"""What the networks promise beyond BERT's arithmetic, which tests/interop checks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax.models.modules import Modules
+from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.testing.fakes import tiny_config
+
+V = 30
+NAMES = ("embedder", "reader", "span_reader")
+
+
+def networks(**changes):
+    modules = Modules(tiny_config(**changes).model, V, NAMES)
+    return modules, jax.jit(modules.init)(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def bound():
+    modules, parameters = networks()
+    return modules.bind(parameters)
+
+
+def rows(length, used, body=4, count=3):
+    rng = np.random.default_rng(0)
+    ids = np.zeros((count, length), np.int32)
+    ids[:, :used] = rng.integers(1, V, (count, used))
+    mask = np.broadcast_to(np.arange(length) < used, ids.shape)
+    segments = (mask & (np.arange(length) >= body)).astype(np.int32)
+    return [jnp.asarray(part) for part in (ids, mask, segments)]
+
+
+def test_padding_changes_nothing(bound):
+    short, long = (bound.embedder.embed(*rows(length, 10)) for length in (10, 24))
+    np.testing.assert_allclose(short, long, rtol=1e-5, atol=1e-5)
+
+
+def test_segments_and_order_matter(bound):
+    ids, mask, segments = rows(10, 10)
+    usual = bound.embedder.embed(ids, mask, segments)
+    assert not np.allclose(usual, bound.embedder.embed(ids, mask, 0 * segments), atol=1e-4)
+    assert not np.allclose(usual, bound.embedder.embed(ids[:, ::-1], mask, segments), atol=1e-4)
+
+
+def test_vectors_are_layer_normed_and_not_unit(bound):
+    vectors = np.asarray(bound.embedder.embed(*rows(10, 10)))
+    np.testing.assert_allclose(vectors.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose((vectors**2).mean(-1), 1, rtol=1e-4)
+
+
+def test_logits_only_where_asked_and_of_those_places(bound):
+    parts = rows(12, 12)
+    every = bound.reader.mlm_logits(*parts, jnp.tile(jnp.arange(12), (3, 1)))
+    some = bound.reader.mlm_logits(*parts, jnp.array([[3, 7], [0, 1], [11, 11]]))
+    assert every.shape == (3, 12, V)
+    for row, places in enumerate([[3, 7], [0, 1], [11, 11]]):
+        np.testing.assert_allclose(some[row], every[row, jnp.array(places)], rtol=1e-5, atol=1e-6)
+
+
+def test_spans_lie_wholly_inside_the_body(bound):
+    """Body pieces 4 to 7, [SEP] at 8: spans of up to 3 pieces begin and end in 4 to 7."""
+    scores = bound.span_reader.span_logits(*rows(12, 9), 3)
+    possible = {(int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > IMPOSSIBLE)}
+    assert possible == {(i, j) for i in range(4, 8) for j in range(i, min(i + 3, 8))}
+
+
+def test_a_span_is_scored_by_its_ends_alone(bound):
+    scores = np.asarray(bound.span_reader.span_logits(*rows(12, 9), 4))[0]
+    assert len({scores[4, 0], scores[4, 1], scores[5, 0], scores[4, 2]}) == 4
+
+
+def test_dropout_only_with_a_key_and_by_that_key(bound):
+    parts = rows(10, 10)
+    still = bound.embedder.embed(*parts)
+    np.testing.assert_array_equal(still, bound.embedder.embed(*parts))
+    one, again, two = (bound.embedder.embed(*parts, jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, still) and not np.array_equal(one, two)
+
+
+def test_recomputing_activations_changes_no_gradient():
+    def gradient(**changes):
+        modules, parameters = networks(model__layers=1, **changes)
+        parts = rows(10, 10)
+
+        def loss(parameters):
+            return (modules.bind(parameters).embedder.embed(*parts) ** 3).sum()
+
+        return jax.jit(jax.grad(loss))(parameters)["embedder"]
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        gradient(),
+        gradient(model__remat=True),
+    )
+
+
+def test_bfloat16_activations_give_float32_vectors_close_to_exact_ones(bound):
+    modules, parameters = networks(model__compute="bfloat16")
+    half = modules.bind(parameters).embedder.embed(*rows(10, 10))
+    assert half.dtype == jnp.float32
+    np.testing.assert_allclose(half, bound.embedder.embed(*rows(10, 10)), atol=0.1)
+
+
+def test_parameters_of_a_network_do_not_depend_on_its_company():
+    config = tiny_config().model
+    alone = Modules(config, V, ("reader",)).init(jax.random.key(0))["reader"]
+    _, together = networks()
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), alone, together["reader"]
+    )
+
+
+def test_every_parameter_names_as_many_axes_as_it_has():
+    modules, _ = networks()
+    axes = jax.tree.leaves(modules.axes, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    shapes = jax.tree.leaves(modules.shapes)
+    assert [len(names) for names in axes] == [leaf.ndim for leaf in shapes]
