@@ -1,0 +1,63 @@
+"""A run folder as a finished run leaves it, with random weights: seconds instead of minutes."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.exchange import files, follow
+from realm_jax.exchange.export import publish_export
+from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.published_index import publish_index
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.search.passage_vectors import PassageEmbedder
+from realm_jax.search.searcher import build_searcher
+from realm_jax.testing.fakes import Land
+
+STEP = 4  # of the last snapshot, of its index, and so of the export
+
+
+def write_finished_run(
+    workdir: Path, land: Land, config: ConfigDict, *, tuned: bool = True
+) -> RunDir:
+    """Publishes an index of `land` and an export that belongs to it, and marks the end.
+
+    Args:
+      workdir: a new folder.
+      land: the knowledge corpus; `config` names it.
+      config: of the run.
+      tuned: with the networks that answer questions, not only those that fill blanks.
+    """
+    run = RunDir(workdir)
+    as_json = config_lib.to_json(config)
+    files.write_bytes(run.config, as_json.encode())
+    networks = random_networks(config, land.store.vocabulary.size)
+    publish_random_index(run, land, config, networks["embedder"])
+    if not tuned:
+        networks = {name: networks[name] for name in ("embedder", "reader")}
+    publish_export(run, STEP, STEP, networks, as_json)
+    follow.mark_end(run, step=STEP)
+    return run
+
+
+def random_networks(config: ConfigDict, vocabulary: int) -> Parameters:
+    """All networks that an export can hold."""
+    names = ("embedder", "reader", "span_reader")
+    init = jax.jit(Modules(config.model, vocabulary, names).init)
+    drawn = jax.device_get(init(jax.random.key(config.seed)))
+    other = jax.device_get(init(jax.random.key(config.seed + 1)))
+    return drawn | {"question_embedder": other["embedder"]}
+
+
+def publish_random_index(
+    run: RunDir, land: Land, config: ConfigDict, embedder: Parameters, step: int = STEP
+) -> None:
+    """An index of all passages as `embedder` sees them."""
+    rows = np.arange(len(land.store), dtype=np.int64)
+    vectors = PassageEmbedder(config, land.store, embedder).vectors(rows)
+    searcher = build_searcher("exact", vectors, config.search, config.seed)
+    fields = {"snapshot_step": step, "corpus_hash": land.store.corpus_hash, "recall": 1.0}
+    as_json = config_lib.to_json(config)
+    publish_index(run, step, searcher, rows, vectors, embedder, fields, as_json)

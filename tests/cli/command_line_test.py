@@ -1,0 +1,158 @@
+"""The command line itself: help, unknown words, overrides, errors of the machine."""
+
+import errno
+
+import pytest
+
+from realm_jax.cli import main as main_module
+from realm_jax.cli.main import VERBS
+
+
+@pytest.mark.parametrize(
+    "verb", [[v] for v in VERBS] + [["corpus", "build"], ["corpus", "inspect"]]
+)
+def test_every_help_shows_an_example(realm, verb):
+    result = realm(*verb, "--help")
+    assert result.code == 0
+    assert f"realm {' '.join(verb)} " in result.out.split("example:")[1]
+
+
+def test_help_lists_all_verbs(realm):
+    out = realm("--help").out
+    assert all(verb in out for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["frobnicate"], ["ask"], ["run", "--workdir=w", "--speed=3"], ["corpus"]]
+)
+def test_wrong_usage_is_told_from_a_problem(realm, command):
+    result = realm(*command)
+    result.refused("--help", code=2)
+
+
+@pytest.mark.parametrize("command", [["check", "."], ["ask", "--workdir=w", "who?"]])
+def test_overrides_are_refused_where_there_is_no_config(realm, command):
+    realm(*command, "--config.seed=1").refused("--config.seed=1", code=2)
+
+
+@pytest.mark.parametrize("verb", ["train", "run"])
+def test_no_config(realm, tmp_path, verb):
+    realm(verb, f"--workdir={tmp_path / 'w'}").refused("no config", tmp_path / "w", "--config=")
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("stages.realm.stepz=3", ["stages.realm.stepz", "did you mean 'stages.realm.steps'"]),
+        ("stages.realm.steps=many", ["wrong type", "int", "'many'"]),
+        ("stages.realm.steps=2.5", ["wrong type", "int", "'2.5'"]),
+        ("stages.realm.steps=-1", ["config.stages.realm.steps", "at least 0", "-1"]),
+        ("stages.ict.batch=0", ["config.stages.ict.batch", "at least 1"]),
+        ("retrieval.candidates=1", ["config.retrieval.candidates", "at least 2"]),
+        ("retrieval.null_passage=3", ["wrong type", "bool"]),
+        ("lengths.joint=24", ["config.lengths.joint", "more than lengths.query"]),
+        ("lengths.passage=4096", ["config.model.positions", "at least 4096"]),
+        ("model.heads=5", ["config.model.heads", "divisor"]),
+        ("model.dropout=1.5", ["config.model.dropout", "0 to 1"]),
+        ("search.kind=faiss", ["config.search.kind", "scann or exact or mesh", "'faiss'"]),
+        ("builder.shard=0", ["config.builder.shard", "at least 1"]),
+        ("report.every=0", ["config.report.every", "at least 1"]),
+        ("mesh.model=3", ["mesh"]),
+    ],
+)
+def test_config_values_that_cannot_be(realm, tmp_path, config_file, override, words):
+    workdir = tmp_path / "w"
+    command = ["run", f"--config={config_file}", f"--workdir={workdir}", f"--config.{override}"]
+    realm(*command).refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("def get_config(:", ["SyntaxError"]),
+        ("import no_such_module", ["no_such_module"]),
+        ("x = 1", ["get_config"]),
+        (
+            "from realm_jax import config\n"
+            "def get_config():\n  c = config.default()\n  c.stages.realm.stepz = 3\n  return c\n",
+            ["unknown config key", "did you mean 'stages.realm.steps'"],
+        ),
+        (
+            "from realm_jax import config\n"
+            "def get_config():\n  c = config.default()\n  c.seed = 'x'\n  return c\n",
+            ["seed"],
+        ),
+    ],
+)
+def test_config_files_that_cannot_be_used(realm, tmp_path, content, words):
+    path = tmp_path / "bad_config.py"
+    path.write_text(content)
+    realm("train", f"--config={path}", f"--workdir={tmp_path / 'w'}").refused(*words, path)
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_missing_config_file(realm, tmp_path):
+    path = tmp_path / "none.py"
+    realm("run", f"--config={path}", f"--workdir={tmp_path / 'w'}").refused("no such config", path)
+
+
+def test_a_kept_config_that_is_torn(realm, tmp_path):
+    (tmp_path / "config.json").write_text('{"seed": 0')
+    realm("run", f"--workdir={tmp_path}").refused("not JSON", tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("verb", ["run", "train"])
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("corpus.knowledge=nowhere", ["no passage store", "nowhere"]),
+        ("corpus.knowledge=", ["no knowledge corpus", "config.corpus.knowledge"]),
+    ],
+)
+def test_a_missing_corpus_leaves_no_workdir(realm, tmp_path, config_file, verb, override, words):
+    workdir = tmp_path / "w"
+    command = [verb, f"--config={config_file}", f"--workdir={workdir}", f"--config.{override}"]
+    realm(*command).refused(*words)
+    assert not workdir.exists()
+
+
+def test_a_workdir_of_another_model(realm, finished, config_file):
+    before = finished.config.read_bytes()
+    command = ["run", f"--config={config_file}", f"--workdir={finished.workdir}"]
+    result = realm(*command, "--config.model.hidden=32")
+    result.refused("run of another model", finished.config, "--workdir")
+    assert finished.config.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, ["No space left", "free some space"]), (errno.EACCES, ["Permission denied"])],
+)
+def test_errors_of_the_machine_are_one_sentence(realm, monkeypatch, tmp_path, number, words):
+    import os
+
+    from realm_jax.exchange import check as check_module
+
+    def full(folder):
+        raise OSError(number, os.strerror(number), str(tmp_path / "file"))
+
+    monkeypatch.setattr(check_module, "check", full)
+    realm("check", tmp_path).refused(*words, tmp_path / "file")
+
+
+def test_ctrl_c_in_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
+    from realm_jax.exchange import check as check_module
+
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check_module, "check", interrupted)
+    realm("check", tmp_path).refused("interrupted", code=75)
+
+
+def test_all_verbs_have_what_main_asks_for():
+    for name in VERBS.values():
+        module = main_module.import_module(name)
+        assert module.HELP
+        assert module.EXAMPLE.startswith("realm ")

@@ -1,0 +1,144 @@
+"""`realm corpus`: what it says of bad input, and that nothing half is left."""
+
+import json
+
+import pytest
+
+from realm_jax.corpus.store import PassageStore
+
+
+@pytest.fixture
+def build(realm, tmp_path, vocabulary):
+    def run(input, *, format="text", vocab=vocabulary, out=tmp_path / "out", **flags):
+        more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+        vocab = [] if vocab is None else [f"--vocab={vocab}"]
+        return realm(
+            "corpus",
+            "build",
+            f"--format={format}",
+            f"--input={input}",
+            f"--out={out}",
+            *vocab,
+            *more,
+        )
+
+    return run
+
+
+def test_build_reports_what_the_contract_names(realm, tmp_path, notes, vocabulary):
+    command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={tmp_path / 'out'}"]
+    result = realm(*command, f"--vocab={vocabulary}", "--json")
+    report = result.json()
+    assert result.out.count("\n") == 1
+    assert report["documents"] == 3
+    assert report["passages"] == len(PassageStore.open(tmp_path / "out"))
+    assert report["passages_per_second"] > 0
+    assert report["seconds"] > 0
+    assert report["peak_memory_bytes"] > 2**20
+    assert report["skipped"] == {}
+    assert report["corpus_hash"] == PassageStore.open(tmp_path / "out").corpus_hash
+    assert realm("check", tmp_path / "out").code == 0
+    assert realm("corpus", "inspect", tmp_path / "out", "--json").json()["documents"] == 3
+
+
+def test_without_a_vocabulary_one_is_learnt(realm, tmp_path, notes):
+    command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={tmp_path / 'out'}"]
+    assert realm(*command).code == 0
+    assert "[MASK]" in (tmp_path / "out.vocab.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("given", ["missing", "notes/*.md", "empty"])
+def test_no_input_is_named_and_nothing_is_written(build, tmp_path, notes, given):
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / given).refused("no input file", given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_that_is_not_utf8_is_left_out_and_counted(build, realm, tmp_path, notes):
+    (notes / "Bern.txt").write_bytes("Zürich is a city.".encode("latin-1"))
+    result = build(notes)
+    assert result.code == 0
+    assert "not_utf8" in result.err
+    assert realm("corpus", "inspect", tmp_path / "out", "--json").json()["skipped"] == {
+        "not_utf8": 1
+    }
+
+
+def test_input_of_nothing_usable_leaves_nothing(build, tmp_path):
+    (tmp_path / "Bern.txt").write_bytes(b"\xff\xfe\xff")
+    build(tmp_path / "Bern.txt").refused("no passage", "not_utf8", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_without_title_are_left_out_and_counted(build, realm, tmp_path):
+    lines = [{"title": " ", "text": "Rome is old."}, {"title": "Oslo", "text": "Oslo is new."}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert build(tmp_path / "in.jsonl", format="jsonl").code == 0
+    report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
+    assert (report["documents"], report["skipped"]) == (1, {"empty_title": 1})
+
+
+def test_a_sentence_of_five_thousand_words_stays_whole(build, realm, tmp_path):
+    (tmp_path / "Long.txt").write_text("The " + "river " * 5000 + "end.")
+    assert build(tmp_path / "Long.txt", passage_pieces=64).code == 0
+    report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
+    assert (report["passages"], report["oversize"]) == (1, 1)
+    assert report["pieces"] > 5000
+
+
+def test_malformed_json_is_refused_by_line_and_nothing_is_left(build, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"title": "Oslo", "text": "Oslo is new."}\n{"title": \n')
+    build(tmp_path / "in.jsonl", format="jsonl").refused("malformed JSON", "in.jsonl:2", "expected")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nriver\n", ["lacks special pieces", "no [MASK]"]),
+        ("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", ["[PAD] must be piece 0", "line 2"]),
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", ["repeats", "'a'"]),
+        (None, ["no vocabulary file"]),
+    ],
+)
+def test_an_unusable_vocabulary_is_named(build, tmp_path, notes, content, words):
+    path = tmp_path / "bad.txt"
+    if content is not None:
+        path.write_text(content)
+    build(notes, vocab=path).refused(*words, path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_corpus_is_never_touched(build, realm, tmp_path, notes):
+    assert build(notes).code == 0
+    build(notes).refused("exists already", tmp_path / "out")
+    build(notes, vocab=None).refused("exists already", tmp_path / "out")
+    assert not (tmp_path / "out.vocab.txt").exists()
+    assert realm("check", tmp_path / "out").code == 0
+
+
+def test_files_of_others_stay_where_they_are(build, tmp_path, notes):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "diary.txt").write_text("mine")
+    build(notes).refused("other files", "diary.txt")
+    assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
+
+
+def test_an_out_that_is_a_file_is_one_sentence(build, tmp_path, notes):
+    (tmp_path / "out").write_text("mine")
+    build(notes).refused("Not a directory", tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("flag", ["passage_pieces=0", "passage_pieces=5", "workers=0", "workers=x"])
+def test_impossible_numbers(build, tmp_path, notes, flag):
+    name, value = flag.split("=")
+    result = build(notes, **{name: value})
+    result.refused("expected", value, code=result.code)
+    assert result.code in (1, 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_inspecting_what_is_no_corpus(realm, notes):
+    realm("corpus", "inspect", notes).refused("no passage store", notes)
+    realm("corpus", "inspect", notes / "no").refused("no passage store", "no folder")
