@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from etils import epath
@@ -80,7 +81,7 @@ def _arrays_problems(folder: epath.Path, kind: str) -> Problems:
     from realm_jax.corpus.store import KIND as PASSAGES
 
     try:
-        yield from arrays.problems(folder, SPANS if kind == "spans" else PASSAGES)
+        yield from arrays.problems(Path(folder), SPANS if kind == "spans" else PASSAGES)
     except RealmError as error:
         yield _problem(ARRAYS_MANIFEST, error.expected, error.found or error.problem)
     if kind != "spans" and (folder / FOLDER).exists():

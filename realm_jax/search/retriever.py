@@ -1,7 +1,7 @@
 """Candidates of a batch of masked queries: search, no own passage, the null passage first."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from realm_jax.search.searcher import Searcher
 MOST_AT_ONCE = 512  # queries embedded in one call
 
 
+@runtime_checkable
 class Index(Protocol):
     """What searching needs of a published index."""
 

@@ -52,8 +52,9 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
 
 
 def prepare(workdir: str, config: ConfigDict) -> None:
-    """What must be so before a builder may start: sound inputs, the run's config, no stale end."""
+    """What must be so before a builder may start: sound inputs, devices, no stale end."""
     open_inputs(config)
+    make_mesh(config.mesh)
     run_dir = RunDir(workdir)
     claim(run_dir, config)
     trained = commit.latest(run_dir.checkpoints("realm"))

@@ -1,7 +1,7 @@
 """What differs between the stages of training: networks, batches, loss and evaluation."""
 
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array, Float, Key
@@ -19,6 +19,7 @@ from realm_jax.models.modules import Modules, Parameters
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
 
 
+@runtime_checkable
 class Stage(Protocol):
     """One stage of training, as the loop sees it."""
 
