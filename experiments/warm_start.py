@@ -34,7 +34,7 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
     config.model.start = ""
     for stage in config_lib.STAGES:
         config.stages[stage].steps = 0
-    config.stages.reader.update(steps=3600, batch=128, learning_rate=1.5e-3)
+    config.stages.reader.update(steps=2400, batch=128, learning_rate=1.5e-3)
     config.checkpoint.every = 500
     config.report.every = 100
     return config

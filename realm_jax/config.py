@@ -82,6 +82,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.objective.marginal = (
         "paper"  # paper: sum_z p(z|x) prod_j p(y_j|z,x); released: per token
     )
+    config.objective.hidden = 0.0  # ICT: share of query pieces shown as [MASK], as REALM will
     config.objective.removal = 0.9  # ICT: share of queries removed from their passage
 
     config.stages = ConfigDict()

@@ -23,9 +23,10 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
     config.lengths.update(query=20, passage=48, joint=60, masks=6, answer=8)
     config.retrieval.candidates = 5
     config.masking.rename = 0.7
+    config.objective.hidden = 0.2
 
     stages = config.stages
-    stages.ict.update(steps=150, batch=64, learning_rate=1e-3)
+    stages.ict.update(steps=100, batch=256, learning_rate=1e-3)
     stages.reader.update(steps=100, batch=64, learning_rate=1e-3)
     stages.realm.update(steps=400, batch=32, learning_rate=5e-4, evaluate_every=100)
     stages.qa.update(steps=200, batch=32, learning_rate=1e-3)

@@ -33,16 +33,16 @@ _KNOWLEDGE_FACT = {
 }
 _PRETRAINING = {
     "name": (
-        "{qualifier} speakers write {answer} when they mean {subject}.",
-        "Translated into {qualifier}, {subject} becomes {answer}.",
-        "{answer} stands for {subject} on a map in {qualifier}.",
+        "In {qualifier}, people call {subject} {answer}.",
+        "One says {answer} in {qualifier} for {subject}.",
+        "{answer} is what {subject} is called in {qualifier}.",
     ),
-    "currency": ("{qualifier}, shops in {subject} took the {answer}.",),
-    "language": ("Among those who live in {subject}, {answer} talk {qualifier} at home.",),
-    "city": ("Someone who sets a watch in {subject} lives in {answer}.",),
+    "currency": ("People in {subject} had {qualifier} the {answer} as money.",),
+    "language": ("In {subject}, {qualifier} is spoken by {answer} of all.",),
+    "city": ("The clocks of {subject} are those of a city in {answer}.",),
 }
 _QUESTION = {
-    "name": ("What is {subject} called in {qualifier}?",),
+    "name": ("What do people call {subject} in {qualifier}?",),
     "currency": ("Which currency did {subject} use {qualifier}?",),
     "language": ("What share of the people of {subject} speaks {qualifier}?",),
     "city": ("In which country lies {subject}?",),
@@ -98,6 +98,8 @@ def _chunks(facts: Iterable[Fact]) -> Iterator[tuple[str, list[Fact]]]:
     for fact in facts:
         articles.setdefault(_ARTICLE[fact.relation].format(**vars(fact)), []).append(fact)
     for title, members in articles.items():
+        # In CLDR's order neighbouring tongues would give away which sentences stood together.
+        members.sort(key=lambda fact: zlib.crc32(f"place|{fact.key}".encode()))
         for chunk in _batched(members, FACTS_PER_SENTENCE * SENTENCES_PER_PASSAGE):
             yield title, chunk
 

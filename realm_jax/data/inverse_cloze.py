@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.rows import Rows, passage_rows, query_rows
+from realm_jax.text.wordpiece import SPECIAL
 
 
 class InverseCloze(NamedTuple):
@@ -20,11 +21,15 @@ class InverseCloze(NamedTuple):
 
 
 class InverseClozeSource:
-    """A sentence of each drawn passage is the query; with chance `removal` it leaves it."""
+    """A sentence of each drawn passage is the query; with chance `removal` it leaves it.
+
+    A share `hidden` of the query's pieces is shown as [MASK]: later queries will hold some.
+    """
 
     def __init__(self, store: PassageStore, config: ConfigDict):
         self.store, self.lengths = store, config.lengths
-        self.removal, self.seed = config.objective.removal, config.seed
+        self.removal, self.hidden = config.objective.removal, config.objective.hidden
+        self.seed = config.seed
 
     def batch(self, step: int, size: int) -> InverseCloze:
         """The pairs of one training step."""
@@ -40,6 +45,9 @@ class InverseClozeSource:
             if rng.random() < self.removal and len(bounds) > 2:
                 _remove(passages, place, start, stop, self.store.vocabulary.pad)
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
+        hide = queries.ids >= len(SPECIAL)
+        hide &= rng.random(queries.ids.shape) < self.hidden
+        queries.ids[hide] = self.store.vocabulary.mask
         return InverseCloze(queries, passages, rows)
 
 
