@@ -1,0 +1,31 @@
+"""The demo itself, whole, for three seeds: minutes each, so `make test-slow` runs it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_demo_learns_to_retrieve(tmp_path, seed):
+    command = [sys.executable, "-m", "realm_jax.cli.main", "demo", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        [*command, f"--seed={seed}", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report == json.loads((tmp_path / "report.json").read_text())
+
+    assert report["passages"] >= 3000
+    assert report["facts"] >= 10_000
+    assert report["index_swaps"] >= 5
+    recall = report["recall_at_5"]
+    missing = 1.0 - recall["ict"]
+    assert recall["realm"] - recall["ict"] >= min(0.15, missing / 2), recall
+    assert report["retrieval_utility"] > 1.0
+    curve = [utility for _, utility in report["retrieval_utility_curve"]]
+    assert curve[-1] > curve[0], curve
+    assert report["exact_match"] >= 0.5
+    assert report["exact_match"] >= 3 * report["exact_match_closed_book"]
