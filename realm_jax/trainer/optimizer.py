@@ -19,11 +19,16 @@ def make_optimizer(optimizer: ConfigDict, stage: ConfigDict) -> optax.GradientTr
 
 
 def schedule(optimizer: ConfigDict, stage: ConfigDict) -> optax.Schedule:
-    """Linear warm-up times a linear decay that starts at step 0, as in BERT's released code."""
+    """Linear warm-up times a linear decay to 0 that starts at step 0, as in BERT's released code.
+
+    After the warm-up the rates are BERT's; there are two differences before. The decay acts during
+    the warm-up too, and the first step has a rate above 0. The warm-up is a share of the steps
+    without BERT's least of 100, so that short stages reach their rate.
+    """
     most = max(1, round(optimizer.warmup_share * stage.steps))
     warmup = min(optimizer.warmup_most, most)
 
-    def rate(step: jax.Array) -> jax.Array:
+    def rate(step: jax.Array | int) -> jax.Array:
         left = jnp.maximum(0.0, 1.0 - step / stage.steps)
         return stage.learning_rate * left * jnp.minimum(1.0, (step + 1) / warmup)
 

@@ -94,7 +94,7 @@ class RealmStage:
         """The null passage is the same for all queries, so it is embedded once."""
         size, count, _ = batch.passages.ids.shape
         found = networks.embedder.embed(*_flat(batch.passages), key)
-        null = networks.embedder.embed(*self._null, key)
+        null = networks.embedder.embed(*map(jnp.asarray, self._null), key)
         null = jnp.broadcast_to(null[:, None], (size, 1, null.shape[-1]))
         return jnp.concatenate([null, found.reshape(size, count, -1)], axis=1)
 

@@ -46,21 +46,23 @@ def make_state(
         return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
 
     shapes = jax.eval_shape(make, given)
-    places = state_shardings(modules, mesh, shapes)
+    places = state_shardings(modules, optimizer, mesh, shapes)
     start = {name: places.parameters[name] for name in given}
     placed = jax.device_put(given, start)
     return jax.jit(make, in_shardings=(start,), out_shardings=places)(placed)
 
 
-def state_shardings(modules: Modules, mesh: Mesh, shapes: TrainState) -> Any:
+def state_shardings(
+    modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, shapes: TrainState
+) -> Any:
     """Shardings of a state: moments lie where their parameters lie, the rest is replicated."""
     of_parameters = sharding.parameter_shardings(mesh, modules.axes, modules.shapes)
     whole = sharding.replicated(mesh)
-    optimizer = optax.tree.map_params(
-        lambda _: shapes.optimizer,
+    moments = optax.tree.map_params(
+        optimizer,
         lambda _, place: place,
         shapes.optimizer,
         of_parameters,
         transform_non_params=lambda _: whole,
     )
-    return TrainState(cast(Any, whole), of_parameters, optimizer)
+    return TrainState(cast(Any, whole), of_parameters, moments)

@@ -1,0 +1,51 @@
+"""One table from axis names to the mesh, and meshes that do not fit."""
+
+import logging
+
+import jax
+import pytest
+from jax.sharding import PartitionSpec
+from ml_collections import ConfigDict
+
+from realm_jax.errors import ConfigError
+from realm_jax.models.modules import Modules
+from realm_jax.parallel import sharding
+from realm_jax.testing.fakes import tiny_config
+
+
+def mesh(data, model):
+    return sharding.make_mesh(ConfigDict({"data": data, "model": model}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "shape"), [((-1, 1), (8, 1)), ((-1, 4), (2, 4)), ((4, -1), (4, 2)), ((8, 1), (8, 1))]
+)
+def test_one_size_may_be_all_that_are_left(asked, shape):
+    assert tuple(mesh(*asked).shape.values()) == shape
+
+
+@pytest.mark.parametrize("asked", [(3, 1), (-1, -1), (-1, 3), (4, 4), (2, 2)])
+def test_a_mesh_that_does_not_fit_says_how_many_devices_there_are(asked):
+    with pytest.raises(ConfigError, match="8, the number of devices"):
+        mesh(*asked)
+
+
+def test_named_axes_lie_where_the_table_says():
+    two_by_four = mesh(2, 4)
+    spec = sharding.spec(two_by_four, ("layers", "hidden", "mlp"), (2, 16, 32))
+    assert spec == PartitionSpec(None, None, "model")
+    assert sharding.batch_sharding(two_by_four).spec == PartitionSpec("data")
+
+
+def test_an_axis_that_does_not_divide_stays_whole_and_the_log_says_so(caplog):
+    with caplog.at_level(logging.WARNING):
+        spec = sharding.spec(mesh(2, 4), ("vocabulary", "hidden"), (30, 16))
+    assert spec == PartitionSpec(None, None)
+    assert "'vocabulary' of size 30" in caplog.text
+
+
+def test_every_axis_that_a_network_names_is_in_the_table():
+    modules = Modules(tiny_config().model, 96, ("embedder", "reader", "span_reader"))
+    places = sharding.parameter_shardings(mesh(2, 4), modules.axes, modules.shapes)
+    split = [place for place in jax.tree.leaves(places) if "model" in place.spec]
+    assert len(split) > 20
