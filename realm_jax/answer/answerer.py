@@ -78,7 +78,8 @@ class Answerer:
         config = config_lib.from_json(export.config_json)
         store = PassageStore.open(config.corpus.knowledge)
         folder = run.published_index / step_name(export.index_step)
-        return cls(export, open_index(folder, {"corpus_hash": store.corpus_hash}), store)
+        expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
+        return cls(export, open_index(folder, expected), store)
 
     def ask(self, question: str, k: int = 5) -> Answer:
         """The best answer among the spans of the `k` best passages.
@@ -86,10 +87,19 @@ class Answerer:
         Raises:
           InputError: an empty question, one too long, or a run that was never fine-tuned.
         """
+        _check_question(question)
+        most = self.config.lengths.query - 2
+        count = len(self.store.vocabulary.pieces([question])[0][0])
+        if count > most:
+            raise InputError(
+                "the question is too long",
+                expected=f"at most {most} word pieces (lengths.query)",
+                found=count,
+            )
         return self.ask_all([question], k)[0]
 
     def ask_all(self, questions: list[str], k: int = 5) -> list[Answer]:
-        """`ask` for many questions in one batch."""
+        """`ask` for many questions in one batch; of long ones the tail is cut, as in training."""
         for question in questions:
             _check_question(question)
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)

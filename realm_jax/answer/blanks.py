@@ -73,9 +73,16 @@ class BlankFiller:
                 expected=f"one {BLANK} in the text",
                 found=text.count(BLANK),
             )
-        if answer is not None:
-            return self._filled(text, self._pieces(answer), None)[1]
         most = self._a.config.lengths.masks
+        if answer is not None:
+            pieces = self._pieces(answer)
+            if not 1 <= len(pieces) <= most:
+                raise InputError(
+                    "the answer does not fit the blank",
+                    expected=f"1 to {most} word pieces (lengths.masks)",
+                    found=len(pieces),
+                )
+            return self._filled(text, pieces, None)[1]
         tries = [self._filled(text, None, width) for width in range(1, most + 1)]
         return max(tries, key=lambda scored: scored[0])[1]
 
@@ -98,29 +105,33 @@ class BlankFiller:
                 found=len(pieces),
             )
         query = query_rows([pieces], a.config.lengths.query, words)
-        positions = np.arange(len(before), len(before) + count, dtype=np.int32)[None] + 1
+        # Always `lengths.masks` places, so that all widths share one trace; those past count are 0.
+        places = np.arange(a.config.lengths.masks, dtype=np.int32)
+        counts = places < count
+        positions = np.where(counts, places + len(before) + 1, 0)[None]
         chosen, log_p_z, log_p = self._marginal(query, positions)
         by_token = np.logaddexp.reduce(log_p_z[:, None, None] + log_p, axis=0)
-        said = by_token.argmax(-1) if answer is None else answer
+        said = by_token.argmax(-1) if answer is None else np.resize(answer, len(places))
         of_said = np.take_along_axis(log_p, said[None, :, None], axis=-1)[..., 0]
+        by_passage = np.where(counts, of_said, 0.0).sum(-1)
         total = float(
             marginal_log_likelihood(
                 jnp.asarray(log_p_z[None]),
                 jnp.asarray(of_said[None]),
-                jnp.ones((1, count)),
+                jnp.asarray(counts[None], jnp.float32),
                 "paper",
             )[0]
         )
         evidence = [
             self._evidence(passage, float(np.exp(z)), float(np.exp(p)))
-            for passage, z, p in zip(chosen, log_p_z, of_said.sum(-1), strict=True)
+            for passage, z, p in zip(chosen, log_p_z, by_passage, strict=True)
         ]
         filling = Filling(
             text=text,
-            answer=words.decode(said),
+            answer=words.decode(said[:count]),
             probability=float(np.exp(total)),
-            without_retrieval=float(np.exp(of_said[0].sum())),
-            answer_without_retrieval=words.decode(log_p[0].argmax(-1)),
+            without_retrieval=float(np.exp(by_passage[0])),
+            answer_without_retrieval=words.decode(log_p[0].argmax(-1)[:count]),
             index_step=a.index.step,
             passages=evidence,
         )

@@ -1,0 +1,252 @@
+"""ask, eval, finetune and check on a run that is finished, unfinished, foreign or damaged."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.testing.fakes import tiny_config, write_land
+from realm_jax.testing.finished_run import STEP, publish_random_index, random_networks
+
+QUESTION = "What is the capital of Ora?"
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The finished run where it may be damaged."""
+    shutil.copytree(finished.workdir, tmp_path / "run")
+    return RunDir(tmp_path / "run")
+
+
+def test_ask_prints_what_the_contract_names(realm, finished, tiny):
+    result = realm("ask", f"--workdir={finished.workdir}", "--k=3", "--json", QUESTION)
+    report = result.json()
+    assert result.out.count("\n") == 1
+    assert {"question", "answer", "probability", "index_step", "passages"} <= report.keys()
+    assert report["question"] == QUESTION
+    assert report["index_step"] == STEP
+    assert 0 < report["probability"] <= 1 + 1e-6
+    assert len(report["passages"]) == 3
+    for passage in report["passages"]:
+        assert passage.keys() == {"id", "title", "text", "p_z", "p_answer", "span"}
+        assert passage["text"] == tiny.store.body(passage["id"])
+        if passage["span"] is not None:
+            start, stop = passage["span"]
+            assert passage["text"][start:stop].casefold() == report["answer"].casefold()
+    assert any(passage["span"] is not None for passage in report["passages"])
+
+
+def test_ask_shows_its_evidence_to_people(realm, finished):
+    result = realm("ask", f"--workdir={finished.workdir}", QUESTION)
+    assert result.code == 0
+    assert ">>" in result.out
+    assert f"index of step {STEP}" in result.out
+
+
+def test_a_blank_is_filled_with_and_without_retrieval(realm, finished):
+    text = "The capital of Ora is [MASK]."
+    result = realm("ask", f"--workdir={finished.workdir}", "--json", text)
+    report = result.json()
+    assert result.out.count("\n") == 1
+    assert {"answer", "probability", "without_retrieval", "answer_without_retrieval"} <= set(report)
+    assert report["passages"][0]["id"] == -1
+    assert sum(p["p_z"] for p in report["passages"]) == pytest.approx(1, abs=1e-4)
+    given = realm("ask", f"--workdir={finished.workdir}", "--json", "--answer=ube", text).json()
+    assert given["answer"] == "ube"
+    assert given["probability"] < 1
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("", ["empty"]),
+        (" \n ", ["empty"]),
+        ("why " * 10_000, ["too long", "40000"]),
+        ("what is the capital of ora, and " * 4, ["too long", "word pieces"]),
+        ("[MASK] is the capital of [MASK].", ["one [MASK]", "found:    2"]),
+        ("a river " * 40 + "[MASK]", ["too long", "word pieces"]),
+    ],
+)
+def test_questions_that_cannot_be_asked(realm, finished, question, words):
+    realm("ask", f"--workdir={finished.workdir}", "--json", question).refused(*words)
+
+
+def test_an_empty_answer_for_a_blank(realm, finished):
+    command = ["ask", f"--workdir={finished.workdir}", "--answer=", "Ora is [MASK]."]
+    realm(*command).refused("answer", "expected")
+    command[2] = "--answer=" + "abcdefgh"
+    realm(*command).refused("answer", "lengths.masks")
+
+
+@pytest.mark.parametrize("k", ["0", "-1", "many"])
+def test_impossible_numbers_of_passages(realm, finished, k):
+    realm("ask", f"--workdir={finished.workdir}", f"--k={k}", QUESTION).refused(k, code=2)
+
+
+def test_more_passages_than_there_are(realm, finished, tiny):
+    report = realm("ask", f"--workdir={finished.workdir}", "--k=999", "--json", QUESTION).json()
+    assert len(report["passages"]) == len(tiny.store)
+
+
+@pytest.mark.parametrize("verb", ["ask", "eval"])
+def test_asking_what_is_not_finished(realm, tmp_path, verb):
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
+    more = [QUESTION] if verb == "ask" else [f"--questions={questions}"]
+    realm(verb, f"--workdir={tmp_path}", *more).refused("nothing to answer with", "realm run")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["q.jsonl"]
+
+
+def test_a_question_to_a_run_that_only_fills_blanks(realm, tmp_path, tiny):
+    from realm_jax.testing.finished_run import write_finished_run
+
+    workdir = tmp_path / "run"
+    write_finished_run(workdir, tiny, tiny_config(tiny.folder), tuned=False)
+    realm("ask", f"--workdir={workdir}", QUESTION).refused("never taught", "realm finetune")
+    assert realm("ask", f"--workdir={workdir}", "Ora is [MASK].").code == 0
+
+
+def test_eval_prints_its_figures_and_writes_predictions(realm, copied, tmp_path, tiny):
+    path = tmp_path / "questions.jsonl"
+    lines = [
+        {"question": q.text, "answers": q.answers, "evidence": q.evidence} for q in tiny.questions
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["eval", f"--workdir={copied.workdir}", f"--questions={path}"]
+    result = realm(*command, "--limit=5", "--json")
+    report = result.json()
+    assert result.out.count("\n") == 1
+    assert report["questions"] == 5
+    assert 0 <= report["exact_match"] <= 1
+    assert set(report["recall_at"]) == {"1", "5", "20"}
+    predictions = (copied.root / "predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["question"] for line in predictions] == [
+        q.text for q in tiny.questions[:5]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"question": "Who?", "answers": ["me"]}\nnonsense\n', ["not JSON", "q.jsonl:2"]),
+        (b'{"question": "Who?"}\n', ["not a question", "q.jsonl:1", "answers"]),
+        (b"\n", ["empty"]),
+        (b'{"question": "Z\xfcrich?", "answers": ["me"]}\n', ["not UTF-8", "q.jsonl"]),
+        (None, ["no question file"]),
+    ],
+)
+def test_question_files_that_cannot_be_used(realm, finished, tmp_path, content, words):
+    path = tmp_path / "q.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    command = ["eval", f"--workdir={finished.workdir}", f"--questions={path}"]
+    realm(*command).refused(*words, path)
+    assert not (finished.root / "predictions.jsonl").exists()
+
+
+def test_an_index_of_another_corpus_is_refused(realm, copied, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = write_land(tmp_path / "other", count=30)
+    config = tiny_config(other.folder)
+    shutil.rmtree(copied.published_index)
+    embedder = random_networks(config, other.store.vocabulary.size)["embedder"]
+    publish_random_index(copied, other, config, embedder)
+    result = realm("ask", f"--workdir={copied.workdir}", QUESTION)
+    result.refused("another corpus_hash", other.store.corpus_hash)
+
+
+def test_an_index_of_another_width_is_refused(realm, copied, tiny):
+    config = tiny_config(tiny.folder, model__embedding=6)
+    shutil.rmtree(copied.published_index)
+    embedder = random_networks(config, tiny.store.vocabulary.size)["embedder"]
+    publish_random_index(copied, tiny, config, embedder)
+    result = realm("ask", f"--workdir={copied.workdir}", QUESTION)
+    result.refused("another dims", "dims 8", "dims 6")
+
+
+def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
+    from realm_jax.testing.finished_run import write_finished_run
+
+    write_finished_run(tmp_path / "run", tiny, tiny_config(tmp_path / "gone"))
+    realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).refused("gone", "no folder")
+
+
+def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
+    folder = tmp_path / "questions"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"question": "Who?", "answers": ["me"]}\n')
+    command = ["finetune", f"--workdir={copied.workdir}", f"--questions={folder}"]
+    realm(*command).refused("pre-training is not finished", "step 4", "realm run")
+    command[2] = f"--questions={tmp_path / 'none'}"
+    realm(*command).refused("no question file", "train.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind"),
+    [("", "run"), (f"published_index/{step_name(STEP)}", "published_index"), ("export", "export")],
+)
+def test_check_of_what_is_sound(realm, finished, inside, kind):
+    folder = finished.root / inside
+    if inside == "export":
+        folder = next(path for path in folder.iterdir() if path.is_dir())
+    result = realm("check", folder, "--json")
+    assert result.code == 0
+    assert {k: result.json()[k] for k in ("ok", "kind", "problems")} == {
+        "ok": True,
+        "kind": kind,
+        "problems": [],
+    }
+
+
+def test_check_of_a_corpus_and_of_spans(realm, tiny):
+    assert realm("check", tiny.folder, "--json").json()["kind"] == "corpus"
+    assert realm("check", tiny.folder / "spans", "--json").json()["kind"] == "spans"
+
+
+def _files(folder):
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
+
+
+def _flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_flip, lambda path: path.unlink()])
+@pytest.mark.parametrize("part", ["published_index", "export"])
+def test_check_names_every_file_of_a_run_that_was_damaged(realm, copied, part, damage):
+    for path in _files(copied.root / part):
+        if path.name == "LATEST.json" and damage is not _flip:
+            continue  # only saves a listing; its absence harms nobody
+        kept = path.read_bytes()
+        damage(path)
+        result = realm("check", copied.workdir, "--json")
+        assert result.code == 1, path
+        name = str(path.relative_to(copied.root))
+        assert name in [problem["file"] for problem in result.json()["problems"]]
+        assert name in result.err
+        path.write_bytes(kept)
+    assert realm("check", copied.workdir).code == 0
+
+
+@pytest.mark.parametrize("damage", [_flip, lambda path: path.unlink()])
+def test_check_names_every_array_of_a_corpus_that_was_damaged(realm, tiny, tmp_path, damage):
+    shutil.copytree(tiny.folder, tmp_path / "run" / "corpus" / "knowledge")
+    (tmp_path / "run" / "config.json").write_text("{}")
+    run = tmp_path / "run"
+    assert realm("check", run, "--json").json()["kind"] == "run"
+    for path in _files(run / "corpus"):
+        if path.name == "manifest.json":
+            continue
+        kept = path.read_bytes()
+        damage(path)
+        report = realm("check", run, "--json").json()
+        assert [p["file"] for p in report["problems"]] == [str(path.relative_to(run))]
+        path.write_bytes(kept)
+
+
+def test_check_of_nothing(realm, tmp_path):
+    realm("check", tmp_path / "none").refused("none", "a run folder", "NOT SOUND")
