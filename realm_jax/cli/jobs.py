@@ -17,7 +17,6 @@ from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import natural
 from realm_jax.errors import ConfigError, RealmError
-from realm_jax.exchange import follow
 from realm_jax.exchange.layout import RunDir
 
 PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
@@ -86,15 +85,18 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     with log_path.open("ab") as output:
         builder = _start_builder(workdir, config, output)
         failed: list[RealmError] = []
+        over = threading.Event()  # the trainer has ended, well or not
         watcher = threading.Thread(
-            target=_watch, args=(builder, run_dir, stop, log_path, failed), daemon=True
+            target=_watch, args=(builder, over, stop, log_path, failed), daemon=True
         )
         watcher.start()
         try:
             train(workdir, config, stop)
+            over.set()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 builder.wait(timeout=PATIENCE)
         finally:
+            over.set()
             _end(builder)
             if failed:
                 raise failed[0]
@@ -112,14 +114,14 @@ def _start_builder(workdir: str, config: ConfigDict, output: Any) -> "subprocess
 
 def _watch(
     builder: "subprocess.Popen[bytes]",
-    run_dir: RunDir,
+    over: threading.Event,
     stop: threading.Event,
     log_path: Path,
     failed: list[RealmError],
 ) -> None:
-    """A builder that ends before the run does ends the run: nothing fresh would ever come."""
+    """A builder that ends before its end marker ends the run: nothing fresh would ever come."""
     code = builder.wait()
-    if stop.is_set() or follow.ended(run_dir):
+    if over.is_set() or stop.is_set() or code == exit_codes.DONE:
         return
     if code == exit_codes.STOPPED:
         log.warning("the index builder was told to stop; stopping too")
