@@ -53,6 +53,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
     config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
     config.model.remat = False  # recompute activations in the backward pass to save memory
+    config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
     config.model.start = ""  # weights to start from (`realm_jax.interop.load`); "" is random
 
     config.lengths = ConfigDict()  # in word pieces, special pieces included
@@ -64,6 +65,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
 
     config.masking = ConfigDict()
     config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
+    config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
     config.masking.rename = 0.0  # reader stage: share of answers whose pieces are made others
     config.masking.rate = 0.15  # share of pieces that random_span and random_token mask
 
@@ -250,44 +252,37 @@ _CHOICES = {
 }
 
 
+_AT_LEAST_ONE = """
+  model.layers model.hidden model.heads model.mlp model.embedding lengths.masks lengths.answer
+  stages.qa.reader_passages stages.qa.retriever_passages refresh.every refresh.keep checkpoint.keep
+  builder.shard builder.batch_pieces builder.probes evaluation.queries evaluation.neighbours
+  report.every
+"""
 # key -> least value that can work
 _LEAST: dict[str, float] = {
-    "model.layers": 1,
-    "model.hidden": 1,
-    "model.heads": 1,
-    "model.mlp": 1,
-    "model.embedding": 1,
-    "model.dropout": 0,
-    "lengths.query": 4,
-    "lengths.passage": 8,
-    "lengths.masks": 1,
-    "lengths.answer": 1,
-    "masking.rename": 0,
-    "masking.rate": 0,
-    "search.leaves": 0,
-    "search.leaves_searched": 0,
-    "search.reorder": 0,
+    **dict.fromkeys(_AT_LEAST_ONE.split(), 1),
     **{f"stages.{stage}.steps": 0 for stage in STAGES},
     **{f"stages.{stage}.batch": 1 for stage in STAGES},
     **{f"stages.{stage}.learning_rate": 0 for stage in STAGES},
     **{f"stages.{stage}.evaluate_every": 0 for stage in STAGES},
-    "stages.qa.reader_passages": 1,
-    "stages.qa.retriever_passages": 1,
+    "lengths.query": 4,
+    "lengths.passage": 8,
+    "search.leaves": 0,
+    "search.leaves_searched": 0,
+    "search.reorder": 0,
     "retrieval.candidates": 2,
-    "refresh.every": 1,
-    "refresh.keep": 1,
     "refresh.wait_seconds": 0,
     "checkpoint.every": 0,
-    "checkpoint.keep": 1,
-    "builder.shard": 1,
-    "builder.batch_pieces": 1,
-    "builder.probes": 1,
     "builder.poll_seconds": 0.001,
-    "evaluation.queries": 1,
-    "evaluation.neighbours": 1,
-    "report.every": 1,
 }
-_SHARES = ("model.dropout", "masking.rename", "masking.rate", "objective.removal")
+_SHARES = (
+    "model.dropout",
+    "masking.neighbour",
+    "masking.rename",
+    "masking.rate",
+    "objective.removal",
+    "objective.hidden",
+)
 
 
 def check(config: ConfigDict) -> ConfigDict:
@@ -303,7 +298,7 @@ def check(config: ConfigDict) -> ConfigDict:
             )
     for key, least in _LEAST.items():  # "not less" would let NaN pass
         _require(config, key, flat[key] >= least, f"at least {least}")
-    for key in _SHARES:
+    for key in _SHARES.split():
         _require(config, key, 0 <= flat[key] <= 1, "a share, 0 to 1")
     lengths, model = config.lengths, config.model
     _require(config, "model.heads", model.hidden % model.heads == 0, "a divisor of model.hidden")
@@ -344,7 +339,7 @@ def from_json(text: str, where: object = None) -> ConfigDict:
     """
     try:
         config = ConfigDict(json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError("config is not JSON", where=where, found=str(error)) from error
     assert_known(config, where)
     return check(config)
@@ -355,7 +350,7 @@ def model_hash(config: ConfigDict) -> str:
     model = {
         k: v
         for k, v in config.model.to_dict().items()
-        if k not in ("start", "remat", "init_stddev")
+        if k not in ("start", "start_embedder", "remat", "init_stddev")
     }
     parts = {"model": model, "lengths": config.lengths.to_dict()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.rows import Rows, passage_rows, query_rows
-from realm_jax.text.wordpiece import SPECIAL
 
 
 class InverseCloze(NamedTuple):
@@ -45,8 +44,8 @@ class InverseClozeSource:
             if rng.random() < self.removal and len(bounds) > 2:
                 _remove(passages, place, start, stop, self.store.vocabulary.pad)
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
-        hide = queries.ids >= len(SPECIAL)
-        hide &= rng.random(queries.ids.shape) < self.hidden
+        hide = rng.random(queries.ids.shape) < self.hidden
+        hide &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[hide] = self.store.vocabulary.mask
         return InverseCloze(queries, passages, rows)
 

@@ -6,6 +6,7 @@ consistent, and what the model may remember is of no use.
 """
 
 import numpy as np
+from jaxtyping import Bool
 
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import Rows
@@ -13,21 +14,24 @@ from realm_jax.text.wordpiece import WordPieces
 
 
 def rename_answers(
-    joint: Rows, text: MaskedText, share: float, words: WordPieces, rng: np.random.Generator
+    joint: Rows,
+    text: MaskedText,
+    chosen: Bool[np.ndarray, "B"],
+    words: WordPieces,
+    rng: np.random.Generator,
 ) -> tuple[Rows, MaskedText]:
-    """Renames the answers of a share of the rows.
+    """Renames the answers of the chosen rows.
 
     Args:
       joint: [B, J], each sentence beside one passage.
       text: the B sentences; their targets are renamed with the passage.
-      share: of the rows, 0 to 1.
+      chosen: which rows.
       words: the vocabulary; special pieces are never drawn.
       rng: of this batch.
     """
     ids, targets = joint.ids.copy(), text.targets.copy()
-    special = (words.pad, words.unk, words.cls, words.sep, words.mask)
-    ordinary = np.setdiff1d(np.arange(words.size, dtype=np.int32), special)
-    for row in np.flatnonzero(rng.random(len(ids)) < share):
+    ordinary = np.setdiff1d(np.arange(words.size, dtype=np.int32), words.special)
+    for row in np.flatnonzero(chosen):
         real = text.weights[row] > 0
         pieces = np.unique(targets[row, real])
         others = rng.choice(ordinary, len(pieces))

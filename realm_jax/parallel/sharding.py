@@ -89,6 +89,25 @@ def spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> Partitio
     return PartitionSpec(*placed)
 
 
+def check_batches(mesh: Mesh, batches: dict[str, int]) -> None:
+    """Refuses batches that the data axis does not divide.
+
+    Args:
+      mesh: of `make_mesh`.
+      batches: config key to queries per step.
+    """
+    parts = mesh.shape["data"]
+    for key, size in batches.items():
+        if size % parts:
+            raise ConfigError(
+                "the batch does not divide over the devices",
+                where=f"config.{key}",
+                expected=f"a multiple of {parts}, the data axis of the mesh",
+                found=size,
+                fix=f"set it to {-(-size // parts) * parts}, or config.mesh.data to a divisor",
+            )
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Batches are split along their first axis over the data axis."""
     return NamedSharding(mesh, PartitionSpec("data"))

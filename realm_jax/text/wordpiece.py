@@ -56,6 +56,11 @@ class WordPieces:
         return cls(_lines(path, content), hashlib.sha256(content).hexdigest())
 
     @property
+    def special(self) -> tuple[int, ...]:
+        """Ids of the special pieces; published vocabularies have them scattered."""
+        return (self.pad, self.unk, self.cls, self.sep, self.mask)
+
+    @property
     def size(self) -> int:
         """Pieces in the vocabulary, V."""
         return len(self.vocabulary)

@@ -51,7 +51,7 @@ class IndexInUse:
         kept: Callable[[], set[int]],
         stop: threading.Event | None = None,
     ):
-        self.swaps: SwapLog = []
+        self.swaps: SwapLog = list(replay)
         self._run, self._refresh, self._poll = run, config.refresh, config.builder.poll_seconds
         self._expect = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
         self._replay, self._kept = list(replay), kept
@@ -68,7 +68,8 @@ class IndexInUse:
         wanted = self._due(step)
         if wanted is not None and (self.current is None or wanted.step != self.current.step):
             self.current = wanted
-            self._log_swap(step, wanted.step)
+            if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
+                self._log_swap(step, wanted.step)
         assert self.current is not None
         self._renew()
         return self.current

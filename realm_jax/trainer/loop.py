@@ -46,7 +46,7 @@ def train(
 
     The order within a step is a contract. What looks at the parameters of step n (evaluation,
     checkpoint, snapshot) comes before batch n is taken, so nothing saved is ever one ahead; the
-    metrics of step n - 1 are read after step n is dispatched.
+    metrics of step n - 1 are read after step n is dispatched, and before anything is saved.
 
     Args:
       run: the run folder.
@@ -78,14 +78,17 @@ def train(
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
+                report.settle()
                 publisher.publish(step, state.parameters)
                 heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
+                report.settle()
                 checkpoints.save(state, fields(step))
             batch = None if stop.is_set() else feed.take(step, stop)
             if batch is None:
+                report.settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
             with jax.transfer_guard("disallow"):

@@ -44,6 +44,20 @@ class Report:
             file.write(json.dumps(record) + "\n")
         self._say(step, fields)
 
+    def settle(self) -> None:
+        """Reads all that was dispatched, so that what is kept next comes of finite losses.
+
+        Raises:
+          RealmError: a loss is not finite.
+        """
+        if self._pending is None:
+            return
+        step = self._pending[0] + 1
+        self._read()
+        self._pending = None
+        for metrics in jax.device_get(self._since):
+            self._check(step, float(metrics["loss"]))
+
     def close(self) -> None:
         """Reads the last metrics and ends the bar."""
         self._read()
@@ -65,17 +79,20 @@ class Report:
         fetched = jax.device_get(self._since)
         means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
         self._since = []
-        if not math.isfinite(means["loss"]):
+        self._check(step, means["loss"])
+        self._last_finite = step
+        self.event(step, **means)
+
+    def _check(self, step: int, loss: float) -> None:
+        if not math.isfinite(loss):
             raise RealmError(
                 "the loss is not a finite number any more",
                 where=f"stage {self._stage}, steps {self._last_finite} to {step}",
                 expected="a finite loss",
-                found=means["loss"],
+                found=loss,
                 fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint is "
                 "from before",
             )
-        self._last_finite = step
-        self.event(step, **means)
 
     def _say(self, step: int, fields: dict[str, Any]) -> None:
         by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])

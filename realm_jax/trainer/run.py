@@ -20,7 +20,7 @@ from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.interop.load import load_networks
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.parallel.sharding import make_mesh
+from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
@@ -54,7 +54,7 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
 def prepare(workdir: str, config: ConfigDict) -> None:
     """What must be so before a builder may start: sound inputs, devices, no stale end."""
     open_inputs(config)
-    make_mesh(config.mesh)
+    mesh_of(config)
     run_dir = RunDir(workdir)
     claim(run_dir, config)
     trained = commit.latest(run_dir.checkpoints("realm"))
@@ -89,7 +89,7 @@ class _Job:
     def __init__(self, workdir: str, config: ConfigDict, stop: threading.Event):
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
-        self.mesh: Mesh = make_mesh(config.mesh)
+        self.mesh: Mesh = mesh_of(config)
         claim(self.run_dir, config)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
         self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
@@ -219,11 +219,21 @@ class _Job:
         )
 
 
+def mesh_of(config: ConfigDict) -> Mesh:
+    """The mesh of a run, once the batches of all its stages fit it."""
+    mesh = make_mesh(config.mesh)
+    taught = [name for name in config_lib.STAGES if name != "qa" or config.corpus.questions]
+    stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
+    check_batches(mesh, {key: stage.batch for key, stage in stages.items() if stage.steps})
+    return mesh
+
+
 def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
     """Embedder and reader before any training: drawn from the seed, or from `model.start`."""
     modules = Modules(config.model, inputs.knowledge.vocabulary.size, ("embedder", "reader"))
     drawn = jax.jit(modules.init)(stream(config.seed, "init"))
-    return drawn | load_networks(config.model.start, jax.device_get(drawn))
+    started = drawn if config.model.start_embedder else {"reader": drawn["reader"]}
+    return drawn | load_networks(config.model.start, jax.device_get(started))
 
 
 def read_swaps(run_dir: RunDir) -> SwapLog:

@@ -74,3 +74,13 @@ def test_a_sentence_beyond_the_cut_of_the_passage_changes_nothing(tiny):
         assert kept[-1] == tiny.store.vocabulary.sep
         assert len(kept) <= len(pieces(whole, row))
         assert batch.passages.segments[row, len(kept) - 1] == 1
+
+
+def test_hidden_pieces_are_never_special_ones(tiny):
+    config = tiny_config(tiny.folder, objective__hidden=1.0)
+    queries = InverseClozeSource(tiny.store, config).batch(0, 40).queries
+    words = tiny.store.vocabulary
+    assert set(np.unique(queries.ids)) == {words.pad, words.cls, words.sep, words.mask}
+    shown = InverseClozeSource(tiny.store, tiny_config(tiny.folder)).batch(0, 40).queries
+    np.testing.assert_array_equal(queries.ids == words.sep, shown.ids == words.sep)
+    np.testing.assert_array_equal(queries.mask, shown.mask)

@@ -49,3 +49,9 @@ def test_every_axis_that_a_network_names_is_in_the_table():
     places = sharding.parameter_shardings(mesh(2, 4), modules.axes, modules.shapes)
     split = [place for place in jax.tree.leaves(places) if "model" in place.spec]
     assert len(split) > 20
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_one_that_does():
+    with pytest.raises(ConfigError, match=r"stages\.qa\.batch[\s\S]*set it to 8"):
+        sharding.check_batches(mesh(4, 2), {"stages.ict.batch": 12, "stages.qa.batch": 5})
+    sharding.check_batches(mesh(1, 8), {"stages.qa.batch": 1})
