@@ -258,13 +258,12 @@ _AT_LEAST_ONE = """
   builder.shard builder.batch_pieces builder.probes evaluation.queries evaluation.neighbours
   report.every
 """
+_MAY_BE_ZERO = ("steps", "learning_rate", "evaluate_every")
 # key -> least value that can work
 _LEAST: dict[str, float] = {
     **dict.fromkeys(_AT_LEAST_ONE.split(), 1),
-    **{f"stages.{stage}.steps": 0 for stage in STAGES},
     **{f"stages.{stage}.batch": 1 for stage in STAGES},
-    **{f"stages.{stage}.learning_rate": 0 for stage in STAGES},
-    **{f"stages.{stage}.evaluate_every": 0 for stage in STAGES},
+    **{f"stages.{stage}.{key}": 0 for stage in STAGES for key in _MAY_BE_ZERO},
     "lengths.query": 4,
     "lengths.passage": 8,
     "search.leaves": 0,
@@ -275,14 +274,9 @@ _LEAST: dict[str, float] = {
     "checkpoint.every": 0,
     "builder.poll_seconds": 0.001,
 }
-_SHARES = (
-    "model.dropout",
-    "masking.neighbour",
-    "masking.rename",
-    "masking.rate",
-    "objective.removal",
-    "objective.hidden",
-)
+_SHARES = """
+  model.dropout masking.neighbour masking.rename masking.rate objective.removal objective.hidden
+"""
 
 
 def check(config: ConfigDict) -> ConfigDict:
