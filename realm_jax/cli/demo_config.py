@@ -20,15 +20,17 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
         layers=2, hidden=128, heads=4, mlp=512, embedding=128, positions=128, dropout=0.0
     )
     config.model.init_stddev = 0.08
+    # The reader starts from weights that can read; the embedder learns from nothing.
+    config.model.update(start="almanac", start_embedder=False)
     config.lengths.update(query=20, passage=48, joint=60, masks=6, answer=8)
     config.retrieval.candidates = 5
-    config.masking.rename = 0.7
-    config.objective.hidden = 0.2
+    config.masking.update(rename=0.7, neighbour=0.3)
+    config.objective.update(hidden=0.2, removal=0.5)
 
     stages = config.stages
-    stages.ict.update(steps=100, batch=256, learning_rate=1e-3)
-    stages.reader.update(steps=100, batch=64, learning_rate=1e-3)
-    stages.realm.update(steps=400, batch=32, learning_rate=5e-4, evaluate_every=100)
+    stages.ict.update(steps=200, batch=256, learning_rate=1e-3)
+    stages.reader.update(steps=100, batch=64, learning_rate=5e-4)
+    stages.realm.update(steps=350, batch=32, learning_rate=2e-4, evaluate_every=50)
     stages.qa.update(steps=200, batch=32, learning_rate=1e-3)
     stages.qa.update(reader_passages=5, retriever_passages=16)
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
@@ -15,6 +16,8 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.renaming import rename_answers
 from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.models.modules import Modules, Parameters
+
+_NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
 
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
 
@@ -69,7 +72,9 @@ class ReaderStage:
     """Masked LM beside the passage that states the fact: the reader learns to read before REALM.
 
     Where no such passage is known, the sentence's own passage serves. A share of the answers is
-    renamed (`masking.rename`), so that they cannot be known by heart and must be read.
+    renamed (`masking.rename`), so that they cannot be known by heart and must be read; a share of
+    the sentences stand beside a neighbouring passage (`masking.neighbour`), so that the reader
+    learns to doubt: one that trusts every passage would teach the retriever to flee them all.
     """
 
     name = "reader"
@@ -78,17 +83,21 @@ class ReaderStage:
         self.settings, self._length = config.stages.reader, config.lengths.joint
         self.modules = Modules(config.model, store.vocabulary.size, ("reader",))
         self._store, self._text, self._words = store, text, store.vocabulary
-        self._rename, self._seed = config.masking.rename, config.seed
+        self._rename, self._neighbour = config.masking.rename, config.masking.neighbour
+        self._seed = config.seed
 
     def batch(self, step: int) -> tuple[Rows, Any]:
         """Joint rows of sentence and passage, and what is masked."""
         text = self._text.batch(step, self.settings.batch)
-        beside = text.evidence.copy()
-        beside[beside < 0] = text.own[beside < 0]
+        right = np.where(text.evidence < 0, text.own, text.evidence)
+        rng = order.generator(self._seed, "reader", step)
+        wrong = rng.random(len(right)) < self._neighbour
+        steps = rng.choice(_NEIGHBOURS, len(right))
+        beside = np.where(wrong, (right + steps) % len(self._store), right)
         joint = joint_rows(text.queries, self._store, beside[:, None], self._length)
         joint = Rows(*(part[:, 0] for part in joint))
-        rng = order.generator(self._seed, "rename", step)
-        return rename_answers(joint, text, self._rename, self._words, rng)
+        renamed = ~wrong & (rng.random(len(right)) < self._rename)
+        return rename_answers(joint, text, renamed, self._words, rng)
 
     def loss(self, networks: SimpleNamespace, batch: Any, key: Key[Array, ""] | None) -> Loss:
         """Cross-entropy at the masked positions."""
