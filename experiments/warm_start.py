@@ -2,7 +2,7 @@
 
 Command:  python experiments/warm_start.py --workdir=runs/warm_start
 Hours:    about 0.25 on two idle CPU cores
-Expect:   loss about 0.6 nats per token beside the passage that states the fact, 70 % of answers
+Expect:   loss about 0.5 nats per token beside the passage that states the fact, 70 % of answers
           renamed; the log of the run that made the shipped weights is
           experiments/results/warm_start.jsonl
 
