@@ -29,6 +29,7 @@ class QuestionBatch(NamedTuple):
     """Questions, the hits of each, and where the answers stand in them."""
 
     questions: Rows
+    hits: Int64[Any, "B R"]  # passage ids
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
     gold: Bool[Any, "B R J W"]  # entry (i, w): pieces i .. i + w are an answer
@@ -149,4 +150,4 @@ class QuestionSource:
         joint = joint_rows(questions, self._store, hits, self._lengths.joint)
         answers = [self._answers[number] for number in numbers]
         gold = answer_spans(joint, answers, self._lengths.answer)
-        return QuestionBatch(questions, self._vectors[hits].astype(np.float32), joint, gold)
+        return QuestionBatch(questions, hits, self._vectors[hits].astype(np.float32), joint, gold)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
@@ -36,7 +36,11 @@ class QaStage:
     def loss(
         self, networks: SimpleNamespace, batch: QuestionBatch, key: Key[Array, ""] | None
     ) -> Loss:
-        """Reader loss over the spans of the best passages plus retriever loss over all hits."""
+        """Reader loss over the spans of the best passages plus retriever loss over all hits.
+
+        The hits of the other questions in the batch are negatives too: ranked over its own hits
+        alone, a question could drift to where the index holds something else altogether.
+        """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         questions = networks.embedder.embed(*batch.questions, keys[0])
         scores = jnp.einsum("be,bre->br", questions, batch.vectors)
@@ -47,10 +51,11 @@ class QaStage:
         spans = networks.span_reader.span_logits(*flat, self._widest, keys[1])
         spans = spans.reshape(gold.shape)
         size = len(scores)
+        everywhere, positive, possible = _over_the_batch(questions, batch)
         return losses.open_qa_loss(
-            scores,
-            batch.gold.any((2, 3)),
-            jnp.ones(scores.shape, bool),
+            everywhere,
+            positive,
+            possible,
             (spans + read[:, :, None, None]).reshape(size, -1),
             gold.reshape(size, -1),
             (spans > IMPOSSIBLE).reshape(size, -1),
@@ -59,6 +64,18 @@ class QaStage:
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: answers are judged by `realm eval`, on what the run exports."""
         return {}
+
+
+def _over_the_batch(questions: Float[Array, "B E"], batch: QuestionBatch) -> tuple[Array, ...]:
+    """Scores [B, B R] of each question with every hit of the batch; which hold its answer; which
+    count: its own hits, and those of others that it has not itself."""
+    size, count, width = batch.vectors.shape
+    scores = questions @ batch.vectors.reshape(-1, width).T
+    owner = jnp.repeat(jnp.arange(size), count)
+    own = owner[None, :] == jnp.arange(size)[:, None]
+    held = (batch.hits.reshape(-1)[None, :, None] == batch.hits[:, None, :]).any(-1)
+    has_answer = batch.gold.any((2, 3)).reshape(-1)
+    return scores, own & has_answer[None, :], own | ~held
 
 
 def _pick(part: Array, best: Array) -> Array:

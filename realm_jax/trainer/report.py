@@ -25,7 +25,7 @@ class Report:
         self._stage, self._steps, self._every, self._path = stage, steps, every, path
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
-        self._last_finite = 0
+        self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
         self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,6 +33,8 @@ class Report:
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
         self._read()
+        if self._last_finite is None:
+            self._last_finite = step
         if self._clock is None and self._pending is not None:
             self._clock = (step, time.monotonic())  # the first step compiles: it does not count
         self._pending = (step, metrics)
@@ -56,7 +58,7 @@ class Report:
         self._read()
         self._pending = None
         for metrics in jax.device_get(self._since):
-            self._check(step, float(metrics["loss"]))
+            self._check(step, metrics)
 
     def close(self) -> None:
         """Reads the last metrics and ends the bar."""
@@ -79,20 +81,21 @@ class Report:
         fetched = jax.device_get(self._since)
         means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
         self._since = []
-        self._check(step, means["loss"])
+        self._check(step, means)
         self._last_finite = step
         self.event(step, **means)
 
-    def _check(self, step: int, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise RealmError(
-                "the loss is not a finite number any more",
-                where=f"stage {self._stage}, steps {self._last_finite} to {step}",
-                expected="a finite loss",
-                found=loss,
-                fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint is "
-                "from before",
-            )
+    def _check(self, step: int, metrics: dict[str, Any]) -> None:
+        for name in ("loss", "gradient_norm"):
+            if not math.isfinite(metrics[name]):
+                raise RealmError(
+                    f"the {name} is not a finite number any more",
+                    where=f"stage {self._stage}, steps {self._last_finite} to {step}",
+                    expected="a finite number",
+                    found=float(metrics[name]),
+                    fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint "
+                    "is from before",
+                )
 
     def _say(self, step: int, fields: dict[str, Any]) -> None:
         by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])
