@@ -41,7 +41,7 @@ class Command:
                 start_new_session=True,
             )
 
-    def wait(self, code: int, seconds: float = 240) -> str:
+    def wait(self, code: int, seconds: float = 600) -> str:
         """Its stderr, once it ended as expected."""
         found = self.process.wait(seconds)
         text = self.err.read_text()
@@ -53,7 +53,7 @@ class Command:
         """The last line of stdout."""
         return json.loads(self.out.read_text().splitlines()[-1])
 
-    def until(self, holds, what: str, seconds: float = 240) -> None:
+    def until(self, holds, what: str, seconds: float = 600) -> None:
         """Waits for something to be so while the process runs."""
         stop = time.monotonic() + seconds
         while not holds():
@@ -187,7 +187,7 @@ def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_co
     alone = realm_process("train", *run_command[1:])
     alone.until(lambda: "waiting for the index" in alone.err.read_text(), "waiting")
     alone.process.send_signal(signal.SIGINT)
-    assert "stopped in stage realm at step 0" in alone.wait(75, seconds=30)
+    assert "stopped in stage realm at step 0" in alone.wait(75, seconds=120)
     realm_process(*run_command).wait(0)
 
 
