@@ -81,8 +81,8 @@ class Answerer:
         expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
         return cls(export, open_index(folder, expected), store)
 
-    def ask(self, question: str, k: int = 5) -> Answer:
-        """The best answer among the spans of the `k` best passages.
+    def ask(self, question: str, k: int | None = None) -> Answer:
+        """The best answer among the spans of the `k` best passages (as many as in fine-tuning).
 
         Raises:
           InputError: an empty question, one too long, or a run that was never fine-tuned.
@@ -98,12 +98,12 @@ class Answerer:
             )
         return self.ask_all([question], k)[0]
 
-    def ask_all(self, questions: list[str], k: int = 5) -> list[Answer]:
+    def ask_all(self, questions: list[str], k: int | None = None) -> list[Answer]:
         """`ask` for many questions in one batch; of long ones the tail is cut, as in training."""
         for question in questions:
             _check_question(question)
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
-        found, scores = self.retrieve(rows, k)
+        found, scores = self.retrieve(rows, k or self.config.stages.qa.reader_passages)
         joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
         spans = self._spans(self._tuned("span_reader"), joint, scores)
         used = rows.mask.sum(-1)

@@ -14,7 +14,7 @@ EXAMPLE = 'realm ask --workdir=runs/demo "What is Germany called in Swahili?"'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
-    parser.add_argument("--k", type=positive, default=5, help="passages to read")
+    parser.add_argument("--k", type=positive, help="passages to read; default: as in fine-tuning")
     parser.add_argument("--answer", help="with [MASK]: how likely is this answer?")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("question", help="a question, or a sentence with one [MASK]")
