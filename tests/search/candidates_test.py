@@ -1,0 +1,44 @@
+"""Candidates of a query: the null passage first, never the own passage, gaps that do not count."""
+
+import numpy as np
+
+from realm_jax.data.rows import NULL_PASSAGE
+from realm_jax.search.retriever import candidates
+
+
+def chosen(hits, own, count=4, null_passage=True):
+    own = None if own is None else np.array(own)
+    numbers, valid = candidates(np.array(hits), own, count, null_passage)
+    return numbers.tolist(), valid.astype(int).tolist()
+
+
+def test_null_passage_first_then_the_best_hits_in_order():
+    assert chosen([[7, 3, 9, 1]], [-1]) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
+
+
+def test_own_passage_is_left_out_by_id_and_the_next_hit_moves_up():
+    hits = [[7, 3, 9, 1]] * 3
+    numbers, valid = chosen(hits, [7, 9, 1])
+    assert numbers == [[NULL_PASSAGE, 3, 9, 1], [NULL_PASSAGE, 7, 3, 1], [NULL_PASSAGE, 7, 3, 9]]
+    assert valid == [[1, 1, 1, 1]] * 3
+
+
+def test_own_passage_stays_when_it_may():
+    assert chosen([[7, 3, 9, 1]], None) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
+
+
+def test_places_without_a_hit_hold_the_null_passage_and_do_not_count():
+    null = NULL_PASSAGE
+    assert chosen([[7, 3]], [3]) == ([[null, 7, null, null]], [[1, 1, 0, 0]])
+    assert chosen([[7]], [7]) == ([[null, null, null, null]], [[1, 0, 0, 0]])
+    assert chosen([[7, 3, 9]], [3]) == ([[null, 7, 9, null]], [[1, 1, 1, 0]])
+
+
+def test_without_null_passage_its_place_stays_and_does_not_count():
+    numbers, valid = chosen([[7, 3, 9, 1]], [-1], null_passage=False)
+    assert numbers == [[NULL_PASSAGE, 7, 3, 9]]
+    assert valid == [[0, 1, 1, 1]]
+
+
+def test_two_candidates_are_the_null_passage_and_one_hit():
+    assert chosen([[7, 3]], [7], count=2) == ([[NULL_PASSAGE, 3]], [[1, 1]])
