@@ -89,12 +89,12 @@ class IndexInUse:
 
     def _due(self, step: int) -> PublishedIndex | None:
         """What to swap in before `step`; None keeps what is in use."""
-        if self._replay:
-            return self._replayed(step)
-        if self._refresh.mode == "sync":
+        if self._refresh.mode == "sync":  # the same in every life, without a log
             boundary = step - step % self._refresh.every
             behind = self.current is None or self.current.step != boundary
             return self._open(boundary) if behind else None
+        if self._replay:
+            return self._replayed(step)
         if self.current is None:
             return self._open(None)
         if self._watcher is None:
@@ -109,7 +109,18 @@ class IndexInUse:
             self._replay = []
         if not past or (self.current is not None and past[-1][1] == self.current.step):
             return None if past else self._open(None)
-        return self._open(past[-1][1])
+        wanted, newest = past[-1][1], commit.latest(self._run.published_index)
+        folder = self._run.published_index / step_name(wanted)
+        if newest is not None and newest > wanted and not commit.is_published(folder):
+            log.warning(
+                "the index of step %d, which this run used from step %d on, is gone: going on with "
+                "a newer one, so these steps will not repeat bit for bit",
+                wanted,
+                past[-1][0],
+            )
+            self._replay = []
+            return self._open(None)
+        return self._open(wanted)
 
     def _open(self, index_step: int | None) -> PublishedIndex:
         """Waits for the index of a step (None: any) to be published, and opens it."""
@@ -147,7 +158,9 @@ class IndexInUse:
         )
 
     def _opened(self, index_step: int) -> PublishedIndex:
-        in_use = {self.current.step} if self.current is not None else set()
+        # The feed runs ahead: a checkpoint may still be written for the index before this one.
+        in_use = {index for _, index in self.swaps[-3:]}
+        in_use |= {self.current.step} if self.current is not None else set()
         self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         return open_index(folder, self._expect)
