@@ -94,12 +94,13 @@ def train(
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
             report.step(step, metrics)
-        report.close()
+        report.finish()
         publisher.publish(steps, state.parameters)
         checkpoints.save(state, fields(steps))
         report.event(steps, **stage.evaluate(state.parameters), seconds=time.monotonic() - began)
         publisher.wait()
     finally:
+        report.close()
         feed.close()
     return state.parameters
 

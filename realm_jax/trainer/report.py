@@ -1,4 +1,4 @@
-"""What a person sees of a stage: a bar on a terminal, plain lines elsewhere, JSON lines on disk."""
+"""What a person sees of a stage: lines, a bar below them on a terminal, JSON lines on disk."""
 
 import json
 import logging
@@ -60,10 +60,13 @@ class Report:
         for metrics in jax.device_get(self._since):
             self._check(step, metrics)
 
-    def close(self) -> None:
-        """Reads the last metrics and ends the bar."""
+    def finish(self) -> None:
+        """Reads the last metrics."""
         self._read()
         self._pending = None
+
+    def close(self) -> None:
+        """Ends the bar, which would keep the terminal's cursor; needed however the stage ends."""
         if self._bar is not None:
             self._bar.close()
 
@@ -100,9 +103,6 @@ class Report:
     def _say(self, step: int, fields: dict[str, Any]) -> None:
         by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])
         figures = "  ".join(f"{k} {_short(v)}" for k, v in by_weight)
-        if self._bar is not None:
-            self._bar.say(figures)
-            return
         log.info("%s %d/%d%s: %s", self._stage, step, self._steps, self._left(step), figures)
 
     def _left(self, step: int) -> str:
@@ -120,17 +120,13 @@ class _Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
             console=Console(stderr=True),
         )
-        self._task = self._progress.add_task(stage, total=steps, figures="")
+        self._task = self._progress.add_task(stage, total=steps)
         self._progress.start()
 
     def advance(self, step: int) -> None:
         self._progress.update(self._task, completed=step)
-
-    def say(self, figures: str) -> None:
-        self._progress.update(self._task, figures=figures)
 
     def close(self) -> None:
         self._progress.stop()
