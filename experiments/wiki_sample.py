@@ -5,8 +5,8 @@ Data:     WikiExtractor files of English Wikipedia (December 2018) and the vocab
               realm corpus build --format=wikiextractor --input='wikipedia/AA/wiki_0*' \\
                   --vocab=bert-base-uncased-vocab.txt --passage-pieces=160 --out=runs/wiki/corpus
 Command:  realm run --config=experiments/wiki_sample.py --workdir=runs/wiki
-Hours:    17 minutes of processor time for both jobs, so about ten minutes on two idle cores. That is
-          reckoned: the logged run shared its cores and was paused for long, and its clock (79
+Hours:    17 minutes of processor time for both jobs, so about ten minutes on two idle cores; that
+          is reckoned: the logged run shared its cores and was paused for long, and its clock (79
           minutes) says nothing. Undisturbed, a step took 1.2 s
 Expect:   ICT loss 3.9 to 3.15 (in-batch accuracy 5 to 12 %; chance is 3); REALM loss 10.3 to 8.6
           nats per token, held out 8.8 (step 100), 8.6 (200), 8.55 (300); three swaps after the
