@@ -130,6 +130,7 @@ def _gone(pid: int, seconds: float = 60) -> bool:
     return not _alive(pid)
 
 
+@pytest.mark.slow
 def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command, "--json")
