@@ -5,6 +5,7 @@ deletes the manifest first and looks at the leases after, and puts the manifest 
 appeared. So at least one of them sees the other: what was opened under a lease stays.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -16,7 +17,7 @@ SECONDS = 600.0  # a lease outlives its last renewal by this; far longer than cl
 
 
 class Lease:
-    """What one reader holds; one small file, overwritten whole.
+    """What one reader holds; one small file, overwritten whole. Its threads may share it.
 
     Args:
       run: the run folder.
@@ -36,24 +37,28 @@ class Lease:
         self.path = run.leases / f"{reader}.json"
         self.seconds, self.clock = seconds, clock
         self.held: dict[str, list[int]] = {}
+        self._one_writer = threading.RLock()
 
     def hold(self, held: Mapping[str, Iterable[int]]) -> None:
         """Holds exactly these steps from now on, as in `{"published_index": [500, 1000]}`.
 
         Hold a step before opening it, together with the one still in use.
         """
-        self.held = {what: sorted(steps) for what, steps in held.items()}
-        self.renew()
+        with self._one_writer:
+            self.held = {what: sorted(steps) for what, steps in held.items()}
+            self.renew()
 
     def renew(self) -> None:
         """Starts the lease's life again; call it several times per `seconds`."""
-        expires = self.clock() + self.seconds
-        files.write_sealed(self.path, {"held": self.held, "expires": expires})
+        with self._one_writer:
+            expires = self.clock() + self.seconds
+            files.write_sealed(self.path, {"held": self.held, "expires": expires})
 
     def release(self) -> None:
         """Holds nothing any more."""
-        self.held = {}
-        files.delete_file(self.path)
+        with self._one_writer:
+            self.held = {}
+            files.delete_file(self.path)
 
 
 def leased(

@@ -71,6 +71,8 @@ class IndexInUse:
             if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
                 self._log_swap(step, wanted.step)
         assert self.current is not None
+        if self._watcher is None and self._refresh.mode == "async" and not self._replay:
+            self._watch(self.current.step)
         self._renew()
         return self.current
 
@@ -97,8 +99,6 @@ class IndexInUse:
             return self._replayed(step)
         if self.current is None:
             return self._open(None)
-        if self._watcher is None:
-            self._watch()
         fresh, self._fresh = self._fresh, None
         return fresh
 
@@ -165,11 +165,9 @@ class IndexInUse:
         folder = self._run.published_index / step_name(index_step)
         return open_index(folder, self._expect)
 
-    def _watch(self) -> None:
-        assert self.current is not None
-        first = self.current.step
+    def _watch(self, after: int) -> None:
         self._watcher = threading.Thread(
-            target=self._follow, args=(first,), name="index watcher", daemon=True
+            target=self._follow, args=(after,), name="index watcher", daemon=True
         )
         self._watcher.start()
 

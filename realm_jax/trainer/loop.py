@@ -96,9 +96,9 @@ def train(
             report.step(step, metrics)
         report.finish()
         publisher.publish(steps, state.parameters)
+        publisher.wait()  # a stage whose last checkpoint exists is never asked to publish again
         checkpoints.save(state, fields(steps))
         report.event(steps, **stage.evaluate(state.parameters), seconds=time.monotonic() - began)
-        publisher.wait()
     finally:
         report.close()
         feed.close()

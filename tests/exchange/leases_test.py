@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -221,3 +222,18 @@ def test_paths_may_be_strings(tmp_path):
     assert np.all(
         [files.is_local(epath.Path(tmp_path)), not files.is_local(epath.Path("gs://b/r"))]
     )
+
+
+def test_threads_may_hold_and_renew_the_same_lease_at_once(tmp_path):
+    run = RunDir(tmp_path)
+    lease = Lease(run, "trainer")
+
+    def hold(step):
+        for _ in range(50):
+            lease.hold({"snapshots": [step]})
+            lease.renew()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(hold, step) for step in range(4)]:
+            done.result()
+    assert leased(run, "snapshots") in ({0}, {1}, {2}, {3})

@@ -1,0 +1,181 @@
+"""The index builder: shapes from the snapshot, resumable shards, a floor, and an end."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import config as config_lib
+from realm_jax.data.rows import passage_rows
+from realm_jax.errors import RealmError
+from realm_jax.exchange import commit, follow, heartbeat
+from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.published_index import open_index
+from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
+from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
+from realm_jax.index_builder.run import refresh
+from realm_jax.index_builder.run import run as run_builder
+from realm_jax.models.modules import Modules
+from realm_jax.search.passage_vectors import PassageEmbedder
+from realm_jax.testing.fakes import tiny_config
+
+
+def embedder_parameters(config, vocabulary, seed=0):
+    modules = Modules(config.model, vocabulary, ("embedder",))
+    return jax.device_get(jax.jit(modules.init)(jax.random.key(seed)))
+
+
+@pytest.fixture(scope="module")
+def config(tiny):
+    return tiny_config(tiny.folder, model__layers=1)
+
+
+@pytest.fixture(scope="module")
+def parameters(config, tiny):
+    return embedder_parameters(config, tiny.store.vocabulary.size)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+def snapshot(run, step, config, parameters):
+    publish_snapshot(run, step, parameters, config_lib.to_json(config), {})
+    return read_snapshot(run.snapshots / step_name(step))
+
+
+class CountingEmbedder(PassageEmbedder):
+    """Notes how many passages it was asked for."""
+
+    asked = 0
+
+    def vectors(self, numbers):
+        self.asked += len(numbers)
+        return super().vectors(numbers)
+
+
+def test_vectors_of_batches_by_length_equal_those_of_passages_alone(config, parameters, tiny):
+    numbers = np.array([5, 3, 39, 0, 0, 17, 8])
+    embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
+    assert len(set(np.searchsorted(embedder._widths, embedder._lengths[numbers]))) > 1
+    found = embedder.vectors(numbers)
+    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
+    alone = jax.jit(lambda given, rows: modules.bind(given).embedder.embed(*rows))
+    for row, number in enumerate(numbers):
+        rows = passage_rows(tiny.store, np.array([number]), config.lengths.passage)
+        np.testing.assert_allclose(found[row], alone(parameters, rows)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(parameters, tiny):
+    config = tiny_config(tiny.folder, model__layers=1, model__remat=True)  # a model of its own
+    numbers = np.arange(len(tiny.store))
+    for _ in range(2):
+        embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
+        embedder.vectors(numbers)
+        embedder.vectors(numbers[7:9])
+        used = np.searchsorted(embedder._widths, embedder._lengths)
+        assert embedder._embed._cache_size() == len(set(used)) > 1
+
+
+def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters, tiny):
+    """40 passages in shards of 16: stopped after the first, 24 are left to embed."""
+    stop, folder = threading.Event(), run.shards(0)
+
+    def embed(stop, progress):
+        embedder = CountingEmbedder(config, tiny.store, parameters["embedder"])
+        try:
+            return embed_corpus(
+                config, tiny.store, embedder, folder, stop, progress
+            ), embedder.asked
+        except Stopped:
+            return None, embedder.asked
+
+    assert embed(stop, lambda done: stop.set()) == (None, 16)
+    vectors, asked = embed(threading.Event(), lambda done: None)
+    assert asked == 24
+    direct = PassageEmbedder(config, tiny.store, parameters["embedder"])
+    expected = direct.vectors(np.arange(len(tiny.store)))
+    np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert embed(threading.Event(), lambda done: None)[1] == 0
+
+
+@pytest.mark.parametrize("harm", ["cut", "altered", "unmarked"])
+def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm):
+    folder = run.shards(0)
+
+    def asked():
+        embedder = CountingEmbedder(config, tiny.store, parameters["embedder"])
+        nothing = lambda done: None  # noqa: E731
+        embed_corpus(config, tiny.store, embedder, folder, threading.Event(), nothing)
+        return embedder.asked
+
+    assert asked() == len(tiny.store)
+    shard = folder / "shard_0000000016.npy"
+    content = shard.read_bytes()
+    if harm == "cut":
+        shard.write_bytes(content[:-8])
+    elif harm == "altered":
+        shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        (folder / (shard.name + ".json")).unlink()
+    assert asked() == 16
+    assert shard.read_bytes() == content
+
+
+def test_refresh_publishes_what_the_trainer_needs(run, config, parameters, tiny):
+    assert refresh(run, snapshot(run, 6, config, parameters), threading.Event())
+    index = open_index(run.published_index / step_name(6))
+    manifest = index.manifest
+    assert manifest["corpus_hash"] == tiny.store.corpus_hash
+    assert manifest["config_hash"] == config_lib.model_hash(config)
+    assert (manifest["passages"], manifest["dims"], manifest["recall"]) == (40, 8, 1.0)
+    jax.tree.map(np.testing.assert_array_equal, index.query_params, parameters["embedder"])
+    vectors = PassageEmbedder(config, tiny.store, parameters["embedder"]).vectors(np.arange(40))
+    found, _ = index.searcher.search(vectors, 1)
+    np.testing.assert_array_equal(index.rows[found[:, 0]], np.argmax(vectors @ vectors.T, axis=1))
+    assert not run.shards(6).exists()
+
+
+def test_shapes_come_from_the_snapshot(run, tiny):
+    for step, width in ((1, 8), (2, 4)):
+        config = tiny_config(tiny.folder, model__layers=1, model__embedding=width)
+        parameters = embedder_parameters(config, tiny.store.vocabulary.size)
+        refresh(run, snapshot(run, step, config, parameters), threading.Event())
+        assert open_index(run.published_index / step_name(step)).searcher.dims == width
+
+
+def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny):
+    """No index finds more than all: this floor is above every recall."""
+    config = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
+    with pytest.raises(RealmError, match=r"recall@10[\s\S]*recall_floor[\s\S]*leaves_searched"):
+        refresh(run, snapshot(run, 0, config, parameters), threading.Event())
+    assert commit.latest(run.published_index) is None
+    assert run.shards(0).exists()
+
+
+def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config, parameters):
+    for step in (2, 4):
+        snapshot(run, step, config, parameters)
+    follow.mark_end(run)
+    assert run_builder(str(run.root), 0.02, threading.Event()) == 1
+    assert commit.steps(run.published_index) == [4]
+    assert heartbeat.last_beat(run, "index_builder")["state"] == "stopped"
+    assert run_builder(str(run.root), 0.02, threading.Event()) == 0
+
+
+def test_a_damaged_snapshot_is_left_out_and_the_next_one_built(run, config, parameters):
+    snapshot(run, 2, config, parameters)
+    damaged = run.snapshots / step_name(2) / "config.json"
+    damaged.write_text(damaged.read_text() + " ")
+    stop, built = threading.Event(), []
+    builder = threading.Thread(
+        target=lambda: built.append(run_builder(str(run.root), 0.02, stop)), daemon=True
+    )
+    builder.start()
+    snapshot(run, 4, config, parameters)
+    follow.mark_end(run)
+    builder.join(300)
+    assert built == [1]
+    assert commit.steps(run.published_index) == [4]

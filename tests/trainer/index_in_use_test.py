@@ -1,0 +1,174 @@
+"""Which index each step searches: swaps beside the training, replays, refusals, patience."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from realm_jax.errors import RealmError
+from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir
+from realm_jax.exchange.leases import retain
+from realm_jax.exchange.published_index import open_index, publish_index
+from realm_jax.search.exact_searcher import ExactSearcher
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import index_in_use
+from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, staleness
+
+CORPUS = "c0ffee"
+PATIENCE = 30.0
+
+
+def publish(run, *steps, corpus=CORPUS, width=8):
+    for step in steps:
+        vectors = np.random.default_rng(step).normal(size=(5, width)).astype(np.float32)
+        parameters = {"w": np.full(3, step, np.float32)}
+        rows, fields = np.arange(5), {"corpus_hash": corpus}
+        publish_index(run, step, ExactSearcher(vectors), rows, vectors, parameters, fields, "{}")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+@pytest.fixture
+def make(run):
+    """Makes an `IndexInUse`; all are closed in the end."""
+    made = []
+
+    def make(mode="async", replay=(), stop=None, **changes):
+        config = tiny_config(refresh__mode=mode, **changes)
+        made.append(IndexInUse(run, config, CORPUS, list(replay), set, stop))
+        return made[-1]
+
+    yield make
+    for index in made:
+        index.close()
+
+
+def until(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_sync_waits_for_the_index_of_each_snapshot(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync")
+    assert [index.for_step(step).step for step in range(6)] == [0, 0, 2, 2, 4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+    lines = run.swaps.read_text().splitlines()
+    assert [(r["step"], r["index_step"]) for r in map(json.loads, lines)] == index.swaps
+
+
+def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypatch):
+    opening, gate = threading.Event(), threading.Event()
+
+    def slow_open(folder, expect):
+        if folder.name != "00000000":
+            opening.set()
+            assert gate.wait(PATIENCE)
+        return open_index(folder, expect)
+
+    monkeypatch.setattr(index_in_use, "open_index", slow_open)
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(run, 2)
+    assert opening.wait(PATIENCE)  # the new one is being opened, and takes its time
+    assert [index.for_step(step).step for step in range(2, 50)] == [0] * 48
+    gate.set()
+    steps = iter(range(50, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 2)
+    [_, (swapped, of)] = index.swaps
+    assert of == 2 and swapped >= 50
+    np.testing.assert_array_equal(index.current.query_params["w"], [2, 2, 2])
+
+
+@pytest.mark.parametrize("wrong", [{"corpus": "other"}, {"width": 4}])
+def test_an_index_that_does_not_belong_is_refused_and_the_old_one_stays(run, make, wrong, caplog):
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(run, 2, **wrong)
+    until(lambda: "index of step 2 refused" in caplog.text)
+    assert index.for_step(2).step == 0
+    publish(run, 4)
+    steps = iter(range(3, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 4)
+    assert [of for _, of in index.swaps] == [0, 4]
+
+
+def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(RunDir(run.root / "elsewhere"), 2)
+    damaged = run.root / "elsewhere" / PUBLISHED_INDEX / "00000002"
+    vectors = damaged / "vectors.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
+    damaged.rename(run.published_index / "00000002")
+    (run.published_index / "LATEST.json").unlink()
+    until(lambda: "index of step 2 refused" in caplog.text)
+    assert index.for_step(2).step == 0
+
+
+def test_a_replay_follows_the_swap_log_whatever_is_newest(run, make):
+    publish(run, 0, 2, 4)
+    log = [(0, 0), (3, 2)]
+    index = make(replay=log)
+    assert [index.for_step(step).step for step in range(1, 4)] == [0, 0, 2]
+    assert index.swaps == log
+    assert not run.swaps.exists()  # nothing is logged twice
+
+
+def test_a_replay_may_begin_between_two_swaps(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync", replay=[(0, 0), (2, 2), (4, 4)])
+    assert [index.for_step(step).step for step in (3, 4, 5)] == [2, 4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+    assert staleness(index.swaps, 6) == {"mean": 0.5, "max": 1.0}
+
+
+def test_after_the_log_the_run_is_on_its_own_again(run, make):
+    publish(run, 0, 2, 4)
+    index = make(replay=[(0, 0), (3, 2)])
+    assert index.for_step(3).step == 2
+    steps = iter(range(4, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 4)
+    assert [of for _, of in index.swaps] == [0, 2, 4]
+
+
+def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync", replay=[(0, 0), (2, 2)])
+    assert [index.for_step(step).step for step in (4, 5)] == [4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+
+
+def test_staleness_counts_steps():
+    swaps = [(0, 0), (4, 2), (6, 6)]
+    ages = [0, 1, 2, 3, 2, 3, 0, 1]
+    assert staleness(swaps, 8) == {"mean": np.mean(ages), "max": 3.0}
+
+
+def test_retention_leaves_the_index_in_use(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync")
+    index.for_step(1)
+    assert retain(run, PUBLISHED_INDEX, keep=1) == [2]
+
+
+def test_patience_ends_with_what_is_known_of_the_builder(make):
+    with pytest.raises(RealmError, match="never gave a sign of life"):
+        make(refresh__wait_seconds=0.05).for_step(0)
+
+
+def test_the_stop_signal_ends_the_waiting(make):
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(NoLongerWaiting):
+        make(stop=stop).for_step(0)

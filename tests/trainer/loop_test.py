@@ -1,0 +1,128 @@
+"""The training loop: resuming, stopping, tracing once, and refusing to keep what is broken."""
+
+import json
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.errors import InputError, MismatchError, RealmError
+from realm_jax.exchange import commit
+from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
+from realm_jax.exchange.parameters import load_parameters
+from realm_jax.parallel.sharding import make_mesh
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer.loop import Stopped, train
+from realm_jax.trainer.publisher import NoPublisher
+from realm_jax.trainer.stage import IctStage
+
+STEPS = 4
+
+
+class WatchedStage(IctStage):
+    """Counts traces, notes the batches made, and stops the run at an evaluation."""
+
+    def __init__(self, config, store, stop):
+        super().__init__(config, store)
+        self.stop, self.traces, self.made = stop, 0, []
+
+    def batch(self, step):
+        self.made.append(step)
+        return super().batch(step)
+
+    def loss(self, networks, batch, key):
+        self.traces += 1
+        return super().loss(networks, batch, key)
+
+    def evaluate(self, parameters):
+        self.stop.set()
+        return {}
+
+
+def config_of(tiny, **changes):
+    changes = {"stages__ict__steps": STEPS, "model__layers": 1, **changes}
+    return tiny_config(tiny.folder, **changes)
+
+
+def run(workdir, tiny, stage=None, **changes):
+    """Trains, and returns the stage; `Stopped` if it stopped itself."""
+    config = config_of(tiny, **changes)
+    stop = threading.Event()
+    stage = WatchedStage(config, tiny.store, stop) if stage is None else stage(config, tiny.store)
+    mesh = make_mesh(config.mesh)
+    train(RunDir(workdir), config, stage, {}, mesh, stop, NoPublisher())
+    return stage
+
+
+def saved(workdir, step):
+    folder = RunDir(workdir).checkpoints("ict") / step_name(step)
+    return load_parameters(folder / PARAMETERS), load_parameters(folder / "optimizer")
+
+
+def test_two_steps_a_stop_and_two_more_equal_four_straight_bit_for_bit(tiny, tmp_path):
+    run(tmp_path / "straight", tiny)
+    with pytest.raises(Stopped, match="step 2"):
+        run(tmp_path / "cut", tiny, stages__ict__evaluate_every=2)
+    assert commit.steps(RunDir(tmp_path / "cut").checkpoints("ict")) == [2]
+    resumed = run(tmp_path / "cut", tiny)
+    assert resumed.made == [2, 3]
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        saved(tmp_path / "cut", STEPS),
+        saved(tmp_path / "straight", STEPS),
+    )
+    before, after = saved(tmp_path / "cut", 2), saved(tmp_path / "cut", STEPS)
+    assert not np.array_equal(
+        before[0]["embedder"]["bert"]["word"], after[0]["embedder"]["bert"]["word"]
+    )
+
+
+def test_the_step_is_traced_once_and_each_batch_made_once(tiny, tmp_path):
+    stage = run(tmp_path, tiny)
+    assert stage.traces == 1
+    assert stage.made == list(range(STEPS))
+
+
+def test_a_finished_stage_is_not_trained_again(tiny, tmp_path):
+    run(tmp_path, tiny)
+    again = run(tmp_path, tiny)
+    assert (again.made, again.traces) == ([], 0)
+
+
+def test_every_step_is_reported_with_its_metrics(tiny, tmp_path):
+    run(tmp_path, tiny)
+    lines = (tmp_path / "logs" / "ict.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    measured = [record for record in records if "gradient_norm" in record]
+    assert [record["step"] for record in measured] == [1, 2, 3, 4]
+    assert all(np.isfinite(record["loss"]) and record["gradient_norm"] > 0 for record in measured)
+
+
+def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_path):
+    changes = {"stages__ict__learning_rate": 1e30, "checkpoint__every": 1, "stages__ict__steps": 8}
+    with pytest.raises(RealmError, match=r"stage ict, steps \d to \d") as error:
+        run(tmp_path, tiny, report__every=100, **changes)
+    assert "learning_rate" in str(error.value)
+    steps = commit.steps(RunDir(tmp_path).checkpoints("ict"))
+    assert steps
+    for step in steps:
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved(tmp_path, step)))
+
+
+def test_what_making_a_batch_raises_reaches_the_caller(tiny, tmp_path):
+    class Broken(IctStage):
+        def batch(self, step):
+            if step == 1:
+                raise InputError("no more text")
+            return super().batch(step)
+
+    with pytest.raises(InputError, match="no more text"):
+        run(tmp_path, tiny, Broken)
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_both_shapes(tiny, tmp_path):
+    with pytest.raises(Stopped):
+        run(tmp_path, tiny, stages__ict__evaluate_every=2)
+    with pytest.raises(MismatchError, match=r"\(4,\)[\s\S]*\(8,\)"):
+        run(tmp_path, tiny, model__embedding=4)

@@ -1,0 +1,108 @@
+"""REALM pre-training with a real index builder: cut and resumed, it is the same run."""
+
+import shutil
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.exchange import commit
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
+from realm_jax.exchange.parameters import load_parameters
+from realm_jax.exchange.snapshots import read_snapshot
+from realm_jax.index_builder import run as index_builder
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.loop import Stopped
+
+STEPS, POLL = 6, 0.02
+PATIENCE = 300.0
+
+
+def config_of(tiny):
+    return tiny_config(
+        tiny.folder, model__layers=1, stages__realm__steps=STEPS, checkpoint__every=3
+    )
+
+
+def run_with_builder(workdir, config):
+    """Both jobs, the builder in a thread, until the run has ended."""
+    stop = threading.Event()
+    builder = threading.Thread(target=index_builder.run, args=(str(workdir), POLL, stop))
+    builder.start()
+    try:
+        trainer.run(str(workdir), config, threading.Event())
+    finally:
+        stop.set()
+        builder.join(PATIENCE)
+
+
+def stop_while_waiting(workdir, config, built):
+    """Builds these indexes only, and stops the trainer while it waits for the next one."""
+    run, stop, stopped = RunDir(workdir), threading.Event(), []
+
+    def train():
+        try:
+            trainer.run(str(workdir), config, stop)
+        except Stopped as error:
+            stopped.append(error)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    for step in built:
+        folder = wait_for(run.snapshots, step, thread)
+        index_builder.refresh(run, read_snapshot(folder), threading.Event())
+    wait_for(run.snapshots, built[-1] + config.refresh.every, thread)
+    stop.set()
+    thread.join(PATIENCE)
+    [error] = stopped
+    return error
+
+
+def wait_for(parent, step, thread):
+    folder = parent / step_name(step)
+    while not commit.is_published(folder):
+        assert thread.is_alive()
+        thread.join(POLL)
+    return folder
+
+
+def checkpoint(workdir):
+    folder = RunDir(workdir).checkpoints("realm") / step_name(STEPS)
+    swaps = commit.read_manifest(folder)["swaps"]
+    return swaps, load_parameters(folder / PARAMETERS), load_parameters(folder / "optimizer")
+
+
+@pytest.fixture(scope="module")
+def straight(tiny, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("straight")
+    run_with_builder(workdir, config_of(tiny))
+    return workdir
+
+
+def test_a_straight_run_swaps_at_every_snapshot_and_exports(straight):
+    swaps, _, _ = checkpoint(straight)
+    assert swaps == [[0, 0], [2, 2], [4, 4]]
+    export = read_export(RunDir(straight))
+    assert (export.step, export.index_step) == (STEPS, STEPS)
+    assert sorted(export.networks) == ["embedder", "reader"]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_cut_and_resumed_it_is_the_same_run_bit_for_bit(tiny, straight, tmp_path, killed):
+    """Stopped at step 4 while waiting for its index; or killed, with step 3 the newest saved."""
+    config = config_of(tiny)
+    error = stop_while_waiting(tmp_path, config, built=[0, 2])
+    assert (error.stage, error.step) == ("realm", 4)
+    if killed:
+        shutil.rmtree(RunDir(tmp_path).checkpoints("realm") / step_name(4))
+    run_with_builder(tmp_path, config)
+    jax.tree.map(np.testing.assert_array_equal, checkpoint(tmp_path), checkpoint(straight))
+
+
+def test_an_ended_run_has_nothing_left_to_do(tiny, straight):
+    before = checkpoint(straight)
+    trainer.run(str(straight), config_of(tiny), threading.Event())
+    jax.tree.map(np.testing.assert_array_equal, checkpoint(straight), before)
