@@ -62,8 +62,8 @@ def _keep_freed_memory() -> None:
     By default every large buffer of every CPU step is mapped anew, and the kernel clears its pages:
     a quarter of the processor time of a small model. Other C libraries know no `mallopt`.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and sys.platform == "linux":
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
         for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1)):
             mallopt(option, value)
 
