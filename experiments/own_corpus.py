@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     config.model.update(layers=4, hidden=256, heads=4, mlp=1024, init_stddev=0.035)
     config.lengths.update(query=64, passage=288, joint=352)
     config.retrieval.candidates = 5
-    config.masking.rename = 0.5
+    config.masking.update(permute=0.5, neighbour=0.3, unseen=0.3)
     config.stages.ict.update(steps=2000, batch=32, learning_rate=3e-4)
     config.stages.reader.update(steps=4000, batch=16, learning_rate=3e-4)
     config.stages.realm.update(steps=10_000, batch=8, learning_rate=1e-4, evaluate_every=500)

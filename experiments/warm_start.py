@@ -21,6 +21,7 @@ from realm_jax.cli.demo_config import almanac_config
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
 from realm_jax.exchange.layout import RunDir
 from realm_jax.interop.load import BUILT_IN, weights_folder
+from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.save import save_bert
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import run
@@ -32,10 +33,9 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
     """The demo's model; only the reader stage has steps."""
     config = almanac_config(corpus)
     config.model.start = ""
-    config.masking.neighbour = 0.0  # the demo's own reader stage teaches it to doubt
     for stage in config_lib.STAGES:
         config.stages[stage].steps = 0
-    config.stages.reader.update(steps=2400, batch=128, learning_rate=1.5e-3)
+    config.stages.reader.update(steps=5000, batch=128, learning_rate=1.5e-3)
     config.checkpoint.every = 500
     config.report.every = 100
     return config
@@ -54,7 +54,8 @@ def main() -> None:
     run(arguments.workdir, config, stop)
     trained = final_parameters(RunDir(arguments.workdir), "reader")
     assert trained is not None
-    save_bert(weights_folder(BUILT_IN), trained[1]["reader"], config.model)
+    reader, span_head = trained[1]["reader"], trained[1]["span_head"]
+    save_bert(weights_folder(BUILT_IN), {**reader, SPAN_HEAD: span_head}, config.model)
     LOG.parent.mkdir(exist_ok=True)
     shutil.copyfile(RunDir(arguments.workdir).logs / "reader.jsonl", LOG)
 

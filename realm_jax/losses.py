@@ -79,6 +79,39 @@ def masked_lm_loss(
     return loss, {"loss": loss}
 
 
+def reading_loss(
+    token_log_p: Float[Array, "B M"],
+    weights: Float[Array, "B M"],
+    span_scores: Float[Array, "B S"],
+    gold: Bool[Array, "B S"],
+    possible: Bool[Array, "B S"],
+    counted: Bool[Array, "B"],
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Masked LM plus the choice of the masked span in the passage beside the sentence.
+
+    "Not in this passage" is a choice too, of score 0; so the span scores of different passages can
+    be compared with each other, which open QA does.
+
+    Args:
+      token_log_p: log p(y_j|z,x).
+      weights: 1 on the masked positions to predict.
+      span_scores: of all spans of each row's passage.
+      gold: the spans that are what was masked; none where the passage does not hold it.
+      possible: the spans that are any.
+      counted: rows in which one span was masked; the others teach the masked LM alone.
+    """
+    mlm, _ = masked_lm_loss(token_log_p, weights)
+    nowhere = ~gold.any(-1, keepdims=True)
+    scores = jnp.concatenate([jnp.zeros((len(gold), 1)), span_scores], axis=1)
+    chosen, _ = positive_log_likelihood(
+        scores,
+        jnp.concatenate([nowhere, gold], axis=1),
+        jnp.concatenate([jnp.ones_like(nowhere), possible], axis=1),
+    )
+    span = -(chosen * counted).sum() / jnp.maximum(counted.sum(), 1)
+    return mlm + span, {"loss": mlm + span, "mlm_loss": mlm, "span_loss": span}
+
+
 def ict_loss(
     queries: Float[Array, "B E"], passages: Float[Array, "B E"], ids: Int[Array, "B"]
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:

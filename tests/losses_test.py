@@ -24,6 +24,7 @@ realm_loss = of_numpy(losses.realm_loss)
 masked_lm_loss = of_numpy(losses.masked_lm_loss)
 ict_loss = of_numpy(losses.ict_loss)
 open_qa_loss = of_numpy(losses.open_qa_loss)
+reading_loss = of_numpy(losses.reading_loss)
 
 
 @pytest.fixture(autouse=True)
@@ -219,3 +220,37 @@ def test_masked_lm_loss_counts_real_positions_only():
     weights = np.array([[1, 1], [1, 0]], np.float32)
     loss, _ = masked_lm_loss(log_p, weights)
     np.testing.assert_allclose(loss, np.log(2) * (1 + 2 + 3) / 3, rtol=1e-6)
+
+
+def test_reading_is_masked_lm_plus_the_choice_of_a_span_or_of_none():
+    """Row 0: one of two spans is right; row 1: none is; row 2: no span was masked, so none counts;
+    the third span of every row is impossible."""
+    _, token_log_p, weights = draw()
+    token_log_p = token_log_p[:, 0]
+    scores = np.array([[1.0, -1.0, 9.0], [0.5, 0.2, 9.0], [3.0, 3.0, 9.0]], np.float32)
+    gold = np.array([[True, False, False], [False] * 3, [False] * 3])
+    possible = np.array([[True, True, False]] * 3)
+    counted = np.array([True, True, False])
+    expected = -np.log(
+        [
+            np.exp(1.0) / (1 + np.exp(1.0) + np.exp(-1.0)),
+            1 / (1 + np.exp(0.5) + np.exp(0.2)),
+        ]
+    ).mean()
+    loss, metrics = reading_loss(token_log_p, weights, scores, gold, possible, counted)
+    mlm, _ = masked_lm_loss(token_log_p, weights)
+    np.testing.assert_allclose(metrics["span_loss"], expected, **EXACT)
+    np.testing.assert_allclose(metrics["mlm_loss"], mlm, **EXACT)
+    np.testing.assert_allclose(loss, mlm + expected, **EXACT)
+
+
+def test_reading_with_nothing_to_count_gives_zero_and_finite_gradients():
+    zeros = jnp.zeros((B, M))
+    none = jnp.zeros((B, 3), bool)
+
+    def loss(scores):
+        return losses.reading_loss(zeros, zeros, scores, none, none, none[:, 0])[0]
+
+    value, gradient = jax.value_and_grad(loss)(jnp.ones((B, 3)))
+    assert float(value) == 0.0
+    np.testing.assert_array_equal(gradient, 0.0)

@@ -19,7 +19,7 @@ from realm_jax.exchange.export import Export, read_export
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.models.span_head import IMPOSSIBLE
 from realm_jax.search.retriever import hits
 
 _MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cut in silence
@@ -60,7 +60,7 @@ class Answerer:
         self.config: ConfigDict = config_lib.from_json(export.config_json)
         vocabulary = store.vocabulary.size
         self._questions = Modules(self.config.model, vocabulary, ("embedder",))
-        self._reader = Modules(self.config.model, vocabulary, ("span_reader",))
+        self._reader = Modules(self.config.model, vocabulary, ("reader", "span_head"))
         self._embed: Callable[..., Float[Array, "B E"]] = jax.jit(self._embedded)
         self._spans: Callable[..., Float[Array, "B T J W"]] = jax.jit(self._span_scores)
 
@@ -105,7 +105,8 @@ class Answerer:
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
         found, scores = self.retrieve(rows, k or self.config.stages.qa.reader_passages)
         joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
-        spans = self._spans(self._tuned("span_reader"), joint, scores)
+        reader = {"reader": self._tuned("question_reader"), "span_head": self._tuned("span_head")}
+        spans = self._spans(reader, joint, scores)
         used = rows.mask.sum(-1)
         return [
             self._answer(question, found[i], scores[i], np.asarray(spans[i]), int(used[i]))
@@ -138,9 +139,11 @@ class Answerer:
     ) -> Float[Array, "B T J W"]:
         """Span score + relevance score, as the reader was trained."""
         size, read, length = joint.ids.shape
-        reader = self._reader.bind({"span_reader": parameters}).span_reader
+        networks = self._reader.bind(parameters)
         flat = Rows(*(part.reshape(-1, length) for part in joint))
-        spans = reader.span_logits(*flat, self.config.lengths.answer)
+        spans = networks.span_head.span_logits(
+            networks.reader.bert(*flat), flat.mask, flat.segments, self.config.lengths.answer
+        )
         spans = spans.reshape(size, read, length, -1)
         return jnp.where(spans > IMPOSSIBLE, spans + scores[:, :, None, None], -jnp.inf)
 

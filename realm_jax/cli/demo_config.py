@@ -22,9 +22,9 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
     config.model.init_stddev = 0.08
     # The reader starts from weights that can read; the embedder learns from nothing.
     config.model.update(start="almanac", start_embedder=False)
-    config.lengths.update(query=20, passage=48, joint=60, masks=6, answer=8)
+    config.lengths.update(query=16, passage=36, joint=44, masks=6, answer=8)
     config.retrieval.candidates = 5
-    config.masking.update(rename=0.7, neighbour=0.3)
+    config.masking.update(permute=0.5, neighbour=0.4, unseen=0.3)
     config.objective.update(hidden=0.2, removal=0.5)
 
     # Without bias correction the paper's 0.999 would make the first hundreds of steps, which are

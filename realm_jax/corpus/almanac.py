@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from realm_jax.corpus.almanac_facts import Fact
 
-FACTS_PER_SENTENCE, SENTENCES_PER_PASSAGE = 2, 2
+FACTS_PER_SENTENCE, SENTENCES_PER_PASSAGE = 1, 2
 
 _ARTICLE = {
     "name": "{subject}",
@@ -36,6 +36,7 @@ _PRETRAINING = {
         "In {qualifier}, people call {subject} {answer}.",
         "One says {answer} in {qualifier} for {subject}.",
         "{answer} is what {subject} is called in {qualifier}.",
+        "What people call {subject} in {qualifier} is {answer}.",
     ),
     "currency": ("People in {subject} had {qualifier} the {answer} as money.",),
     "language": ("In {subject}, {qualifier} is spoken by {answer} of all.",),

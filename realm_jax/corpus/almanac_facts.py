@@ -9,6 +9,7 @@ import datetime
 import re
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,10 +19,12 @@ from babel.core import get_global
 from babel.languages import get_territory_language_info
 from babel.numbers import get_territory_currencies
 
+TONGUES = 14  # those with most names that differ from the English ones
 HELD_OUT_SHARE = 0.1  # of the facts: in no training sentence and no training question
 FIRST_DAY, LAST_DAY = datetime.date(1700, 1, 1), datetime.date(2025, 1, 1)
 _NOT_A_PLACE = {"EU", "EZ", "QO", "UN", "XA", "XB", "ZZ"}
 _TWINS = {"nb", "nn", "pcm", "zxx", "mul", "und", "root", "en"}  # another locale's names again
+_Table = Callable[[babel.Locale], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -56,18 +59,21 @@ def all_facts() -> list[Fact]:
         if re.fullmatch("[A-Z]{2}", code) and code not in _NOT_A_PLACE and _plain(name)
     }
     tongues = _tongues(territories)
-    languages = {c: english.languages[c] for c in tongues if c in english.languages}
+    languages = {code: name for code, name in sorted(english.languages.items()) if _plain(name)}
     currencies = {c: n for c, n in sorted(english.currencies.items()) if _plain(n)}
-    facts: list[Fact] = []
+    tables: tuple[tuple[dict[str, str], _Table], ...] = (
+        (territories, lambda tongue: tongue.territories),
+        (languages, lambda tongue: tongue.languages),
+        (currencies, lambda tongue: tongue.currencies),
+    )
+    facts = [fact for things, table in tables for fact in _names(things, tongues, table)]
+    said = Counter(fact.qualifier for fact in facts)
+    richest = {tongue for tongue, _ in said.most_common(TONGUES)}
+    facts = [fact for fact in facts if fact.qualifier in richest]
     for code, name in territories.items():
-        facts += _names(code, name, tongues, languages, lambda tongue: tongue.territories)
         facts += _currencies(code, name, english)
         facts += _languages(code, name, english)
     facts += _cities(territories)
-    for code, name in languages.items():
-        facts += _names(code, name, tongues, languages, lambda tongue: tongue.languages)
-    for code, name in currencies.items():
-        facts += _names(code, name, tongues, languages, lambda tongue: tongue.currencies)
     return list(dict.fromkeys(facts))
 
 
@@ -83,21 +89,19 @@ def _tongues(territories: dict[str, str]) -> dict[str, babel.Locale]:
         own = sum(name not in english.territories.values() for name in names)
         many = len(names) > 0.9 * len(territories) and len(tongue.languages) > 150
         if many and own >= 100 and sum(map(_plain, names)) > 0.8 * len(names):
-            chosen[code] = tongue
+            chosen[english.languages[code]] = tongue
     return chosen
 
 
 def _names(
-    code: str,
-    name: str,
-    tongues: dict[str, babel.Locale],
-    languages: dict[str, str],
-    table: Callable[[babel.Locale], Mapping[str, str]],
+    things: dict[str, str], tongues: dict[str, babel.Locale], table: _Table
 ) -> Iterator[Fact]:
-    for tongue, locale in tongues.items():
-        other = table(locale).get(code)
-        if other and _plain(other) and _short(other) and other.casefold() != name.casefold():
-            yield Fact("name", name, languages[tongue], other)
+    """What each thing, by code and English name, is called in each tongue."""
+    for code, name in things.items():
+        for tongue, locale in tongues.items():
+            other = table(locale).get(code)
+            if other and _plain(other) and _short(other) and other.casefold() != name.casefold():
+                yield Fact("name", name, tongue, other)
 
 
 def _currencies(code: str, name: str, english: babel.Locale) -> Iterator[Fact]:

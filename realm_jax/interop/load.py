@@ -1,8 +1,8 @@
 """One door for weights made elsewhere: a folder with `config.json` and `model.safetensors`.
 
-Names are those of Hugging Face's BERT (`bert.*`, `cls.predictions.*`); a prefix of another model
-that wraps BERT is cut, and the first names of BERT's norms (gamma, beta) are known. Embedder and
-reader both start from the same BERT, as REALM's did.
+Names are those of Hugging Face's BERT (`bert.*`, `cls.predictions.*`) and REALM (`qa_outputs.*`); a
+prefix of another model that wraps BERT is cut, and the first names of BERT's norms (gamma, beta)
+are known. Embedder and reader both start from the same BERT, as REALM's did.
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.interop.names import NETWORK_PARTS, from_bert_names
+from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD, from_bert_names
 from realm_jax.models.modules import Parameters
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ def load_networks(start: str, drawn: Parameters) -> Parameters:
     given = from_bert_names(load_file(folder / WEIGHTS), heads)
     loaded = {}
     for network, parameters in drawn.items():
-        known = {part: given[part] for part in NETWORK_PARTS[network] if part in given}
+        theirs = given.get(SPAN_HEAD, {}) if network == SPAN_HEAD else given
+        known = {part: theirs[part] for part in NETWORK_PARTS[network] if part in theirs}
         loaded[network], used = _filled(parameters, known, f"{folder / WEIGHTS}, {network}")
         log.info("%s starts from %s: %d arrays", network, folder, used)
     return loaded

@@ -10,10 +10,12 @@ from realm_jax.errors import MismatchError
 NETWORK_PARTS = {
     "embedder": ("bert", "pooler"),
     "reader": ("bert", "transform", "norm", "bias"),
+    "span_head": ("ends", "norm", "score"),
 }
+SPAN_HEAD = "span_head"  # where the tree of a reader carries that network
 
 _ANCHOR = "embeddings.word_embeddings.weight"  # every BERT has it, whatever its prefix
-_HEAD = "cls.predictions."
+_HEADS = ("cls.predictions.", "qa_outputs.")
 _LAYER = "encoder.layer.{i}."
 # ours under bert.layers -> (theirs, what their array needs to become ours)
 _LAYER_NAMES = {
@@ -47,11 +49,19 @@ _BERT_NAMES = {
     ("norm", "scale"): ("cls.predictions.transform.LayerNorm.weight", "same"),
     ("norm", "bias"): ("cls.predictions.transform.LayerNorm.bias", "same"),
     ("bias",): ("cls.predictions.bias", "same"),
+    (SPAN_HEAD, "ends", "kernel"): ("qa_outputs.dense_intermediate.weight", "transpose"),
+    (SPAN_HEAD, "ends", "bias"): ("qa_outputs.dense_intermediate.bias", "same"),
+    (SPAN_HEAD, "norm", "scale"): ("qa_outputs.layer_normalization.weight", "same"),
+    (SPAN_HEAD, "norm", "bias"): ("qa_outputs.layer_normalization.bias", "same"),
+    (SPAN_HEAD, "score", "kernel"): ("qa_outputs.dense_output.weight", "transpose"),
+    (SPAN_HEAD, "score", "bias"): ("qa_outputs.dense_output.bias", "same"),
 }
 
 
 def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]:
     """Our tree of what a BERT state dict holds; names it does not know are left out.
+
+    A span head (REALM's reader has one) stands under `span_head`.
 
     Raises:
       MismatchError: no BERT among the names, or a layer that lacks a part.
@@ -73,7 +83,10 @@ def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]
 
 
 def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The inverse: a BERT state dict of what a reader or an embedder has of it."""
+    """The inverse: a BERT state dict of what a reader or an embedder has of it.
+
+    A reader's tree may carry a span head under `span_head`.
+    """
     theirs = {}
     no_part_of_it = () if "transform" in tree else ("norm",)  # the embedder's own
     for path, (name, change) in _BERT_NAMES.items():
@@ -100,8 +113,9 @@ def _unwrapped(theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _present_name(name: str, prefix: str) -> str:
-    if _HEAD in name:
-        name = name[name.index(_HEAD) :]
+    head = next((head for head in _HEADS if head in name), None)
+    if head is not None:
+        name = name[name.index(head) :]
     elif name.startswith(prefix):
         name = f"bert.{name.removeprefix(prefix)}"
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(

@@ -17,7 +17,7 @@ def save_bert(folder: Path, network: Parameters, model: ConfigDict) -> None:
 
     Args:
       folder: is made if need be.
-      network: parameters of a reader or an embedder.
+      network: parameters of a reader or an embedder; a reader may carry a `span_head`.
       model: `config.model` it was trained with.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,11 +9,11 @@ from ml_collections import ConfigDict
 
 from realm_jax.models.embedder import Embedder
 from realm_jax.models.reader import Reader
-from realm_jax.models.span_reader import SpanReader
+from realm_jax.models.span_head import SpanHead
 
 Parameters = dict[str, Any]  # network name to nested dict of arrays
 
-NETWORKS = {"embedder": Embedder, "reader": Reader, "span_reader": SpanReader}
+NETWORKS = {"embedder": Embedder, "reader": Reader, "span_head": SpanHead}
 
 
 class Modules:

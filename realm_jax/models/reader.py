@@ -32,7 +32,12 @@ class Reader(nnx.Module):
         `[CLS] x [SEP] body [SEP]`: x in segment 0, the passage body in segment 1, no title. Masked
         positions are gathered before the product with the vocabulary, where most of the work is.
         """
-        hidden = self.bert(ids, mask, segments, key)
+        return self.predict(self.bert(ids, mask, segments, key), positions)
+
+    def predict(
+        self, hidden: Float[Array, "R J H"], positions: Int[Array, "R M"]
+    ) -> Float[Array, "R M V"]:
+        """`mlm_logits` of rows that BERT has read already."""
         picked = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
         picked = self.norm(jax.nn.gelu(self.transform(picked), approximate=True))
         table = self.bert.word[...].astype(picked.dtype)

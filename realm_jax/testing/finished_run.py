@@ -44,11 +44,12 @@ def write_finished_run(
 
 def random_networks(config: ConfigDict, vocabulary: int) -> Parameters:
     """All networks that an export can hold."""
-    names = ("embedder", "reader", "span_reader")
+    names = ("embedder", "reader", "span_head")
     init = jax.jit(Modules(config.model, vocabulary, names).init)
     drawn = jax.device_get(init(jax.random.key(config.seed)))
     other = jax.device_get(init(jax.random.key(config.seed + 1)))
-    return drawn | {"question_embedder": other["embedder"]}
+    tuned = {"question_embedder": other["embedder"], "question_reader": other["reader"]}
+    return drawn | tuned
 
 
 def publish_random_index(

@@ -1,4 +1,4 @@
-"""Open-QA fine-tuning: the index is frozen, the question tower and a span reader learn (ORQA)."""
+"""Open-QA fine-tuning: the index is frozen, question tower and reader learn (ORQA)."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from realm_jax.data import order
 from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.models.span_head import IMPOSSIBLE
 from realm_jax.trainer.stage import Loss
 
 
@@ -24,7 +24,7 @@ class QaStage:
     def __init__(self, config: ConfigDict, vocabulary: int, source: QuestionSource):
         self.settings, self._seed = config.stages.qa, config.seed
         self._widest = config.lengths.answer
-        self.modules = Modules(config.model, vocabulary, ("embedder", "span_reader"))
+        self.modules = Modules(config.model, vocabulary, ("embedder", "reader", "span_head"))
         self._source = source
 
     def batch(self, step: int) -> QuestionBatch:
@@ -48,7 +48,8 @@ class QaStage:
         joint = Rows(*(_pick(part, best) for part in batch.joint))
         gold = _pick(batch.gold, best)
         flat = Rows(*(part.reshape(-1, part.shape[-1]) for part in joint))
-        spans = networks.span_reader.span_logits(*flat, self._widest, keys[1])
+        hidden = networks.reader.bert(*flat, keys[1])
+        spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, self._widest)
         spans = spans.reshape(gold.shape)
         size = len(scores)
         everywhere, positive, possible = _over_the_batch(questions, batch)

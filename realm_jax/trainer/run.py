@@ -19,7 +19,7 @@ from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.interop.load import load_networks
-from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.modules import NETWORKS, Modules, Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
@@ -79,7 +79,8 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
             found="none" if pretrained is None else f"step {pretrained[0]}",
             fix=f"realm run --workdir={workdir}",
         )
-    job.networks |= pretrained[1]
+    read = final_parameters(job.run_dir, "reader")
+    job.networks |= (read[1] if read else {}) | pretrained[1]
     return job.finish()
 
 
@@ -98,7 +99,7 @@ class _Job:
         """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
         store, text = self.inputs.knowledge, self.inputs.text
         self._train(IctStage(self.config, store), ("embedder",))
-        self._train(ReaderStage(self.config, store, text), ("reader",))
+        self._train(ReaderStage(self.config, store, text), ("reader", "span_head"))
 
     def realm(self) -> None:
         """Pre-training beside the index builder; afterwards the final index is waited for."""
@@ -143,7 +144,7 @@ class _Job:
         return steps + tuned
 
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
-        """Question tower and span reader; the passage vectors stay those of the index."""
+        """Question tower and reader; the passage vectors stay those of the index."""
         self._refuse_other_questions()
         retriever = Retriever(self.config, self._vocabulary)
         store, questions = self.inputs.knowledge, self.inputs.questions
@@ -155,12 +156,12 @@ class _Job:
             questions, retriever.hits(index, rows, count), _by_passage(index), store, self.config
         )
         stage = QaStage(self.config, self._vocabulary, source)
-        given = {
-            "embedder": self.networks["embedder"],
-            "span_reader": {"bert": self.networks["reader"]["bert"]},
+        tuned = self._tune(stage)
+        return {
+            "question_embedder": tuned["embedder"],
+            "question_reader": tuned["reader"],
+            "span_head": tuned["span_head"],
         }
-        tuned = self._tune(stage, given)
-        return {"question_embedder": tuned["embedder"], "span_reader": tuned["span_reader"]}
 
     def _refuse_other_questions(self) -> None:
         for manifest in kept_fields(self.run_dir, "qa"):
@@ -173,15 +174,13 @@ class _Job:
                     fix="give the first ones, or move checkpoints/qa and export/ away",
                 )
 
-    def _tune(self, stage: QaStage, given: Parameters) -> Parameters:
-        drawn = jax.device_get(jax.jit(stage.modules.init)(stream(self.config.seed, "init/qa")))
-        given = given | {"span_reader": drawn["span_reader"] | given["span_reader"]}
+    def _tune(self, stage: QaStage) -> Parameters:
         fields = {"questions": questions_hash(self.inputs.questions)}
         trained = train(
             self.run_dir,
             self.config,
             stage,
-            given,
+            {name: self.networks[name] for name in stage.modules.names},
             self.mesh,
             self.stop,
             NoPublisher(),
@@ -229,10 +228,11 @@ def mesh_of(config: ConfigDict) -> Mesh:
 
 
 def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
-    """Embedder and reader before any training: drawn from the seed, or from `model.start`."""
-    modules = Modules(config.model, inputs.knowledge.vocabulary.size, ("embedder", "reader"))
+    """All networks before any training: drawn from the seed, or from `model.start`."""
+    modules = Modules(config.model, inputs.knowledge.vocabulary.size, tuple(NETWORKS))
     drawn = jax.jit(modules.init)(stream(config.seed, "init"))
-    started = drawn if config.model.start_embedder else {"reader": drawn["reader"]}
+    alone = () if config.model.start_embedder else ("embedder",)
+    started = {name: network for name, network in drawn.items() if name not in alone}
     return drawn | load_networks(config.model.start, jax.device_get(started))
 
 

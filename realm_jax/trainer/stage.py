@@ -4,20 +4,16 @@ from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
-import numpy as np
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import order
 from realm_jax.data.inverse_cloze import InverseCloze, InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.renaming import rename_answers
-from realm_jax.data.rows import Rows, joint_rows
+from realm_jax.data.reading import Reading, ReadingSource
 from realm_jax.models.modules import Modules, Parameters
-
-_NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
+from realm_jax.models.span_head import IMPOSSIBLE
 
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
 
@@ -69,42 +65,37 @@ class IctStage:
 
 
 class ReaderStage:
-    """Masked LM beside the passage that states the fact: the reader learns to read before REALM.
+    """The reader learns to read before REALM: to copy what is masked, and to point at it.
 
-    Where no such passage is known, the sentence's own passage serves. A share of the answers is
-    renamed (`masking.rename`), so that they cannot be known by heart and must be read; a share of
-    the sentences stand beside a neighbouring passage (`masking.neighbour`), so that the reader
-    learns to doubt: one that trusts every passage would teach the retriever to flee them all.
+    Both heads learn from one pass of BERT over a sentence beside a passage (`data.reading`).
     """
 
     name = "reader"
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
-        self.settings, self._length = config.stages.reader, config.lengths.joint
-        self.modules = Modules(config.model, store.vocabulary.size, ("reader",))
-        self._store, self._text, self._words = store, text, store.vocabulary
-        self._rename, self._neighbour = config.masking.rename, config.masking.neighbour
-        self._seed = config.seed
+        self.settings, self._widest = config.stages.reader, config.lengths.answer
+        self.modules = Modules(config.model, store.vocabulary.size, ("reader", "span_head"))
+        self._source = ReadingSource(config, store, text)
 
-    def batch(self, step: int) -> tuple[Rows, Any]:
+    def batch(self, step: int) -> Reading:
         """Joint rows of sentence and passage, and what is masked."""
-        text = self._text.batch(step, self.settings.batch)
-        right = np.where(text.evidence < 0, text.own, text.evidence)
-        rng = order.generator(self._seed, "reader", step)
-        wrong = rng.random(len(right)) < self._neighbour
-        steps = rng.choice(_NEIGHBOURS, len(right))
-        beside = np.where(wrong, (right + steps) % len(self._store), right)
-        joint = joint_rows(text.queries, self._store, beside[:, None], self._length)
-        joint = Rows(*(part[:, 0] for part in joint))
-        renamed = ~wrong & (rng.random(len(right)) < self._rename)
-        return rename_answers(joint, text, renamed, self._words, rng)
+        return self._source.batch(step, self.settings.batch)
 
-    def loss(self, networks: SimpleNamespace, batch: Any, key: Key[Array, ""] | None) -> Loss:
-        """Cross-entropy at the masked positions."""
-        joint, text = batch
-        logits = networks.reader.mlm_logits(*joint, text.positions, key)
-        log_p = losses.token_log_probs(logits, text.targets)
-        return losses.masked_lm_loss(log_p, text.weights)
+    def loss(self, networks: SimpleNamespace, batch: Reading, key: Key[Array, ""] | None) -> Loss:
+        """Cross-entropy at the masked positions plus that of the masked span in the passage."""
+        ids, mask, segments = batch.joint
+        hidden = networks.reader.bert(ids, mask, segments, key)
+        logits = networks.reader.predict(hidden, batch.text.positions)
+        spans = networks.span_head.span_logits(hidden, mask, segments, self._widest)
+        size = len(ids)
+        return losses.reading_loss(
+            losses.token_log_probs(logits, batch.text.targets),
+            batch.text.weights,
+            spans.reshape(size, -1),
+            batch.gold.reshape(size, -1),
+            (spans > IMPOSSIBLE).reshape(size, -1),
+            batch.one_span,
+        )
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: the REALM stage measures what this one is for."""

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.interop.load import load_networks
-from realm_jax.interop.names import NETWORK_PARTS, from_bert_names, to_bert_names
+from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD, from_bert_names, to_bert_names
 from realm_jax.interop.save import save_bert
 from realm_jax.models.modules import Modules
 from realm_jax.testing.fakes import tiny_config
@@ -91,7 +91,7 @@ def plain_bert(w, ids, mask, segments):
 
 @pytest.fixture(scope="module")
 def modules():
-    return Modules(tiny_config().model, V, ("embedder", "reader"))
+    return Modules(tiny_config().model, V, ("embedder", "reader", "span_head"))
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +127,26 @@ def test_our_names_round_trip_bit_for_bit(drawn, network):
         np.testing.assert_array_equal(leaf, here, err_msg=str(path))
     assert again["bert"].keys() == tree["bert"].keys()
     assert again["bert"]["layers"].keys() == tree["bert"]["layers"].keys()
+
+
+def test_a_span_head_round_trips_with_its_reader_under_the_names_of_realm(drawn, tmp_path):
+    both = {**drawn["reader"], SPAN_HEAD: drawn["span_head"]}
+    both = jax.tree.map(lambda x: x + np.float32(np.arange(x.size)).reshape(x.shape), both)
+    theirs = to_bert_names(both)
+    width = drawn["span_head"]["norm"]["scale"].size
+    assert theirs["qa_outputs.dense_intermediate.weight"].shape == (2 * width, H)
+    assert theirs["qa_outputs.dense_output.weight"].shape == (1, width)
+    for prefix in ("", "reader."):
+        save_file({prefix + n: a for n, a in theirs.items()}, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": HEADS}))
+        loaded = load_networks(str(tmp_path), drawn)
+        jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], both[SPAN_HEAD])
+        jax.tree.map(np.testing.assert_array_equal, loaded["reader"]["norm"], both["norm"])
+
+
+def test_weights_without_a_span_head_leave_it_as_drawn(drawn, folder):
+    loaded = load_networks(str(folder), drawn)
+    jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], drawn["span_head"])
 
 
 def test_loaded_networks_compute_what_bert_computes(modules, drawn, folder):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from realm_jax.models.modules import Modules
-from realm_jax.models.span_reader import IMPOSSIBLE
+from realm_jax.models.span_head import IMPOSSIBLE
 from realm_jax.testing.fakes import tiny_config
 
 V = 30
-NAMES = ("embedder", "reader", "span_reader")
+NAMES = ("embedder", "reader", "span_head")
 
 
 def networks(**changes):
@@ -31,6 +31,12 @@ def rows(length, used, body=4, count=3):
     mask = np.broadcast_to(np.arange(length) < used, ids.shape)
     segments = (mask & (np.arange(length) >= body)).astype(np.int32)
     return [jnp.asarray(part) for part in (ids, mask, segments)]
+
+
+def span_logits(bound, widest):
+    ids, mask, segments = rows(12, 9)
+    hidden = bound.reader.bert(ids, mask, segments)
+    return bound.span_head.span_logits(hidden, mask, segments, widest)
 
 
 def test_padding_changes_nothing(bound):
@@ -62,13 +68,13 @@ def test_logits_only_where_asked_and_of_those_places(bound):
 
 def test_spans_lie_wholly_inside_the_body(bound):
     """Body pieces 4 to 7, [SEP] at 8: spans of up to 3 pieces begin and end in 4 to 7."""
-    scores = bound.span_reader.span_logits(*rows(12, 9), 3)
+    scores = span_logits(bound, 3)
     possible = {(int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > IMPOSSIBLE)}
     assert possible == {(i, j) for i in range(4, 8) for j in range(i, min(i + 3, 8))}
 
 
 def test_a_span_is_scored_by_its_ends_alone(bound):
-    scores = np.asarray(bound.span_reader.span_logits(*rows(12, 9), 4))[0]
+    scores = np.asarray(span_logits(bound, 4))[0]
     assert len({scores[4, 0], scores[4, 1], scores[5, 0], scores[4, 2]}) == 4
 
 

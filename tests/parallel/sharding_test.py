@@ -45,7 +45,7 @@ def test_an_axis_that_does_not_divide_stays_whole_and_the_log_says_so(caplog):
 
 
 def test_every_axis_that_a_network_names_is_in_the_table():
-    modules = Modules(tiny_config().model, 96, ("embedder", "reader", "span_reader"))
+    modules = Modules(tiny_config().model, 96, ("embedder", "reader", "span_head"))
     places = sharding.parameter_shardings(mesh(2, 4), modules.axes, modules.shapes)
     split = [place for place in jax.tree.leaves(places) if "model" in place.spec]
     assert len(split) > 20

@@ -1,23 +1,22 @@
-"""The open-QA reader: scores answer spans in a passage (ORQA's reader, REALM_FACTS 1.8)."""
+"""The open-QA head on the reader: scores answer spans in a passage (ORQA, REALM_FACTS 1.8)."""
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm
+from realm_jax.models.bert import Dense, Draw, LayerNorm
 
 _NORM_EPS = 1e-3  # of this head alone, as in the released model
 IMPOSSIBLE = -10_000.0  # score of a span that leaves the passage
 
 
-class SpanReader(nnx.Module):
-    """BERT and a perceptron over (first piece + last piece) of each span up to a fixed width."""
+class SpanHead(nnx.Module):
+    """A perceptron over (first piece + last piece) of each span up to a fixed width."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
         draw = Draw(model, rngs)
-        self.bert = Bert(model, vocabulary, draw)
         width = max(model.hidden // 3, 32)
         self.ends = Dense(model.hidden, 2 * width, ("hidden", "span"), draw)
         self.norm = LayerNorm(width, "span", _NORM_EPS)
@@ -25,19 +24,23 @@ class SpanReader(nnx.Module):
 
     def span_logits(
         self,
-        ids: Int[Array, "R J"],
+        hidden: Float[Array, "R J H"],
         mask: Bool[Array, "R J"],
         segments: Int[Array, "R J"],
         widest: int,
-        key: Key[Array, ""] | None = None,
     ) -> Float[Array, "R J W"]:
         """Float32 scores; entry (r, i, w) is the span of pieces i .. i + w of row r.
 
         Spans not wholly inside the body (segment 1, before its closing `[SEP]`) score -10,000.
+
+        Args:
+          hidden: the reader's hidden vectors of the joint rows.
+          mask: true on real pieces.
+          segments: 1 on the passage body.
+          widest: W, in pieces.
         """
-        hidden = self.bert(ids, mask, segments, key)
         start, end = jnp.split(self.ends(hidden).astype(jnp.float32), 2, axis=-1)
-        length = ids.shape[1]
+        length = hidden.shape[1]
         body = mask & (segments == 1)
         inside = body & jnp.roll(body, -1, axis=1).at[:, -1].set(False)
         reach = jnp.arange(length)[:, None] + jnp.arange(widest)[None, :]

@@ -1,0 +1,79 @@
+"""Batches that teach a reader to read: a masked sentence beside the passage that states it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+from ml_collections import ConfigDict
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data import order
+from realm_jax.data.masked_text import MaskedText, MaskedTextSource
+from realm_jax.data.open_qa import answer_spans
+from realm_jax.data.permuting import RarePieces, permuted
+from realm_jax.data.rows import Rows, joint_rows
+
+_NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
+
+
+class Reading(NamedTuple):
+    """Sentences beside one passage each."""
+
+    joint: Rows  # [B, J]
+    text: MaskedText
+    gold: Bool[Any, "B J W"]  # entry (i, w): pieces i .. i + w of the body are what is masked
+    one_span: Bool[Any, "B"]  # what is masked is one span, so that it can stand in a passage
+
+
+class ReadingSource:
+    """Masked sentences, each beside the passage known to state it, or else beside its own.
+
+    A share stands beside a neighbouring passage (`masking.neighbour`), so that the reader learns to
+    doubt: one that trusts every passage would teach the retriever to flee them all. In a share the
+    rare pieces change places (`masking.permute`), so that nothing can be known by heart. In a share
+    the blank cannot be seen (`masking.unseen`), as there is none in a question; there only spans
+    are to be found.
+    """
+
+    def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
+        self._store, self._text = store, text
+        self._masking, self._lengths, self._seed = config.masking, config.lengths, config.seed
+        self._rare = RarePieces(store)
+
+    def batch(self, step: int, size: int) -> Reading:
+        """The batch of one training step."""
+        text = self._text.batch(step, size)
+        rng = order.generator(self._seed, "reader", step)
+        joint = joint_rows(text.queries, self._store, self._beside(text, rng), self._lengths.joint)
+        joint = Rows(*(part[:, 0] for part in joint))
+        table = self._rare.permutation(rng)
+        chosen = rng.random(size) < self._masking.permute
+        joint = joint._replace(ids=permuted(joint.ids, table, chosen))
+        text = text._replace(targets=permuted(text.targets, table, chosen))
+        unseen = rng.random(size) < self._masking.unseen
+        blank = joint.ids == self._store.vocabulary.mask
+        joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))
+        gold, one_span = _masked_spans(joint, text, self._lengths.answer)
+        weights = np.where(unseen[:, None], np.float32(0), text.weights)
+        return Reading(joint, text._replace(weights=weights), gold, one_span)
+
+    def _beside(self, text: MaskedText, rng: np.random.Generator) -> np.ndarray:
+        """Passage ids [B, 1]."""
+        right = np.where(text.evidence < 0, text.own, text.evidence)
+        wrong = rng.random(len(right)) < self._masking.neighbour
+        other = (right + rng.choice(_NEIGHBOURS, len(right))) % len(self._store)
+        return np.where(wrong, other, right)[:, None]
+
+
+def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarray, np.ndarray]:
+    """`gold` and `one_span` of a Reading."""
+    real = text.weights > 0
+    counts = real.sum(-1)
+    last = np.take_along_axis(text.positions, np.maximum(counts - 1, 0)[:, None], axis=1)[:, 0]
+    one_span = (counts > 0) & (last - text.positions[:, 0] == counts - 1) & (counts <= widest)
+    answers = [
+        [pieces[own]] if whole else []
+        for pieces, own, whole in zip(text.targets, real, one_span, strict=True)
+    ]
+    rows = Rows(*(part[:, None] for part in joint))
+    return answer_spans(rows, answers, widest)[:, 0], one_span

@@ -1,0 +1,124 @@
+"""Every knob of both jobs, with its meaning and unit; the one home of every default."""
+
+from ml_collections import ConfigDict
+
+STAGES = ("ict", "reader", "realm", "qa")
+
+
+def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
+    """One stage of training; each has its own optimiser state and its own warm-up."""
+    return ConfigDict(
+        {
+            "steps": steps,  # optimiser steps; 0 skips the stage
+            "batch": batch,  # queries per step, over all devices
+            "learning_rate": learning_rate,  # peak of the linear warm-up and decay
+            "evaluate_every": 1000,  # steps between evaluations; 0: only at the end
+        }
+    )
+
+
+def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
+    """The paper's sizes and schedule (REALM section 4 and appendix; released code where silent)."""
+    config = ConfigDict()
+    config.seed = 0  # every random stream is derived from it
+
+    config.corpus = ConfigDict()
+    config.corpus.knowledge = ""  # folder of the knowledge corpus Z (`realm corpus build`)
+    config.corpus.pretraining = ""  # folder of the pre-training corpus X; "" means Z itself
+    config.corpus.held_out = ""  # like X, to measure on; "" keeps every fiftieth passage of X apart
+    config.corpus.questions = ""  # folder with train.jsonl and held_out.jsonl; "" skips stage qa
+
+    config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
+    config.model.layers = 12
+    config.model.hidden = 768  # H
+    config.model.heads = 12
+    config.model.mlp = 3072  # inner width of the feed-forward blocks
+    config.model.embedding = 128  # E, width of query and passage vectors
+    config.model.positions = 512  # longest row the position table can hold, in word pieces
+    config.model.dropout = 0.1  # share of activations dropped in training
+    config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
+    config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
+    config.model.remat = False  # recompute activations in the backward pass to save memory
+    config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
+    config.model.start = ""  # weights to start from (`realm_jax.interop.load`); "" is random
+
+    config.lengths = ConfigDict()  # in word pieces, special pieces included
+    config.lengths.query = 96  # Q
+    config.lengths.passage = 288  # P
+    config.lengths.joint = 384  # J: query + passage body
+    config.lengths.masks = 10  # M, scored masked positions per query
+    config.lengths.answer = 10  # widest answer span considered
+
+    config.masking = ConfigDict()
+    config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
+    config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
+    config.masking.permute = 0.0  # reader stage: share of rows whose rare pieces change places
+    config.masking.unseen = 0.0  # reader stage: share of rows whose blank the reader cannot see
+    config.masking.rate = 0.15  # share of pieces that random_span and random_token mask
+
+    config.retrieval = ConfigDict()
+    config.retrieval.candidates = 8  # K, the null passage included
+    config.retrieval.null_passage = True  # candidate 0 is the empty passage
+    config.retrieval.exclude_own = True  # never show the passage that the sentence came from
+
+    config.search = ConfigDict()
+    config.search.kind = "scann"  # scann, exact (numpy) or mesh (exact, on the device mesh)
+    config.search.leaves = 0  # partitions of the ScaNN tree; 0 is about the square root of N
+    config.search.leaves_searched = 0  # partitions looked into; 0 is a tenth of them
+    config.search.reorder = 100  # hits rescored exactly per query
+
+    config.objective = ConfigDict()
+    config.objective.marginal = (
+        "paper"  # paper: sum_z p(z|x) prod_j p(y_j|z,x); released: per token
+    )
+    config.objective.hidden = 0.0  # ICT: share of query pieces shown as [MASK], as REALM will
+    config.objective.removal = 0.9  # ICT: share of queries removed from their passage
+
+    config.stages = ConfigDict()
+    config.stages.ict = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
+    config.stages.reader = _stage(steps=0, batch=512, learning_rate=1e-4)
+    config.stages.realm = _stage(steps=200_000, batch=512, learning_rate=3e-5)
+    config.stages.qa = _stage(steps=160_000, batch=1, learning_rate=1e-5)
+    config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
+    config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
+
+    config.optimizer = ConfigDict()  # AdamW as in BERT, without bias correction
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.999
+    config.optimizer.eps = 1e-6
+    config.optimizer.weight_decay = 0.01  # not on biases and layer norms
+    config.optimizer.clip = 1.0  # global norm of the gradient
+    config.optimizer.warmup_share = 0.1  # of a stage's steps ...
+    config.optimizer.warmup_most = 10_000  # ... but never more steps than this
+
+    config.refresh = ConfigDict()
+    config.refresh.mode = "async"  # async: never wait; sync: wait for the index of each snapshot
+    config.refresh.every = 500  # steps between snapshots
+    config.refresh.keep = 3  # snapshots and published indexes that retention leaves
+    config.refresh.alarm_steps = 5000  # staleness above which the trainer warns
+    config.refresh.wait_seconds = 3600.0  # patience for the first index, and for each in sync mode
+
+    config.checkpoint = ConfigDict()
+    config.checkpoint.every = 1000  # steps between checkpoints
+    config.checkpoint.keep = 2  # checkpoints that retention leaves
+
+    config.mesh = ConfigDict()  # devices along each axis; one of them may be -1: all that are left
+    config.mesh.data = -1
+    config.mesh.model = 1
+
+    config.builder = ConfigDict()
+    config.builder.shard = 4096  # passages embedded between two resumable shard files
+    config.builder.batch_pieces = 16_384  # word pieces per embedding batch, padding included
+    config.builder.recall_floor = (
+        0.95  # recall@10 against exact search below which none is published
+    )
+    config.builder.probes = 128  # passages used as probe queries for that recall
+    config.builder.poll_seconds = 0.5  # between looks for a new snapshot
+
+    config.evaluation = ConfigDict()
+    config.evaluation.queries = 512  # held-out sentences and questions per evaluation
+    config.evaluation.neighbours = 5  # recall is measured at this many passages
+
+    config.report = ConfigDict()
+    config.report.every = 50  # steps between lines of the log
+    return config

@@ -1,0 +1,128 @@
+"""Reading batches: the right passage or a neighbour, consistent names, where the answer stands."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.reading import ReadingSource
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.text.vocabulary import write_vocabulary
+from realm_jax.text.wordpiece import SPECIAL
+
+B = 40
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """2,500 names that are one piece each, every one of them rare: "kaba lies in muto ."."""
+    syllables = [c + v for c in "bdfgklmnrt" for v in "aeiou"]
+    names = [one + two for one in syllables for two in syllables]
+    folder = tmp_path_factory.mktemp("names")
+    write_vocabulary(folder / "vocab.txt", [*SPECIAL, "lies", "in", ".", *names])
+    pairs = zip(names, np.random.default_rng(0).permutation(names), strict=True)
+    passages = [("", [f"{one} lies in {two}."]) for one, two in pairs]
+    write_passages(folder / "z", passages, folder / "vocab.txt")
+    store = PassageStore.open(folder / "z")
+    spans = [[(3, 4)]] * len(store)
+    own = np.arange(len(store), dtype=np.int64)
+    SpanStore.write(None, store, spans, own=own, evidence=None, knowledge=store)
+    return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
+
+
+def source_of(tiny, **masking):
+    config = tiny_config(
+        tiny.folder, **{f"masking__{key}": value for key, value in masking.items()}
+    )
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    return ReadingSource(config, tiny.store, text), text
+
+
+def body(joint, row):
+    ids = joint.ids[row][joint.mask[row] & (joint.segments[row] == 1)]
+    return ids[:-1]  # [SEP]
+
+
+def gold_pieces(reading, row):
+    """What each gold span reads."""
+    return [
+        reading.joint.ids[row, start : start + width + 1]
+        for start, width in np.argwhere(reading.gold[row])
+    ]
+
+
+def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(tiny):
+    source, plain = source_of(tiny)
+    reading, text = source.batch(3, B), plain.batch(3, B)
+    fits = 0
+    for row in range(B):
+        own = tiny.store.body_ids(int(text.own[row]))
+        np.testing.assert_array_equal(
+            body(reading.joint, row), own[: len(body(reading.joint, row))]
+        )
+        real = text.weights[row] > 0
+        found = gold_pieces(reading, row)
+        fits += bool(found)
+        for pieces in found:
+            np.testing.assert_array_equal(pieces, text.targets[row, real])
+    assert fits > B / 2
+    np.testing.assert_array_equal(reading.text.targets, text.targets)
+    np.testing.assert_array_equal(reading.text.weights, text.weights)
+
+
+def test_permuted_rows_say_the_same_of_other_names(names):
+    (source, plain), (usual, _) = source_of(names, permute=1.0), source_of(names)
+    reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
+    changed = reading.joint.ids != same.joint.ids
+    others = {}
+    for old, new in zip(same.joint.ids[changed], reading.joint.ids[changed], strict=True):
+        assert others.setdefault(int(old), int(new)) == int(new)
+    # The subject in the sentence, and subject and answer in the passage.
+    assert changed.sum(-1).tolist() == [3] * B
+    for old, new in zip(text.targets[:, 0], reading.text.targets[:, 0], strict=True):
+        assert others[int(old)] == int(new)
+    np.testing.assert_array_equal(reading.gold, same.gold)
+    assert same.gold.any((1, 2)).all()
+
+
+def test_only_a_share_is_permuted(names):
+    (source, _), (usual, _) = source_of(names, permute=0.5), source_of(names)
+    changed = (source.batch(1, 400).joint.ids != usual.batch(1, 400).joint.ids).any(-1)
+    assert 0.4 < changed.mean() < 0.6
+
+
+def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
+    (source, _), (usual, _) = source_of(tiny, unseen=1.0), source_of(tiny)
+    reading, same = source.batch(2, B), usual.batch(2, B)
+    blank = reading.joint.ids == tiny.store.vocabulary.mask
+    np.testing.assert_array_equal(reading.joint.mask, same.joint.mask & ~blank)
+    assert blank.any() and not reading.text.weights.any()
+    np.testing.assert_array_equal(reading.gold, same.gold)
+    np.testing.assert_array_equal(reading.one_span, same.one_span)
+
+
+def test_a_neighbour_is_at_most_two_passages_away(tiny):
+    (source, plain), count = source_of(tiny, neighbour=1.0), len(tiny.store)
+    reading, text = source.batch(0, B), plain.batch(0, B)
+    for row in range(B):
+        near = (int(text.own[row]) + np.array([-2, -1, 1, 2])) % count
+        read = body(reading.joint, row)
+        assert any(np.array_equal(tiny.store.body_ids(p)[: len(read)], read) for p in near.tolist())
+
+
+def test_scattered_blanks_are_no_span(tiny):
+    source, plain = source_of(tiny, scheme="random_token", rate=0.3)
+    reading, text = source.batch(0, B), plain.batch(0, B)
+    scattered = [
+        row
+        for row in range(B)
+        if (text.weights[row] > 0).sum() > 1
+        and np.ptp(text.positions[row][text.weights[row] > 0]) >= (text.weights[row] > 0).sum()
+    ]
+    assert scattered
+    assert not reading.one_span[scattered].any()
+    assert not reading.gold[scattered].any()
