@@ -20,8 +20,8 @@ class Export:
     Attributes:
       step: pre-training and fine-tuning steps behind it.
       index_step: of the published index that goes with it.
-      networks: network name to parameters: `embedder`, `reader`, `span_head`, and
-        after fine-tuning `question_embedder` and `question_reader`.
+      networks: network name to parameters: `embedder`, `reader`, and after fine-tuning
+        `question_embedder`, `question_reader` and `span_head`.
       config_json: of the run.
     """
 

@@ -134,7 +134,7 @@ class _Job:
             raise Stopped("realm", steps) from error
         finally:
             final.close()
-        networks, tuned = dict(self.networks), 0
+        networks, tuned = {name: self.networks[name] for name in ("embedder", "reader")}, 0
         if self.inputs.questions and self.config.stages.qa.steps:
             networks |= self._fine_tune(index)
             tuned = self.config.stages.qa.steps

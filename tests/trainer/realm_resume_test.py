@@ -1,5 +1,6 @@
 """REALM pre-training with a real index builder: cut and resumed, it is the same run."""
 
+import json
 import shutil
 import threading
 
@@ -106,3 +107,30 @@ def test_an_ended_run_has_nothing_left_to_do(tiny, straight):
     before = checkpoint(straight)
     trainer.run(str(straight), config_of(tiny), threading.Event())
     jax.tree.map(np.testing.assert_array_equal, checkpoint(straight), before)
+
+
+def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path):
+    """At learning rate 0 it exports the span head of the reader stage and the reader of REALM."""
+    lines = [
+        json.dumps({"question": q.text, "answers": q.answers, "evidence": q.evidence})
+        for q in tiny.questions
+    ]
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions" / "train.jsonl").write_text("\n".join(lines))
+    steps = {"stages__reader__steps": 2, "stages__realm__steps": 2, "stages__qa__steps": 1}
+    config = tiny_config(tiny.folder, model__layers=1, **steps)
+    run_with_builder(tmp_path / "run", config)
+    taught = config.copy_and_resolve_references()
+    taught.unlock()
+    taught.corpus.questions = str(tmp_path / "questions")
+    taught.stages.qa.learning_rate = 0.0
+    trainer.finetune(str(tmp_path / "run"), taught.lock(), threading.Event())
+    run = RunDir(tmp_path / "run")
+    networks = read_export(run).networks
+    read, realm = (
+        load_parameters(run.checkpoints(stage) / step_name(2) / PARAMETERS)
+        for stage in ("reader", "realm")
+    )
+    jax.tree.map(np.testing.assert_array_equal, networks["span_head"], read["span_head"])
+    jax.tree.map(np.testing.assert_array_equal, networks["question_reader"], realm["reader"])
+    jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
