@@ -154,8 +154,8 @@ On facts that no training sentence stated:
 
 Where to look next:
   {workdir}/report.json
-  realm ask --workdir={workdir} "What is Germany called in Swahili?"
-  realm ask --workdir={workdir} "Translated into Finnish, Norway becomes [MASK]."
+  realm ask --workdir={workdir} "What do people call Norway in Icelandic?"
+  realm ask --workdir={workdir} "In Slovenian, people call Germany [MASK]."
   realm check {workdir}
 """
     )

@@ -33,10 +33,10 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
 
     stages = config.stages
     stages.ict.update(steps=150, batch=256, learning_rate=2e-3)
-    stages.reader.update(steps=100, batch=64, learning_rate=1e-3)
-    stages.realm.update(steps=300, batch=32, learning_rate=2e-4, evaluate_every=50)
-    stages.qa.update(steps=250, batch=16, learning_rate=1e-3)
-    stages.qa.update(reader_passages=12, retriever_passages=24)
+    stages.reader.update(steps=50, batch=64, learning_rate=3e-4)
+    stages.realm.update(steps=250, batch=32, learning_rate=3e-4, evaluate_every=50)
+    stages.qa.update(steps=250, batch=20, learning_rate=5e-4)
+    stages.qa.update(reader_passages=10, retriever_passages=24)
 
     config.refresh.update(every=25, keep=3, alarm_steps=200)
     config.checkpoint.every = 100
