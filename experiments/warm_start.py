@@ -3,8 +3,8 @@
 Command:  python experiments/warm_start.py --workdir=runs/warm_start
 Hours:    0.4 on two CPU cores
 Expect:   2.1 nats per masked piece (two rows in five stand beside a passage that does not say it),
-          0.13 nats for the choice of a span, half of the rows permuted; the log of the run that made the shipped weights is
-          experiments/results/warm_start.jsonl
+          0.13 nats for the choice of a span, half of the rows permuted; the log of the run that
+          made the shipped weights is experiments/results/warm_start.jsonl
 
 The reader alone is trained (config.stages.reader), on facts that are not held out.
 """

@@ -21,6 +21,7 @@ from etils import epath
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import MANIFEST, POINTER, step_name, step_of
+from realm_jax.failpoints import reach
 
 FORMAT = 1
 
@@ -53,9 +54,12 @@ def publish(
         files.delete_tree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder)
+        reach(f"{manifest['kind']}.staged")
         commit(folder, {"step": step, **manifest})
+        reach(f"{manifest['kind']}.committed")
     if newest is None or newest <= step:
         write_pointer(parent, step)
+        reach(f"{manifest['kind']}.published")
     return new
 
 

@@ -5,15 +5,19 @@ call fail reaches every one of them. A sealed file is JSON with a checksum of it
 torn or altered one is told from a sound one.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from realm_jax.errors import DamageError
+from realm_jax.failpoints import reach
 
 CHUNK = 1 << 22  # bytes hashed at a time
 SEAL = "checksum"
@@ -33,15 +37,37 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not is_local(path):
+        reach("file.put")
         path.write_bytes(data)
         return
     partial = path.with_name(path.name + PARTIAL)
+    reach("file.open")
     with partial.open("wb") as file:
+        reach("file.write", half=lambda: file.write(data[: len(data) // 2]))
         file.write(data)
         file.flush()
+        reach("file.flush")
         os.fsync(file.fileno())
+    reach("file.rename")
     partial.replace(path)
     sync_folder(path.parent)
+
+
+def write_array(path: epath.Path, array: np.ndarray) -> None:
+    """Writes a `.npy` file into a folder that is there; `digest(sync=True)` makes it durable."""
+    reach("file.open")
+    with path.open("wb") as file:
+        reach("file.write", half=lambda: np.save(file, array[: len(array) // 2]))
+        np.save(file, array)
+        reach("file.flush")
+
+
+@contextlib.contextmanager
+def foreign_write(folder: epath.Path) -> Iterator[None]:
+    """Around a library that writes into `folder` by itself: it may fail before, or with it done."""
+    reach("file.open", half=lambda: folder.mkdir(parents=True, exist_ok=True))
+    yield
+    reach("file.write")
 
 
 def read_bytes(path: epath.Path) -> bytes | None:
@@ -54,6 +80,7 @@ def read_bytes(path: epath.Path) -> bytes | None:
 
 def delete_file(path: epath.Path) -> None:
     """Deletes a file that may already be gone."""
+    reach("file.delete")
     path.unlink(missing_ok=True)
     if is_local(path) and path.parent.exists():
         sync_folder(path.parent)
@@ -62,6 +89,7 @@ def delete_file(path: epath.Path) -> None:
 def delete_tree(folder: epath.Path) -> None:
     """Deletes a folder and all in it; it may already be gone."""
     if folder.exists():
+        reach("file.delete")
         folder.rmtree()
 
 
@@ -86,6 +114,7 @@ def list_files(folder: epath.Path, prefix: str = "") -> list[str]:
 def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
     """Size in bytes and SHA-256 of a file; with `sync`, the data is made durable first."""
     if sync and is_local(path):
+        reach("file.flush")
         _sync(path)
     sha, size = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -98,6 +127,7 @@ def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
 def sync_folder(folder: epath.Path) -> None:
     """Makes the names in a local folder durable; does nothing on an object store."""
     if is_local(folder):
+        reach("file.flush")
         _sync(folder)
 
 

@@ -9,6 +9,7 @@ from etils import epath
 
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import RunDir
+from realm_jax.failpoints import reach
 
 
 def follow(
@@ -48,7 +49,9 @@ def follow(
 
 def mark_end(run: RunDir, **fields: Any) -> None:
     """Says that nothing more will be published; `fields` may say why."""
+    reach("end.begun")
     files.write_sealed(run.end_marker, {"time": time.time(), **fields})
+    reach("end.marked")
 
 
 def clear_end(run: RunDir) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from realm_jax.errors import DamageError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import MANIFEST, RunDir, step_name, step_of
+from realm_jax.failpoints import reach
 
 SECONDS = 600.0  # a lease outlives its last renewal by this; far longer than clocks disagree
 
@@ -119,6 +120,7 @@ def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float]) -> bo
         return False
     manifest = files.read_bytes(folder / MANIFEST)
     files.delete_file(folder / MANIFEST)
+    reach("retention.unlisted")
     if _may_be_leased(run, what, step, clock):
         if manifest is not None:
             files.write_bytes(folder / MANIFEST, manifest)

@@ -8,6 +8,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from realm_jax.errors import DamageError
+from realm_jax.exchange.files import foreign_write
 
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
@@ -19,7 +20,7 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
         process writes, so one process of many may call it.
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
-    with _checkpointer() as checkpointer:
+    with foreign_write(folder), _checkpointer() as checkpointer:
         checkpointer.save(folder, ocp.args.PyTreeSave(arrays))
 
 

@@ -23,6 +23,7 @@ from realm_jax.exchange.layout import (
     RunDir,
 )
 from realm_jax.exchange.parameters import load_parameters, save_parameters
+from realm_jax.failpoints import reach
 from realm_jax.search.searcher import Searcher, load_searcher
 
 KIND = "published_index"
@@ -86,12 +87,11 @@ def publish_index(
         )
 
     def write(folder: epath.Path) -> None:
-        with _local_to_write(folder / SEARCHER) as local:
+        with files.foreign_write(folder), _local_to_write(folder / SEARCHER) as local:
             searcher.save(local)
-        with (folder / ROWS).open("wb") as file:
-            np.save(file, rows.astype(np.int64))
-        with (folder / VECTORS).open("wb") as file:
-            np.save(file, vectors.astype(np.float16))
+        reach("searcher.written")
+        files.write_array(folder / ROWS, rows.astype(np.int64))
+        files.write_array(folder / VECTORS, vectors.astype(np.float16))
         save_parameters(folder / QUERY_PARAMETERS, query_params)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
@@ -114,6 +114,7 @@ def open_index(folder: epath.PathLike, expect: Mapping[str, Any] | None = None) 
     """
     folder = epath.Path(folder)
     manifest = commit.verified(folder, KIND)
+    reach("index.verified")
     for field, expected in (expect or {}).items():
         if manifest.get(field) != expected:
             raise MismatchError(

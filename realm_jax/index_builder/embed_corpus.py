@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.exchange import files
+from realm_jax.failpoints import reach
 from realm_jax.search.passage_vectors import PassageEmbedder
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,9 @@ def embed_corpus(
 
 def _write_shard(path: epath.Path, vectors: Float32[np.ndarray, "S E"]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        np.save(file, vectors)
+    files.write_array(path, vectors)
     files.write_sealed(_mark(path), files.digest(path, sync=True))
+    reach("shard.embedded")
 
 
 def _read_shard(path: epath.Path, size: int, dims: int) -> Float32[np.ndarray, "S E"] | None:

@@ -20,6 +20,7 @@ from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.exchange.leases import SECONDS, Lease
 from realm_jax.exchange.published_index import PublishedIndex, open_index
+from realm_jax.failpoints import reach
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class IndexInUse:
         wanted = self._due(step)
         if wanted is not None and (self.current is None or wanted.step != self.current.step):
             self.current = wanted
+            reach("index.swapped")
             if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
                 self._log_swap(step, wanted.step)
         assert self.current is not None
@@ -163,6 +165,7 @@ class IndexInUse:
         in_use |= {self.current.step} if self.current is not None else set()
         self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
+        reach("index.leased")
         return open_index(folder, self._expect)
 
     def _watch(self, after: int) -> None:
