@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow faults lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not faults" $(ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+faults: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

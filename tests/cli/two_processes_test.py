@@ -3,72 +3,27 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from realm_jax.exchange.files import unseal
 from realm_jax.exchange.layout import RunDir
-
-CACHE = "compiled"  # what one process of these tests compiled, the next one need not
+from realm_jax.testing.processes import Command, builder_of, environment, state_of, swaps_of
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory):
-    """One device, and compiled programs kept between the processes of these tests."""
-    return {
-        **{k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp(CACHE)),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
-    }
-
-
-class Command:
-    """A `realm` process with its output in files."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], *arguments: object):
-        self.out, self.err = folder / "stdout.txt", folder / "stderr.txt"
-        with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "realm_jax.cli.main", *map(str, arguments)],
-                stdout=out,
-                stderr=err,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def wait(self, code: int, seconds: float = 600) -> str:
-        """Its stderr, once it ended as expected."""
-        found = self.process.wait(seconds)
-        text = self.err.read_text()
-        assert found == code, text
-        assert "Traceback" not in text
-        return text
-
-    def json(self):
-        """The last line of stdout."""
-        return json.loads(self.out.read_text().splitlines()[-1])
-
-    def until(self, holds, what: str, seconds: float = 600) -> None:
-        """Waits for something to be so while the process runs."""
-        stop = time.monotonic() + seconds
-        while not holds():
-            assert self.process.poll() is None, f"ended before {what}:\n{self.err.read_text()}"
-            assert time.monotonic() < stop, f"no {what} in time:\n{self.err.read_text()}"
-            time.sleep(0.05)
+def compiled(tmp_path_factory):
+    """What one process of these tests compiled, the next one need not."""
+    return environment(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.fixture
-def realm_process(tmp_path, environment):
+def realm_process(tmp_path, compiled):
     """Starts `realm` processes; none outlives the test."""
     started = []
 
     def start(*arguments: object) -> Command:
-        started.append(Command(tmp_path, environment, *arguments))
+        started.append(Command(tmp_path, compiled, *arguments))
         return started[-1]
 
     yield start
@@ -102,52 +57,31 @@ def get_config():
     return ["run", f"--config={config}", f"--workdir={tmp_path / 'run'}"]
 
 
-def _swaps(run: RunDir) -> list[tuple[int, int]]:
-    if not run.swaps.exists():
-        return []
-    records = [json.loads(line) for line in run.swaps.read_text().splitlines()]
-    return [(record["step"], record["index_step"]) for record in records]
-
-
-def _builder(run: RunDir) -> int | None:
-    """The builder's process, once it has shown itself."""
-    beat = run.heartbeats / "index_builder.json"
-    return unseal(beat.read_bytes(), beat)["pid"] if beat.exists() else None
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/status").read_text().find("State:\tZ") < 0
-
-
 def _gone(pid: int, seconds: float = 60) -> bool:
     stop = time.monotonic() + seconds
-    while _alive(pid) and time.monotonic() < stop:
+    while state_of(pid) not in ("", "Z") and time.monotonic() < stop:
         time.sleep(0.05)
-    return not _alive(pid)
+    return state_of(pid) in ("", "Z")
 
 
 @pytest.mark.slow
 def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command, "--json")
-    first.until(lambda: len(_swaps(run)) >= 3, "second swap")
-    builder = _builder(run)
+    first.until(lambda: len(swaps_of(run)) >= 3, "second swap")
+    builder = builder_of(run)
     first.process.send_signal(signal.SIGTERM)
     said = first.wait(75)
     assert "stopped in stage realm at step" in said
     assert first.json()["state"] == "stopped"
     assert _gone(builder)
-    before = _swaps(run)
+    before = swaps_of(run)
 
     second = realm_process(*run_command, "--json")
     second.wait(0)
     assert second.json() == {"state": "done", "steps": 300}
     assert second.out.read_text().count("\n") == 1
-    swaps = _swaps(run)
+    swaps = swaps_of(run)
     assert swaps[: len(before)] == before
     assert len({index for _, index in swaps}) >= 3
     assert all(index <= step for step, index in swaps)
@@ -165,8 +99,8 @@ def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_pat
 def test_a_killed_builder_is_named_and_the_rerun_finishes(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(_swaps(run)) >= 2, "first swap")
-    os.kill(_builder(run), signal.SIGKILL)
+    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
+    os.kill(builder_of(run), signal.SIGKILL)
     said = first.wait(1)
     assert "the index builder died" in said
     assert "exit code -9" in said
@@ -188,7 +122,7 @@ def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_co
     alone = realm_process("train", *run_command[1:])
     alone.until(lambda: "waiting for the index" in alone.err.read_text(), "waiting")
     alone.process.send_signal(signal.SIGINT)
-    assert "stopped in stage realm at step 0" in alone.wait(75, seconds=120)
+    assert "stopped in stage realm at step 0" in alone.wait(75, seconds=120.0)
     realm_process(*run_command).wait(0)
 
 
@@ -196,8 +130,8 @@ def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_co
 def test_ctrl_c_ends_both(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(_swaps(run)) >= 2, "first swap")
-    builder = _builder(run)
+    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
+    builder = builder_of(run)
     os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     said = first.wait(75)
     assert "died" not in said
@@ -208,8 +142,8 @@ def test_ctrl_c_ends_both(realm_process, run_command, tmp_path):
 def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(_swaps(run)) >= 2, "first swap")
-    builder = _builder(run)
+    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
+    builder = builder_of(run)
     first.process.kill()
     first.process.wait()
     assert _gone(builder)
@@ -220,8 +154,8 @@ def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tm
 def test_a_builder_told_to_stop_stops_the_run(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(_swaps(run)) >= 2, "first swap")
-    os.kill(_builder(run), signal.SIGTERM)
+    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
+    os.kill(builder_of(run), signal.SIGTERM)
     said = first.wait(75)
     assert "the index builder was told to stop" in said
 

@@ -1,0 +1,84 @@
+"""Real `realm` processes for tests: started, waited for, looked at from outside."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from realm_jax.errors import DamageError
+from realm_jax.exchange import files
+from realm_jax.exchange.layout import RunDir
+
+
+def environment(compiled: Path) -> dict[str, str]:
+    """One device, and compiled programs kept in `compiled` between processes."""
+    return {
+        **{k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+        "JAX_COMPILATION_CACHE_DIR": str(compiled),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+
+
+class Command:
+    """A `realm` process with its output in files."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *arguments: object):
+        self.out, self.err = folder / "stdout.txt", folder / "stderr.txt"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "realm_jax.cli.main", *map(str, arguments)],
+                stdout=out,
+                stderr=err,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def wait(self, code: int, seconds: float = 600.0) -> str:
+        """Its stderr, once it ended as expected."""
+        found = self.process.wait(seconds)
+        text = self.err.read_text()
+        assert found == code, text
+        assert "Traceback" not in text
+        return text
+
+    def json(self) -> Any:
+        """The last line of stdout."""
+        return json.loads(self.out.read_text().splitlines()[-1])
+
+    def until(self, holds: Callable[[], bool], what: str, seconds: float = 600.0) -> None:
+        """Waits for something to be so while the process runs."""
+        stop = time.monotonic() + seconds
+        while not holds():
+            assert self.process.poll() is None, f"ended before {what}:\n{self.err.read_text()}"
+            assert time.monotonic() < stop, f"no {what} in time:\n{self.err.read_text()}"
+            time.sleep(0.05)
+
+
+def builder_of(run: RunDir) -> int | None:
+    """The process id of the index builder, once it has shown itself."""
+    try:
+        beat = files.read_sealed(run.heartbeats / "index_builder.json")
+    except DamageError:
+        return None
+    return None if beat is None else int(beat["pid"])
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does (R, S, T stopped, Z dead); "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def swaps_of(run: RunDir) -> list[tuple[int, int]]:
+    """(step, index step) of every swap logged so far."""
+    if not run.swaps.exists():
+        return []
+    records = [json.loads(line) for line in run.swaps.read_text().splitlines()]
+    return [(record["step"], record["index_step"]) for record in records]
