@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.open_qa import Question, read_questions
+from realm_jax.data.question_files import Question, read_questions
 from realm_jax.errors import ConfigError, MismatchError
 
 
@@ -46,8 +46,16 @@ def open_inputs(config: ConfigDict) -> Inputs:
         text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "all")
     else:
         held_out = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "held_out")
-    questions = Path(corpus.questions) / "train.jsonl" if corpus.questions else None
-    return Inputs(knowledge, text, held_out, read_questions(questions) if questions else [])
+    return Inputs(knowledge, text, held_out, _questions(corpus))
+
+
+def _questions(corpus: ConfigDict) -> list[Question]:
+    path = corpus.questions
+    if not path:
+        return []
+    if Path(path).is_dir():
+        path = Path(path) / "train.jsonl"
+    return read_questions(path, corpus.questions_format, corpus.questions_part)
 
 
 def _masked(
