@@ -29,6 +29,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.corpus.questions = ""  # question file, or folder with train.jsonl; "" skips stage qa
     config.corpus.questions_format = "own"  # own, nq, webquestions, trec or squad
     config.corpus.questions_part = "all"  # or the published train or dev part (webquestions, trec)
+    config.corpus.questions_without = ""  # file of the same form; its questions are left out
 
     config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
     config.model.layers = 12

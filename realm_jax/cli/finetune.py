@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_job_arguments(parser)
     add_question_arguments(parser)
+    parser.add_argument("--without", default="", help="file whose questions are left out")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "corpus.questions": arguments.questions,
         "corpus.questions_format": arguments.format,
         "corpus.questions_part": arguments.part,
+        "corpus.questions_without": arguments.without,
     }
     config = job_config(arguments)
     from realm_jax.trainer.run import finetune

@@ -4,7 +4,7 @@ import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
@@ -79,7 +79,7 @@ class QuestionSource:
         self,
         questions: list[Question],
         hits: Int64[np.ndarray, "N R"],
-        vectors: Float32[np.ndarray, "P E"],
+        vectors: Float[np.ndarray, "P E"],
         store: PassageStore,
         config: ConfigDict,
     ):

@@ -1,5 +1,6 @@
 """What a config's corpus folders hold, opened and checked against each other."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.errors import ConfigError, MismatchError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,13 @@ def _questions(corpus: ConfigDict) -> list[Question]:
         return []
     if Path(path).is_dir():
         path = Path(path) / "train.jsonl"
-    return read_questions(path, corpus.questions_format, corpus.questions_part)
+    questions = read_questions(path, corpus.questions_format, corpus.questions_part)
+    if not corpus.questions_without:
+        return questions
+    left_out = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}
+    kept = [question for question in questions if question.text not in left_out]
+    log.info("%d questions, without those of %s", len(kept), corpus.questions_without)
+    return kept
 
 
 def _masked(
