@@ -82,4 +82,5 @@ def test_a_run_keeps_the_form_of_its_questions(realm, pretrained, tiny, tmp_path
     other.refused("fine-tuned on other questions")
     config = config_lib.from_json((workdir / "config.json").read_text())
     kept = open_inputs(config).questions
-    assert [q.text for q in kept] == [q.text for q in tiny.questions[1:]]
+    first = tiny.questions[0].text  # asked again of other passages
+    assert [q.text for q in kept] == [q.text for q in tiny.questions if q.text != first]
