@@ -1,6 +1,7 @@
 """How well a run answers: exact match and recall of questions, and what it knows by heart."""
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from realm_jax.models.modules import Modules
 
 _BATCH = 64
 _RECALLS = (1, 5, 20, 100)
+_TELL_EVERY = 16 * _BATCH  # questions between lines of progress
+
+log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -41,6 +45,8 @@ def evaluate(
     judged: list[_Judged] = []
     for start in range(0, len(questions), _BATCH):
         judged += _judge(answerer, questions[start : start + _BATCH])
+        if len(judged) % _TELL_EVERY == 0:
+            log.info("%d of %d questions", len(judged), len(questions))
     if predictions is not None:
         lines = [json.dumps(one.as_dict(), ensure_ascii=False) + "\n" for one in judged]
         files.write_bytes(epath.Path(predictions), "".join(lines).encode())
