@@ -36,11 +36,14 @@ setup(
         "babel>=2.18",
         "safetensors>=0.5",
         "rich>=14",
+        "regex>=2024.5.15",
     ],
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],
         "cuda": ["jax[cuda12]>=0.10.2"],
+        "qa": ["pyfarmhash>=0.4"],
         "dev": [
+            "pyfarmhash>=0.4",
             "pytest>=8",
             "pytest-xdist>=3.6",
             "beartype>=0.22",

@@ -126,6 +126,8 @@ def _parse(key: str, text: str, like: Any) -> Any:
 
 _CHOICES = {
     "masking.scheme": ("salient_span", "random_span", "random_token"),
+    "corpus.questions_format": ("own", "nq", "webquestions", "trec", "squad"),
+    "corpus.questions_part": ("all", "train", "dev"),
     "search.kind": ("scann", "exact", "mesh"),
     "objective.marginal": ("paper", "released"),
     "refresh.mode": ("async", "sync"),

@@ -26,7 +26,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.corpus.knowledge = ""  # folder of the knowledge corpus Z (`realm corpus build`)
     config.corpus.pretraining = ""  # folder of the pre-training corpus X; "" means Z itself
     config.corpus.held_out = ""  # like X, to measure on; "" keeps every fiftieth passage of X apart
-    config.corpus.questions = ""  # folder with train.jsonl and held_out.jsonl; "" skips stage qa
+    config.corpus.questions = ""  # question file, or folder with train.jsonl; "" skips stage qa
+    config.corpus.questions_format = "own"  # own, nq, webquestions, trec or squad
+    config.corpus.questions_part = "all"  # or the published train or dev part (webquestions, trec)
+    config.corpus.questions_without = ""  # file of the same form; its questions are left out
 
     config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
     config.model.layers = 12

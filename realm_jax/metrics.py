@@ -1,25 +1,31 @@
 """How answers are judged: exact match and recall (REALM section 4.2, REALM_FACTS 1.8)."""
 
-import re
-import string
-import unicodedata
-
 import numpy as np
 from jaxtyping import Bool, Int64
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalise_answer(text: str) -> str:
-    """Unicode NFD, lower case, no ASCII punctuation, no articles, single spaces."""
-    text = unicodedata.normalize("NFD", text).lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", text).split())
+from realm_jax.data.question_files import Question
+from realm_jax.text.answer_form import normalise_answer
+from realm_jax.text.expression import Expression
 
 
 def exact_match(prediction: str, answers: list[str]) -> bool:
     """Whether the prediction equals any of the answers once both are normalised."""
     return normalise_answer(prediction) in {normalise_answer(answer) for answer in answers}
+
+
+def expression_match(prediction: str, expressions: list[Expression]) -> bool:
+    """Whether any expression matches from the first character of the prediction on, as written.
+
+    CuratedTREC's rule: the prediction is not normalised, and need not be used up.
+    """
+    return any(expression.begins(prediction) for expression in expressions)
+
+
+def is_right(prediction: str, question: Question) -> bool:
+    """Exact match by the rule that goes with the question's answers."""
+    if question.expression:
+        return expression_match(prediction, [Expression(answer) for answer in question.answers])
+    return exact_match(prediction, list(question.answers))
 
 
 def recall_at(

@@ -3,24 +3,9 @@
 import numpy as np
 import pytest
 
-from realm_jax.metrics import exact_match, normalise_answer, recall_at
-
-
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [
-        ("The Beatles", "beatles"),
-        ("a  an the", ""),
-        ("theatre", "theatre"),
-        ("  U.S.A. ", "usa"),
-        ("rock-'n'-roll!", "rocknroll"),
-        ("Zürich", "zu\u0308rich"),
-        ("Zu\u0308rich", "zu\u0308rich"),
-        ("東京", "東京"),
-    ],
-)
-def test_normalisation(text, normal):
-    assert normalise_answer(text) == normal
+from realm_jax.data.question_files import Question
+from realm_jax.metrics import exact_match, expression_match, is_right, recall_at
+from realm_jax.text.expression import Expression
 
 
 def test_exact_match_accepts_any_of_the_answers():
@@ -28,6 +13,29 @@ def test_exact_match_accepts_any_of_the_answers():
     assert exact_match("Zu\u0308rich", ["Zürich"])
     assert not exact_match("Danube river", ["Danube"])
     assert not exact_match("Danube", [])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "right"),
+    [
+        ("Feb", True),
+        ("FEBRUARY 3", True),  # need not be used up
+        ("in February", False),  # from the first character on
+        ("2\nFebruary", False),
+        ("", False),
+    ],
+)
+def test_an_expression_matches_from_the_start_of_the_prediction_as_written(prediction, right):
+    assert expression_match(prediction, [Expression("Sept?(ember)?|Feb(ruary)?")]) is right
+    question = Question("when?", ("Sept?(ember)?", "Feb(ruary)?"), expression=True)
+    assert is_right(prediction, question) is right
+
+
+def test_the_rule_goes_with_the_question():
+    assert is_right("the Rhine!", Question("which?", ("Rhine",)))
+    assert not is_right("the Rhine!", Question("which?", ("Rhine",), expression=True))
+    assert not is_right("Rhine", Question("which?", ("Rh.ne",)))
+    assert is_right("Rhine", Question("which?", ("Rh.ne",), expression=True))
 
 
 def test_recall_looks_at_the_first_k_only():

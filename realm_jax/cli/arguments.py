@@ -1,6 +1,23 @@
-"""Types of command-line values, refused with a sentence where they cannot be."""
+"""Flags that verbs share; types of values, refused with a sentence where they cannot be."""
 
 import argparse
+
+
+def add_question_arguments(parser: argparse.ArgumentParser) -> None:
+    """--questions, --format and --part."""
+    parser.add_argument("--questions", required=True, help="question file, or quoted glob of some")
+    parser.add_argument(
+        "--format",
+        choices=("own", "nq", "webquestions", "trec", "squad"),
+        default="own",
+        help="own is JSON lines: question, answers",
+    )
+    parser.add_argument(
+        "--part",
+        choices=("all", "train", "dev"),
+        default="all",
+        help="part of a file that has both published parts (webquestions, trec)",
+    )
 
 
 def positive(text: str) -> int:

@@ -81,7 +81,7 @@ def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
 
     from realm_jax.answer.answerer import Answerer
     from realm_jax.answer.evaluate import closed_book, evaluate
-    from realm_jax.data.open_qa import read_questions
+    from realm_jax.data.question_files import read_questions
     from realm_jax.trainer.checkpoint import final_parameters
     from realm_jax.trainer.index_in_use import staleness
     from realm_jax.trainer.inputs import open_inputs
@@ -114,7 +114,7 @@ def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
         "retrieval_utility_curve": curve,
         "exact_match": judged["exact_match"],
         "exact_match_closed_book": closed_book(answerer, text),
-        "question_recall_at": judged["recall_at"],
+        "question_recall_at": judged["evidence_recall_at"],
     }
 
 

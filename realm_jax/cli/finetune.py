@@ -4,22 +4,29 @@ import argparse
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli.arguments import add_question_arguments
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 
 HELP = "teach a pre-trained run to answer questions, with its passage index frozen"
-EXAMPLE = "realm finetune --workdir=runs/wiki --questions=questions/  # holds train.jsonl"
+EXAMPLE = "realm finetune --workdir=runs/wiki --questions=curatedtrec.tsv --format=trec"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_job_arguments(parser)
-    parser.add_argument("--questions", required=True, help="folder with train.jsonl")
+    add_question_arguments(parser)
+    parser.add_argument("--without", default="", help="file whose questions are left out")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Fine-tunes from the last pre-training checkpoint and exports."""
     stop = runtime.start(devices=arguments.devices)
-    arguments.overrides["corpus.questions"] = arguments.questions
+    arguments.overrides |= {
+        "corpus.questions": arguments.questions,
+        "corpus.questions_format": arguments.format,
+        "corpus.questions_part": arguments.part,
+        "corpus.questions_without": arguments.without,
+    }
     config = job_config(arguments)
     from realm_jax.trainer.run import finetune
 

@@ -1,9 +1,6 @@
 """Questions with answers, and the rows that teach a span reader (ORQA, REALM_FACTS 1.8)."""
 
 import hashlib
-import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,18 +8,10 @@ from jaxtyping import Bool, Float, Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.answers import Accepted, accepted
+from realm_jax.data.question_files import Question
 from realm_jax.data.rows import Rows, joint_rows, query_rows
-from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question, its accepted answers, and the passage known to hold one (-1: unknown)."""
-
-    text: str
-    answers: tuple[str, ...]
-    evidence: int = -1
 
 
 class QuestionBatch(NamedTuple):
@@ -33,51 +22,6 @@ class QuestionBatch(NamedTuple):
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
     gold: Bool[Any, "B R J W"]  # entry (i, w): pieces i .. i + w are an answer
-
-
-def read_questions(path: str | Path) -> list[Question]:
-    """JSON lines with `question`, `answers` and perhaps `evidence`.
-
-    Raises:
-      InputError: names the line that cannot be used.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError("no question file", where=path, expected="JSON lines")
-    questions = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        questions.append(_question(line, f"{path}:{number}"))
-    if not questions:
-        raise InputError("question file is empty", where=path, expected="JSON lines")
-    return questions
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "question file is not UTF-8", where=path, found=f"{error.reason} at byte {error.start}"
-        ) from error
-
-
-def _question(line: str, where: str) -> Question:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError("line is not JSON", where=where, found=str(error)) from error
-    fits = isinstance(record, dict) and isinstance(record.get("question"), str)
-    answers = record.get("answers") if fits else None
-    if not fits or not isinstance(answers, list) or not answers:
-        raise InputError(
-            "line is not a question",
-            where=where,
-            expected='{"question": "...", "answers": ["...", ...]}',
-            found=line[:200],
-        )
-    return Question(record["question"], tuple(map(str, answers)), record.get("evidence", -1))
 
 
 def questions_hash(questions: list[Question]) -> str:
@@ -91,27 +35,32 @@ def question_rows(texts: list[str], words: WordPieces, length: int) -> Rows:
 
 
 def answer_spans(
-    joint: Rows, answers: list[list[np.ndarray]], widest: int
+    joint: Rows,
+    hits: Int64[np.ndarray, "B R"],
+    answers: list[Accepted],
+    store: PassageStore,
+    widest: int,
 ) -> Bool[np.ndarray, "B R J W"]:
-    """Every occurrence of any answer in the body of each joint row, as (first piece, width - 1).
+    """Every place that says an answer in each joint row, as (first piece, width - 1).
 
     Args:
       joint: [B, R, J].
-      answers: for each of the B questions, its answers in word pieces.
-      widest: W, in pieces; longer answers are never gold.
+      hits: the passage of each row.
+      answers: of each of the B questions.
+      store: holds the passages.
+      widest: W, in pieces; what is wider, or cut off by the row, is never gold.
     """
-    size, hits, length = joint.ids.shape
-    gold = np.zeros((size, hits, length, widest), bool)
-    body = joint.mask & (joint.segments == 1)
-    for row, accepted in enumerate(answers):
-        for pieces in accepted:
-            count = len(pieces)
-            if not 1 <= count <= min(widest, length):
+    gold = np.zeros((*joint.ids.shape, widest), bool)
+    in_body = joint.mask & (joint.segments == 1)
+    starts, rooms = in_body.argmax(-1), in_body.sum(-1) - 1  # the last of them is [SEP]
+    for row, accepted_here in enumerate(answers):
+        for hit, passage in enumerate(hits[row].tolist()):
+            body = store.body(passage)
+            if not accepted_here.may_be_in(body):
                 continue
-            windows = np.lib.stride_tricks.sliding_window_view(joint.ids[row], count, axis=-1)
-            inside = np.lib.stride_tricks.sliding_window_view(body[row], count, axis=-1)
-            found = (windows == pieces).all(-1) & inside.all(-1)
-            gold[row, :, : found.shape[-1], count - 1] |= found
+            offsets = store.body_offsets(passage)[: rooms[row, hit]]
+            for first, last in accepted_here.spans(body, offsets, widest):
+                gold[row, hit, starts[row, hit] + first, last - first] = True
     return gold
 
 
@@ -136,9 +85,9 @@ class QuestionSource:
     ):
         self._hits, self._vectors, self._store = hits, vectors, store
         self._lengths = config.lengths
-        words = store.vocabulary
-        self._rows = question_rows([q.text for q in questions], words, config.lengths.query)
-        self._answers = [[ids for ids, _ in words.pieces(list(q.answers))] for q in questions]
+        texts = [question.text for question in questions]
+        self._rows = question_rows(texts, store.vocabulary, config.lengths.query)
+        self._answers = [accepted(question) for question in questions]
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -149,5 +98,5 @@ class QuestionSource:
         hits = self._hits[numbers]
         joint = joint_rows(questions, self._store, hits, self._lengths.joint)
         answers = [self._answers[number] for number in numbers]
-        gold = answer_spans(joint, answers, self._lengths.answer)
+        gold = answer_spans(joint, hits, answers, self._store, self._lengths.answer)
         return QuestionBatch(questions, hits, self._vectors[hits].astype(np.float32), joint, gold)

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
-from realm_jax.data.open_qa import answer_spans
 from realm_jax.data.permuting import RarePieces, permuted
 from realm_jax.data.rows import Rows, joint_rows
 
@@ -76,4 +75,29 @@ def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarra
         for pieces, own, whole in zip(text.targets, real, one_span, strict=True)
     ]
     rows = Rows(*(part[:, None] for part in joint))
-    return answer_spans(rows, answers, widest)[:, 0], one_span
+    return piece_spans(rows, answers, widest)[:, 0], one_span
+
+
+def piece_spans(
+    joint: Rows, answers: list[list[np.ndarray]], widest: int
+) -> Bool[np.ndarray, "B R J W"]:
+    """Every occurrence of these pieces in the body of each joint row, as (first piece, width - 1).
+
+    Args:
+      joint: [B, R, J].
+      answers: for each of the B questions, its answers in word pieces.
+      widest: W, in pieces; longer answers are never gold.
+    """
+    size, hits, length = joint.ids.shape
+    gold = np.zeros((size, hits, length, widest), bool)
+    body = joint.mask & (joint.segments == 1)
+    for row, accepted in enumerate(answers):
+        for pieces in accepted:
+            count = len(pieces)
+            if not 1 <= count <= min(widest, length):
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(joint.ids[row], count, axis=-1)
+            inside = np.lib.stride_tricks.sliding_window_view(body[row], count, axis=-1)
+            found = (windows == pieces).all(-1) & inside.all(-1)
+            gold[row, :, : found.shape[-1], count - 1] |= found
+    return gold

@@ -1,5 +1,6 @@
 """What a config's corpus folders hold, opened and checked against each other."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +9,10 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.open_qa import Question, read_questions
+from realm_jax.data.question_files import Question, read_questions
 from realm_jax.errors import ConfigError, MismatchError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,22 @@ def open_inputs(config: ConfigDict) -> Inputs:
         text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "all")
     else:
         held_out = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "held_out")
-    questions = Path(corpus.questions) / "train.jsonl" if corpus.questions else None
-    return Inputs(knowledge, text, held_out, read_questions(questions) if questions else [])
+    return Inputs(knowledge, text, held_out, _questions(corpus))
+
+
+def _questions(corpus: ConfigDict) -> list[Question]:
+    path = corpus.questions
+    if not path:
+        return []
+    if Path(path).is_dir():
+        path = Path(path) / "train.jsonl"
+    questions = read_questions(path, corpus.questions_format, corpus.questions_part)
+    if not corpus.questions_without:
+        return questions
+    left_out = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}
+    kept = [question for question in questions if question.text not in left_out]
+    log.info("%d questions, without those of %s", len(kept), corpus.questions_without)
+    return kept
 
 
 def _masked(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.answer.answerer import Answer, Answerer
+from realm_jax.answer.answerer import Answer, Answerer, Evidence
 from realm_jax.answer.evaluate import closed_book, evaluate
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import Question
@@ -15,19 +15,28 @@ from realm_jax.models.modules import Modules
 
 
 class Told(Answerer):
-    """Says what it was told to, and retrieves what it was told to."""
+    """Says what it was told to, having read and retrieved what it was told to."""
 
-    def tell(self, said: dict[str, str], found: list[list[int]]) -> "Told":
-        self.said, self.found, self.asked = said, np.array(found), 0
+    def tell(self, said: dict[str, str], found: dict[str, list[int]], read: int) -> "Told":
+        self.said, self.found, self.read, self.asked = said, found, read, []
         return self
 
     def ask_all(self, questions, k=5):
-        self.asked += 1
-        return [Answer(q, self.said[q], 0.5, 4, []) for q in questions]
+        self.asked.append(list(questions))
+        return [self._told(question) for question in questions]
+
+    def _told(self, question):
+        store, read = self.store, self.found[question][: self.read]
+        passages = [
+            Evidence(i, store.title(i), store.body(i), 0.5, 0.0, None if n else (0, 3))
+            for n, i in enumerate(read)
+        ]
+        return Answer(question, self.said[question], 0.5, 4, passages)
 
     def retrieve(self, rows, k):
-        assert len(rows.ids) == len(self.found)
-        return self.found, np.zeros(self.found.shape)
+        found = np.array([self.found[question] for question in self.asked[-1]])
+        assert len(rows.ids) == len(found)
+        return found[:, :k], np.zeros(found.shape)
 
 
 @pytest.fixture(scope="module")
@@ -35,39 +44,66 @@ def told(answerer):
     return Told(answerer.export, answerer.index, answerer.store)
 
 
-def test_exact_match_and_recall_by_hand(told, tmp_path):
-    questions = [
-        Question("q1", ("The Café", "bar"), evidence=2),
-        Question("q2", ("Ora",), evidence=0),
-        Question("q3", ("nothing",)),
-        Question("q4", ("U.S.",), evidence=5),
-    ]
-    said = {"q1": "cafe\u0301", "q2": "Oro", "q3": "Nothing!", "q4": "us"}
-    told.tell(said, [[2, 1, 0, 3, 4, 5], [5, 4, 3, 2, 1, 0], [1, 5, 0, 2, 3, 4]])
-    report = evaluate(told, questions, tmp_path / "predictions.jsonl")
-    assert report["questions"] == 4
-    assert report["exact_match"] == pytest.approx(3 / 4)
-    assert report["recall_at"] == pytest.approx({"1": 1 / 3, "5": 2 / 3, "20": 1.0})
+# See conftest: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
+# 4 River (Ora), 5 Tower (Cafés, Ulm, river).
+QUESTIONS = [
+    Question("q1", ("The Café", "bar"), evidence=2),
+    Question("q2", ("Ora",), evidence=0),
+    Question("q3", ("nothing",)),
+    Question("q4", ("A.Ñ.O.",), evidence=5),
+    Question("q5", (r"U?lm|1[89]\d0",), expression=True),
+]
+SAID = {"q1": "cafe\u0301", "q2": "Oro", "q3": "Nothing!", "q4": "año", "q5": "1900 or so"}
+FOUND = {
+    "q1": [3, 4, 2, 1, 0, 5],
+    "q2": [5, 4, 3, 2, 1, 0],
+    "q3": [0, 1, 2, 3, 4, 5],
+    "q4": [1, 5, 2, 3, 4, 0],
+    "q5": [2, 0, 1, 3, 4, 5],
+}
+
+
+def test_exact_match_recall_and_oracle_by_hand(told, tmp_path):
+    report = evaluate(told.tell(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
+    assert report["questions"] == 5
+    assert report["exact_match"] == pytest.approx(4 / 5)
+    # The first passage that says an answer: 3rd, 2nd, none, 6th, 1st.
+    assert report["recall_at"] == pytest.approx({"1": 1 / 5, "5": 3 / 5, "20": 4 / 5, "100": 4 / 5})
+    assert report["reader_oracle"] == pytest.approx(2 / 5)
+    # Evidence stands 3rd, 6th and 2nd; q3 and q5 have none.
+    evidence = {"1": 0.0, "5": 2 / 3, "20": 1.0, "100": 1.0}
+    assert report["evidence_recall_at"] == pytest.approx(evidence)
     lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
-    assert [(r["question"], r["right"]) for r in records] == [
-        ("q1", True),
-        ("q2", False),
-        ("q3", True),
-        ("q4", True),
-    ]
-    assert records[1]["prediction"] == "Oro"
+    assert [r["question"] for r in records] == ["q1", "q2", "q3", "q4", "q5"]
+    assert [r["right"] for r in records] == [True, False, True, True, True]
+    assert [r["reader_oracle"] for r in records] == [False, True, False, False, True]
+    assert [r["answer_rank"] for r in records] == [3, 2, None, 6, 1]
+    assert records[1]["prediction"] == "Oro" and records[3]["answers"] == ["A.Ñ.O."]
+    assert [p["id"] for p in records[1]["passages"]] == [5, 4]
+    assert records[1]["passages"][1]["text"] == told.store.body(4)
+
+
+def test_the_oracle_sees_what_the_reader_may_choose_and_recall_sees_it_all(told):
+    # Five pieces are the widest answer, and "1850" is four of single digits.
+    questions = [Question("q1", ("in 1850",)), Question("q2", ("AÑO in 1850",))]
+    found = {"q1": [0, 1, 2, 3, 4, 5], "q2": [0, 1, 2, 3, 4, 5]}
+    report = evaluate(told.tell({"q1": "x", "q2": "x"}, found, 1), questions)
+    assert told.config.lengths.answer == 5
+    assert report["recall_at"]["1"] == 1.0
+    assert report["reader_oracle"] == 0.5
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
 def test_every_question_is_judged_once(told, count):
     questions = [Question(f"q{i}", ("yes",)) for i in range(count)]
-    told.tell({f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}, [[]])
+    said = {f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}
+    told.tell(said, {question: [0, 1] for question in said}, 1)
     report = evaluate(told, questions)
     assert report["questions"] == count
     assert report["exact_match"] == pytest.approx(-(-count // 2) / count)
-    assert report["recall_at"] == {}
-    assert told.asked == -(-count // 64)
+    assert report["evidence_recall_at"] == {}
+    assert [len(asked) for asked in told.asked] == [64] * -(-count // 64)
 
 
 def test_closed_book_counts_whole_answers_without_a_passage(answerer, accents):

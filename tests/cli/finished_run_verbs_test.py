@@ -120,11 +120,50 @@ def test_eval_prints_its_figures_and_writes_predictions(realm, copied, tmp_path,
     assert result.out.count("\n") == 1
     assert report["questions"] == 5
     assert 0 <= report["exact_match"] <= 1
-    assert set(report["recall_at"]) == {"1", "5", "20"}
+    assert set(report["recall_at"]) == {"1", "5", "20", "100"}
+    assert report["recall_at"]["100"] == 1.0  # all forty passages are among the first hundred
+    assert set(report["evidence_recall_at"]) == {"1", "5", "20", "100"}
+    assert report["exact_match"] <= report["reader_oracle"] <= 1
     predictions = (copied.root / "predictions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["question"] for line in predictions] == [
-        q.text for q in tiny.questions[:5]
-    ]
+    records = [json.loads(line) for line in predictions]
+    assert [record["question"] for record in records] == [q.text for q in tiny.questions[:5]]
+    for record in records:
+        assert {"answers", "prediction", "right", "passages"} <= record.keys()
+        assert len(record["passages"]) == 2
+        assert record["passages"][0].keys() >= {"id", "title", "text", "p_z", "p_answer", "span"}
+
+
+BENCHMARKS = {
+    "nq": ['{"question": "What is the capital of Ora?", "answer": ["Ino0"]}', "Ino0"],
+    "webquestions": ['[{"qText": "What is the capital of Ora?", "answers": ["Ino0"]}]', "Ino0"],
+    "trec": ["1\tfactoid\tWhat is the capital of Ora?\tIno[0-9]|x", "Ino[0-9]|x"],
+}
+
+
+@pytest.mark.parametrize("format", BENCHMARKS)
+def test_eval_of_each_benchmark_with_a_table_for_people(realm, copied, tmp_path, format):
+    content, answer = BENCHMARKS[format]
+    (tmp_path / "q").write_text(content)
+    where = tmp_path / "somewhere" / "p.jsonl"
+    command = ["eval", f"--workdir={copied.workdir}", f"--questions={tmp_path / 'q'}"]
+    result = realm(*command, f"--format={format}", f"--predictions={where}")
+    assert result.code == 0, result.err
+    assert "1 questions" in result.err
+    cells = result.out.rstrip("\n").split("\t")
+    assert cells[0] in ("right", "wrong")
+    assert cells[1] == "What is the capital of Ora?"
+    assert cells[3] == answer
+    assert ">>" in cells[5]
+    assert json.loads(where.read_text())["answers"] == [answer]
+    assert not (copied.root / "predictions.jsonl").exists()
+
+
+def test_eval_of_a_format_that_is_not_there(realm, finished, tmp_path):
+    command = ["eval", f"--workdir={finished.workdir}", f"--questions={tmp_path}"]
+    realm(*command, "--format=triviaqa").refused("triviaqa", code=2)
+    (tmp_path / "q").write_text(BENCHMARKS["trec"][0].replace("|x", "("))
+    command[2] += "/q"
+    realm(*command, "--format=trec").refused("does not compile", "q:1")
 
 
 @pytest.mark.parametrize(

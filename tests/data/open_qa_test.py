@@ -1,56 +1,64 @@
-"""Questions: reading their files, and every place where an answer stands."""
-
-import json
+"""Questions as batches: their hits, and where answers stand in the rows."""
 
 import numpy as np
-import pytest
 
+from realm_jax.data.answers import accepted
 from realm_jax.data.open_qa import (
     Question,
     QuestionSource,
     answer_spans,
     question_rows,
     questions_hash,
-    read_questions,
 )
-from realm_jax.data.rows import Rows
-from realm_jax.errors import InputError
+from realm_jax.data.rows import joint_rows
 from realm_jax.testing.fakes import tiny_config
 
 
-def rows(ids, body):
-    """One question with one passage, whose pieces from `body` on are its body and [SEP]."""
-    array = np.array([[ids]], np.int32)
-    segments = (np.arange(len(ids)) >= body).astype(np.int32)[None, None]
-    return Rows(array, np.ones(array.shape, bool), segments)
+def gold_texts(store, questions, hits, length, widest=5):
+    """What the reader is told to choose, as text of each row."""
+    rows = question_rows([q.text for q in questions], store.vocabulary, 12)
+    joint = joint_rows(rows, store, hits, length)
+    gold = answer_spans(joint, hits, [accepted(q) for q in questions], store, widest)
+    texts = [[[] for _ in row] for row in hits]
+    for row, hit, first, width in np.argwhere(gold):
+        pieces = joint.ids[row, hit, first : first + width + 1]
+        assert (joint.segments[row, hit, first : first + width + 1] == 1).all()
+        texts[row][hit].append(store.vocabulary.decode(pieces))
+    return texts
 
 
-def found(gold):
-    return [(int(i), int(i + w)) for _, _, i, w in np.argwhere(gold)]
+def test_gold_is_where_the_row_says_an_answer(tiny):
+    # Passages 4 and 5: "The river in Eta4 was the Ate in 1504." and "... Oso5 ... Oso in 1505."
+    questions = [
+        Question("which river?", ("the river", "1504.")),
+        Question("when?", (r"150\d",), expression=True),
+    ]
+    hits = np.array([[4, 5], [5, 4]])
+    bodies = [[tiny.store.body(p) for p in row] for row in hits.tolist()]
+    assert "1504" in bodies[0][0] and "1505" in bodies[1][0]
+    found = gold_texts(tiny.store, questions, hits, 56)
+    assert found[0][0] == ["the river", "1504."]
+    assert found[0][1] == ["the river"]
+    assert found[1] == [["1505"], ["1504"]]
 
 
-def test_every_occurrence_of_every_answer_in_the_body_is_gold():
-    joint = rows([2, 7, 8, 3, 7, 8, 9, 7, 8, 3], body=4)
-    answers = [[np.array([7, 8]), np.array([9])]]
-    assert found(answer_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
+def test_what_the_row_cuts_off_is_not_gold(tiny):
+    question = Question("when?", ("1504",))
+    hits = np.array([[4]])
+    lengths = range(13, 64)
+    found = [bool(gold_texts(tiny.store, [question], hits, n)[0][0]) for n in lengths]
+    assert found == sorted(found) and found[-1] and not found[0]
+    shortest = lengths[found.index(True)]
+    body_starts = 2 + len(tiny.store.vocabulary.pieces(["when?"])[0][0])
+    offsets = tiny.store.body_offsets(4)
+    end = tiny.store.body(4).index("1504") + 4
+    assert shortest == body_starts + offsets[:, 1].tolist().index(end) + 1 + 1
 
 
-def test_answers_too_wide_or_empty_or_absent_are_never_gold():
-    joint = rows([2, 3, 5, 6, 7, 3], body=2)
-    answers = [[np.array([5, 6, 7]), np.array([], np.int32), np.array([9])]]
-    assert not answer_spans(joint, answers, 2).any()
-    assert found(answer_spans(joint, answers, 3)) == [(2, 4)]
-
-
-def test_an_answer_across_the_edge_of_the_body_is_not_in_it():
-    joint = rows([2, 5, 3, 6, 3], body=3)
-    assert not answer_spans(joint, [[np.array([3, 6])]], 3).any()
-
-
-def test_padding_is_no_body():
-    joint = rows([2, 3, 5, 3, 0, 0], body=2)
-    joint = joint._replace(mask=np.array([[[True] * 4 + [False] * 2]]))
-    assert not answer_spans(joint, [[np.array([0])]], 3).any()
+def test_what_is_wider_than_the_widest_is_not_gold(tiny):
+    question = Question("when?", ("1504", "river"))
+    found = [gold_texts(tiny.store, [question], np.array([[4]]), 56, w)[0][0] for w in (3, 4)]
+    assert found == [["river"], ["river", "1504"]]
 
 
 def test_question_source_joins_each_question_with_its_hits(tiny):
@@ -74,35 +82,6 @@ def test_question_source_joins_each_question_with_its_hits(tiny):
 def test_question_rows_are_cut_to_the_length_of_queries(tiny):
     rows = question_rows(["what is " * 30], tiny.store.vocabulary, 10)
     assert rows.ids.shape == (1, 10) and rows.ids[0, -1] == tiny.store.vocabulary.sep
-
-
-def test_read_questions(tmp_path):
-    path = tmp_path / "q.jsonl"
-    record = {"question": "who?", "answers": ["me", 7], "evidence": 3}
-    path.write_text(json.dumps(record) + "\n\n" + '{"question": "é", "answers": ["x"]}\n')
-    assert read_questions(path) == [Question("who?", ("me", "7"), 3), Question("é", ("x",))]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", ":1"),
-        ('{"question": "a", "answers": ["b"]}\n[]', ":2"),
-        ('{"question": "a", "answers": []}', "answers"),
-        ('{"question": 3, "answers": ["b"]}', "answers"),
-        ("\n", "empty"),
-    ],
-)
-def test_a_line_that_is_no_question_is_named(tmp_path, content, said):
-    (tmp_path / "q.jsonl").write_text(content)
-    with pytest.raises(InputError) as error:
-        read_questions(tmp_path / "q.jsonl")
-    assert said in str(error.value)
-
-
-def test_missing_question_file(tmp_path):
-    with pytest.raises(InputError, match="no question file"):
-        read_questions(tmp_path / "none.jsonl")
 
 
 def test_questions_hash_knows_other_questions_and_answers():

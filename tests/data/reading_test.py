@@ -9,7 +9,8 @@ from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.reading import ReadingSource
+from realm_jax.data.reading import ReadingSource, piece_spans
+from realm_jax.data.rows import Rows
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL
@@ -126,3 +127,38 @@ def test_scattered_blanks_are_no_span(tiny):
     assert scattered
     assert not reading.one_span[scattered].any()
     assert not reading.gold[scattered].any()
+
+
+def rows(ids, body):
+    """One question with one passage, whose pieces from `body` on are its body and [SEP]."""
+    array = np.array([[ids]], np.int32)
+    segments = (np.arange(len(ids)) >= body).astype(np.int32)[None, None]
+    return Rows(array, np.ones(array.shape, bool), segments)
+
+
+def found(gold):
+    return [(int(i), int(i + w)) for _, _, i, w in np.argwhere(gold)]
+
+
+def test_every_occurrence_of_every_answer_in_the_body_is_gold():
+    joint = rows([2, 7, 8, 3, 7, 8, 9, 7, 8, 3], body=4)
+    answers = [[np.array([7, 8]), np.array([9])]]
+    assert found(piece_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
+
+
+def test_answers_too_wide_or_empty_or_absent_are_never_gold():
+    joint = rows([2, 3, 5, 6, 7, 3], body=2)
+    answers = [[np.array([5, 6, 7]), np.array([], np.int32), np.array([9])]]
+    assert not piece_spans(joint, answers, 2).any()
+    assert found(piece_spans(joint, answers, 3)) == [(2, 4)]
+
+
+def test_an_answer_across_the_edge_of_the_body_is_not_in_it():
+    joint = rows([2, 5, 3, 6, 3], body=3)
+    assert not piece_spans(joint, [[np.array([3, 6])]], 3).any()
+
+
+def test_padding_is_no_body():
+    joint = rows([2, 3, 5, 3, 0, 0], body=2)
+    joint = joint._replace(mask=np.array([[[True] * 4 + [False] * 2]]))
+    assert not piece_spans(joint, [[np.array([0])]], 3).any()

@@ -1,0 +1,86 @@
+"""Each benchmark's form of questions teaches a pre-trained run, and judges it."""
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from realm_jax import config as config_lib
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.layout import RunDir
+from realm_jax.index_builder import run as index_builder
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.inputs import open_inputs
+
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def pretrained(tiny, tmp_path_factory):
+    """A run after pre-training, with no word of questions."""
+    workdir = tmp_path_factory.mktemp("pretrained") / "run"
+    config = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS)
+    stop = threading.Event()
+    builder = threading.Thread(target=index_builder.run, args=(str(workdir), 0.02, stop))
+    builder.start()
+    try:
+        trainer.run(str(workdir), config, threading.Event())
+    finally:
+        stop.set()
+        builder.join(300)
+    return workdir
+
+
+def written(format, questions):
+    """The questions of the made-up land as the benchmark writes them."""
+    if format == "nq":
+        return "".join(f"{q.text}\t{list(q.answers)!r}\n" for q in questions)
+    if format == "webquestions":
+        return json.dumps([{"qText": q.text, "answers": q.answers} for q in questions])
+    if format == "trec":
+        return "".join(f"{i}\tx\t{q.text}\t{q.answers[0]}|y\n" for i, q in enumerate(questions))
+    entries = [
+        {"id": f"{i}", "question": q.text, "answers": [{"text": a} for a in q.answers]}
+        for i, q in enumerate(questions)
+    ]
+    return json.dumps({"data": [{"paragraphs": [{"qas": entries}]}]})
+
+
+@pytest.mark.parametrize("format", ["nq", "webquestions", "trec", "squad"])
+def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, tmp_path, format):
+    workdir, path = tmp_path / "run", tmp_path / "questions"
+    shutil.copytree(pretrained, workdir)
+    path.write_text(written(format, tiny.questions))
+    asked = [f"--workdir={workdir}", f"--questions={path}", f"--format={format}", "--json"]
+    tuned = realm("finetune", *asked, "--config.stages.qa.steps=3")
+    assert tuned.json() == {"state": "done", "export_step": STEPS + 3}, tuned.err
+    assert {"question_embedder", "span_head"} <= read_export(RunDir(workdir)).networks.keys()
+    report = realm("eval", *asked).json()
+    assert report["questions"] == len(tiny.questions)
+    # Every question's answer stands in a passage, and all forty passages are retrieved.
+    assert report["recall_at"]["100"] == 1.0
+    assert 0 < report["reader_oracle"] <= report["recall_at"]["5"]
+    assert report["exact_match"] <= report["reader_oracle"]
+    lines = (workdir / "predictions.jsonl").read_text().splitlines()
+    assert len(lines) == len(tiny.questions)
+
+
+def test_a_run_keeps_the_form_of_its_questions(realm, pretrained, tiny, tmp_path):
+    workdir, path = tmp_path / "run", tmp_path / "questions.tsv"
+    shutil.copytree(pretrained, workdir)
+    path.write_text(written("trec", tiny.questions))
+    command = ["finetune", f"--workdir={workdir}", f"--questions={path}", "--json"]
+    steps = "--config.stages.qa.steps=1"
+    assert realm(*command, "--format=trec", steps).code == 0
+    corpus = json.loads((workdir / "config.json").read_text())["corpus"]
+    assert (corpus["questions_format"], corpus["questions_part"]) == ("trec", "all")
+    without = tmp_path / "without.tsv"
+    without.write_text(written("trec", tiny.questions[:1]))
+    other = realm(*command, "--format=trec", steps, f"--without={without}")
+    other.refused("fine-tuned on other questions")
+    config = config_lib.from_json((workdir / "config.json").read_text())
+    kept = open_inputs(config).questions
+    first = tiny.questions[0].text  # asked again of other passages
+    assert [q.text for q in kept] == [q.text for q in tiny.questions if q.text != first]

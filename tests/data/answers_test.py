@@ -1,0 +1,195 @@
+"""Where a passage says an answer: nothing wrong is named, and nothing right is passed over."""
+
+import json
+import lzma
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.question_files import Question, read_questions
+from realm_jax.metrics import is_right
+from realm_jax.text import expression
+from realm_jax.text.answer_form import normalise_answer
+from realm_jax.text.wordpiece import SPECIAL, WordPieces
+
+SHARED = Path(__file__).parents[3] / "shared/data"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside the checkout")
+
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,'\"()$-––"
+PIECES = [*SPECIAL, *dict.fromkeys(CHARACTERS), *(f"##{c}" for c in dict.fromkeys(CHARACTERS))]
+WORDS = ["beatles", "the", "mari", "wood", "##land", "usa", "paris", "woodland"]
+
+
+@pytest.fixture(scope="module")
+def words():
+    """A few whole words; all others fall into characters."""
+    return WordPieces([*PIECES, *WORDS], "")
+
+
+def texts(words, body, answers, widest=99, **kind):
+    """What is found, as text."""
+    finder = accepted(Question("?", tuple(answers), **kind))
+    offsets = words.pieces([body])[0][1]
+    spans = finder.spans(body, offsets, widest)
+    assert finder.may_be_in(body) or not spans
+    assert all(0 <= first <= last < first + widest for first, last in spans)
+    return [body[offsets[first, 0] : offsets[last, 1]] for first, last in spans]
+
+
+@pytest.mark.parametrize(
+    ("body", "answer", "found"),
+    [
+        ("The Beatles, the beatles.", "Beatles", ["Beatles", "beatles"]),
+        ("The Beatles, a Beatles.", "the beatles", ["The Beatles", "Beatles"]),
+        ("In the U.S.A. and USA.", "U.S.A.", ["U.S.A.", "USA"]),
+        ("In the U.S.A. and USA.", "USA", ["U.S.A", "USA"]),
+        ("It cost $500 then, or 500.", "$500", ["$500", "500"]),
+        ("On July 5, 2018.", "July 5 , 2018", ["July 5, 2018"]),
+        ("Paris-based, in (Paris) 1990–1995", "Paris", ["Paris", "Paris"]),
+        ("from 1990–1995", "1995", ["1995"]),
+        ("Lord of the Rings", "lord of rings", ["Lord of the Rings"]),
+        ("Lord of Rings", "the Lord of the Rings", ["Lord of Rings"]),
+        ("Zu\u0308rich and Zürich and Zurich", "Zürich", ["Zu\u0308rich", "Zürich"]),
+        ("Zürich and Zurich", "Zurich", ["Zurich"]),
+        ("Santa María. María", "maria", []),
+        ("Santa María. María", "MARÍA", ["María", "María"]),
+        ("El AÑO. Un año", "año", ["AÑO", "año"]),  # to the rule, "an" is an article here
+        ("woodland wood", "wood", ["wood"]),  # no piece ends inside of "woodland"
+        ("東京 is 東京都", "東京", ["東京", "東京"]),
+        ("theatre the end", "the", []),
+        ("... --- ...", "...", []),
+        ("x y", "xy", []),
+        ("xy", "x y", []),
+        ("", "x", []),
+    ],
+)
+def test_texts_are_found_as_the_official_rule_sees_them(words, body, answer, found):
+    assert texts(words, body, [answer]) == found
+
+
+def test_all_answers_are_looked_for_and_each_place_is_named_once(words):
+    answers = ["The Beatles", "beatles", "Paris", "?"]
+    assert texts(words, "beatles in paris", answers) == ["beatles", "paris"]
+
+
+def test_a_place_too_wide_as_written_is_named_without_its_marks(words):
+    assert texts(words, "Say (paris)!", ["(Paris)"], widest=3) == ["(paris)"]
+    assert texts(words, "Say (paris)!", ["(Paris)"], widest=2) == ["paris"]
+    assert texts(words, "In 1990", ["1990"], widest=3) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "pattern", "found"),
+    [
+        ("Paris, PARIS", "par(is)?", ["Paris", "PARIS"]),
+        ("usa woodland wood", "wood", ["woodland", "wood"]),  # a begun piece is taken whole
+        ("usawood", "wood", ["wood"]),
+        ("in 1984 or 2084", r"19\d\d", ["1984"]),
+        ("paris the paris", ".*paris", ["paris the paris", "the paris", "paris"]),
+        ("paris", "x*", []),
+        ("one\nparis", "^paris$", ["paris"]),
+    ],
+)
+def test_expressions_are_found_where_the_official_rule_begins(words, body, pattern, found):
+    assert texts(words, body, [pattern], expression=True) == found
+
+
+def test_an_expression_that_runs_on_is_found_as_far_as_the_widest_span_goes(words):
+    body = "paris the usa the paris the wood the usa"
+    assert texts(words, body, ["par.*usa"], 3, expression=True) == ["paris the usa"]
+
+
+def test_an_expression_that_would_hang_finds_nothing_and_holds_up_nobody(words, monkeypatch):
+    monkeypatch.setattr(expression, "MOST_SECONDS", 0.05)
+    finder = accepted(Question("?", (r"(a|aa)+$",), expression=True))
+    body = "a" * 90 + "b"
+    offsets = words.pieces([body])[0][1]
+    assert not finder.may_be_in(body)
+    assert finder.spans(body, offsets, 10) == []
+
+
+def test_says_answer_looks_at_the_body_alone(tiny):
+    store = tiny.store
+    found = [says_answer(accepted(Question("?", ("1504",))), store, i) for i in range(40)]
+    assert [i for i, there in enumerate(found) if there] == [4]
+    assert "Ani" not in store.body(0) and not says_answer(
+        accepted(Question("?", (store.title(1) + " x",))), store, 1
+    )
+
+
+@pytest.fixture(scope="module")
+def squad():
+    """(context, answer) of every eightieth article's paragraphs, and BERT's word pieces."""
+    with lzma.open(SHARED / "squad-train-v1.1.json.xz") as file:
+        articles = json.load(file)["data"][::80]
+    pairs = [
+        (paragraph["context"], entry["answers"][0]["text"])
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+    return pairs, WordPieces.load(SHARED / "bert-base-uncased-vocab.txt")
+
+
+@shared
+def test_nearly_every_answer_of_squad_is_found_in_its_paragraph(squad):
+    pairs, words = squad
+    missed = []
+    for context, answer in pairs:
+        found = texts(words, context, [answer])
+        if answer not in found:
+            missed.append((answer, context))
+        assert {normalise_answer(text) for text in found} <= {normalise_answer(answer)}
+    assert len(pairs) > 1000
+    # What is missed was marked inside a word: "dard" of "standard".
+    inside = [re.search(rf"\w{re.escape(a)}|{re.escape(a)}\w", context) for a, context in missed]
+    assert len(missed) < 0.01 * len(pairs) and all(inside)
+
+
+def _all_spans(offsets, widest):
+    for first in range(len(offsets)):
+        for last in range(first, min(first + widest, len(offsets))):
+            yield first, last
+
+
+@shared
+def test_every_right_span_holds_one_that_is_named(squad):
+    pairs, words = squad
+    for context, answer in random.Random(0).sample(pairs, 20):
+        question = Question("?", (answer,))
+        offsets = words.pieces([context])[0][1]
+        named = accepted(question).spans(context, offsets, 10)
+        for first, last in _all_spans(offsets, 10):
+            text = context[offsets[first, 0] : offsets[last, 1]]
+            if normalise_answer(answer) and is_right(text, question):
+                # As written it may have a mark more than the least span has.
+                assert any(i <= last and j >= first for i, j in named), (answer, text)
+
+
+@shared
+def test_expressions_of_trec_in_real_text_begin_where_the_official_rule_does(squad):
+    pairs, words = squad
+    contexts = list(dict.fromkeys(context for context, _ in pairs))
+    questions = read_questions(SHARED / "curatedtrec.large2180-train.tsv", "trec")
+    rng, seen = random.Random(1), 0
+    for question in rng.sample(questions, 200):
+        official = re.compile(question.answers[0], re.I | re.U | re.M)
+        anchored = re.search(r"[\^$]|\\b", question.answers[0])
+        for context in rng.sample(contexts, 4):
+            offsets = words.pieces([context])[0][1]
+            named = accepted(question).spans(context, offsets, 10)
+            for first, last in named:
+                assert official.match(context[offsets[first, 0] : offsets[last, 1]])
+            if not anchored:
+                right = {
+                    int(np.searchsorted(offsets[:, 0], offsets[first, 0]))
+                    for first, last in _all_spans(offsets, 10)
+                    if official.match(context[offsets[first, 0] : offsets[last, 1]])
+                }
+                assert right == {first for first, _ in named}
+                seen += len(right)
+    assert seen > 50

@@ -1,0 +1,259 @@
+"""Question files: the benchmarks as they are, every damage, and the published parts."""
+
+import gzip
+import json
+import logging
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from realm_jax.data import published_splits
+from realm_jax.data.question_files import FORMATS, LONGEST_LIST, Question, read_questions
+from realm_jax.errors import InputError
+
+SHARED = Path(__file__).parents[3] / "shared/data"
+FILES = {
+    "nq": "topics.dpr.nq.dev.txt",
+    "webquestions": "webquestions.*.json",
+    "trec": "curatedtrec.large2180-train.tsv",
+    "squad": "squad-train-v1.1.json.xz",
+}
+NQ_TRAIN = "NQ-open.train.partial55589.jsonl.xz"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside the checkout")
+
+SQUAD = {"version": "1.1", "data": [{"title": "T", "paragraphs": [{"context": "c", "qas": []}]}]}
+SQUAD["data"][0]["paragraphs"][0]["qas"] = [
+    {"id": "7a", "question": " Who? ", "answers": [{"text": "me"}, {"text": "I"}, {"text": "me"}]}
+]
+GOOD = {
+    "own": '{"question": "Who?", "answers": ["me", 7], "evidence": 3}\n',
+    "nq": '{"question": "Who?", "answer": ["me", "I"], "more": 1}\n',
+    "webquestions": '[{"qId": "w1", "answers": ["me", "I"], "qText": "Who?"}]',
+    "trec": "462\tfactoid\tWho?\tme|\tI\\\\b\n",
+    "squad": json.dumps(SQUAD),
+}
+READ = {
+    "own": Question("Who?", ("me", "7"), 3),
+    "trec": Question("Who?", ("me|\tI\\\\b",), expression=True),
+} | dict.fromkeys(("nq", "webquestions", "squad"), Question("Who?", ("me", "I")))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+def test_each_format_is_read(tmp_path, format, bom):
+    path = tmp_path / "q"
+    path.write_bytes(bom + GOOD[format].replace("\n", "\r\n\r\n").encode())
+    assert read_questions(path, format) == [READ[format]]
+
+
+def test_topics_of_natural_questions_are_lists_in_a_table(tmp_path):
+    path = tmp_path / "topics.txt"
+    path.write_bytes(b'who?\t[\'me\', "the \'I\'"]\r\n"what ""it""\twas"\t"[\'a ""b""\']"\r\n')
+    assert read_questions(path, "nq") == [
+        Question("who?", ("me", "the 'I'")),
+        Question('what "it"\twas', ('a "b"',)),
+    ]
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz", ""])
+def test_packed_files_and_globs_are_read_in_the_order_of_their_names(tmp_path, packed):
+    opener = {".gz": gzip.open, ".xz": lzma.open, "": open}[packed]
+    for name in ("b", "a"):
+        with opener(tmp_path / f"{name}.jsonl{packed}", "wb") as file:
+            file.write(GOOD["own"].replace("Who", name).encode())
+    found = read_questions(str(tmp_path / f"*.jsonl{packed}"))
+    assert [question.text for question in found] == ["a?", "b?"]
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_packed_file_cut_short_is_named(tmp_path, packed):
+    opener = {".gz": gzip.open, ".xz": lzma.open}[packed]
+    path = tmp_path / f"q.jsonl{packed}"
+    with opener(path, "wb") as file:
+        file.writelines(GOOD["own"].replace("Who", str(n)).encode() for n in range(3000))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="damaged or cut short") as error:
+        read_questions(path)
+    assert path.name in str(error.value)
+
+
+MALFORMED = [
+    ("own", "{", ["line is not JSON", "q:2"]),
+    ("own", "[" * 100_000, ["line is not JSON", "q:2"]),
+    ("own", "[]", ["not a question", "q:2", "answers"]),
+    ("own", '{"question": "a"}', ["q:2", "answers"]),
+    ("own", '{"question": "a", "answers": []}', ["q:2", "at least one answer"]),
+    ("own", '{"question": "a", "answers": "b"}', ["q:2", "list"]),
+    ("own", '{"question": "a", "answers": [["b"]]}', ["q:2", "strings"]),
+    ("own", '{"question": "a", "answers": [" "]}', ["q:2", "not empty"]),
+    ("own", '{"question": 3, "answers": ["b"]}', ["q:2", "found:    3"]),
+    ("own", '{"question": " ", "answers": ["b"]}', ["q:2", "not empty"]),
+    ("own", '{"question": "a", "answers": ["b"], "evidence": "c"}', ["q:2", "passage id"]),
+    ("own", '{"question": "a", "answers": ["\\ud83d"]}', ["q:2", "surrogate"]),
+    ("nq", '{"question": "a", "answers": ["b"]}', ["q:2", '"answer":']),
+    ("nq", "who?\t['me']", ["line is not JSON", "q:2"]),
+    ("webquestions", "", ["not JSON", "q:2"]),
+    ("trec", "1\tfactoid\tWho?", ["q:2", "TAB"]),
+    ("trec", "1\tfactoid\tWho?\t", ["q:2", "not empty"]),
+    ("trec", "1\tfactoid\tWho?\t(me", ["does not compile", "q:2", "(me"]),
+    ("trec", "1\tfactoid\t\tme", ["q:2", "not empty"]),
+]
+
+
+@pytest.mark.parametrize(("format", "line", "words"), MALFORMED)
+def test_a_line_that_cannot_be_used_is_named(tmp_path, format, line, words):
+    before = "[" if format == "webquestions" else GOOD[format].strip("\n")
+    (tmp_path / "q").write_text(f"{before}\n{line}")
+    with pytest.raises(InputError) as error:
+        read_questions(tmp_path / "q", format)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "",
+        "me",
+        "['me'",
+        "[]",
+        "[[]]",
+        "{'a': 1}",
+        "['a'] + ['b']",
+        "[open('q')]",
+        "[1",
+        "-" * 90_000,
+        "[" * 90_000,
+        "\"['me']",
+        "['" + "a" * LONGEST_LIST + "']",
+    ],
+)
+def test_lists_that_cannot_be_used_are_named_and_never_run(tmp_path, answers):
+    (tmp_path / "q").write_text(f"who?\t['me']\nwho?\t{answers}\nwho?\t['me']\n")
+    with pytest.raises(InputError) as error:
+        read_questions(tmp_path / "q", "nq")
+    assert "q:2" in str(error.value) and len(str(error.value)) < 1000
+
+
+SQUAD_BREAKS = [
+    lambda entry, paragraph, document: entry.pop("id"),
+    lambda entry, paragraph, document: entry.pop("answers"),
+    lambda entry, paragraph, document: entry["answers"].clear(),
+    lambda entry, paragraph, document: entry["answers"][0].pop("text"),
+    lambda entry, paragraph, document: entry.update(question=""),
+    lambda entry, paragraph, document: paragraph.pop("qas"),
+    lambda entry, paragraph, document: document.pop("data"),
+    lambda entry, paragraph, document: document.update(data=[3]),
+]
+
+
+@pytest.mark.parametrize("damage", SQUAD_BREAKS)
+def test_squad_with_a_part_missing(tmp_path, damage):
+    document = json.loads(GOOD["squad"])
+    paragraph = document["data"][0]["paragraphs"][0]
+    damage(paragraph["qas"][0], paragraph, document)
+    (tmp_path / "q.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="not a question with answers") as error:
+        read_questions(tmp_path / "q.json", "squad")
+    assert "q.json" in str(error.value)
+
+
+@pytest.mark.parametrize("content", ['[{"qText": "a"}]', '{"qText": "a"}', "[3]", "[[]]"])
+def test_web_questions_with_a_part_missing(tmp_path, content):
+    (tmp_path / "q.json").write_text(content)
+    with pytest.raises(InputError, match="not a question with answers") as error:
+        read_questions(tmp_path / "q.json", "webquestions")
+    assert "q.json" in str(error.value)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_another_encoding_and_an_empty_file(tmp_path, format):
+    (tmp_path / "q").write_bytes(GOOD[format].replace("Who", "Zürich").encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_questions(tmp_path / "q", format)
+    (tmp_path / "q").write_bytes(b"\n")
+    with pytest.raises(InputError, match=r"empty|not JSON"):
+        read_questions(tmp_path / "q", format)
+
+
+def test_what_is_no_file_and_what_is_no_format(tmp_path):
+    with pytest.raises(InputError, match="no question file"):
+        read_questions(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="no question file"):
+        read_questions(str(tmp_path / "*.jsonl"))
+    with pytest.raises(InputError, match="a folder where"):
+        read_questions(tmp_path)
+    with pytest.raises(InputError, match="own or nq or webquestions or trec or squad"):
+        read_questions(tmp_path, "triviaqa")
+
+
+@shared
+@pytest.mark.parametrize(
+    ("format", "said", "first", "last"),
+    [
+        ("nq", "8,757 questions, as published (dev)", "who sings does", "the gop take"),
+        ("webquestions", "3,778 questions, as published (train and dev)", "what is the", "what"),
+        ("trec", "1,479 questions, which no published part has", "When is Fashion", "?"),
+        ("squad", "87,599 questions, as published (train)", "To whom did", "What is KMC"),
+    ],
+)
+def test_the_shared_benchmarks(caplog, format, said, first, last):
+    with caplog.at_level(logging.INFO):
+        questions = read_questions(SHARED / FILES[format], format)
+    assert said in caplog.text
+    assert questions[0].text.startswith(first) and last in questions[-1].text
+    assert all(question.expression == (format == "trec") for question in questions)
+
+
+@shared
+def test_the_tab_inside_an_expression_of_trec_is_kept():
+    questions = read_questions(SHARED / FILES["trec"], "trec")
+    [curies] = [q for q in questions if q.text == "What is measured in curies?"]
+    assert "\t" in curies.answers[0] and curies.answers[0].startswith("RAO|contamination|")
+    assert curies.answers[0].endswith("Pierre\\;")
+
+
+@shared
+def test_the_training_part_of_natural_questions_overlaps_the_dev_file():
+    train = read_questions(SHARED / NQ_TRAIN, "nq")
+    dev = {question.text for question in read_questions(SHARED / FILES["nq"], "nq")}
+    assert len(train) == 55_589
+    assert sum(question.text in dev for question in train) == 5_035
+
+
+@shared
+def test_the_published_parts_of_web_questions_and_trec():
+    pytest.importorskip("farmhash", reason="pip install realm-jax[qa]")
+    path = SHARED / FILES["webquestions"]
+    parts = [read_questions(path, "webquestions", part) for part in ("train", "dev")]
+    assert [len(part) for part in parts] == [3_417, 361]
+    whole = read_questions(path, "webquestions")
+    assert sorted(parts[0] + parts[1], key=repr) == sorted(whole, key=repr)
+    trec = [len(read_questions(SHARED / FILES["trec"], "trec", p)) for p in ("train", "dev")]
+    assert trec == [1_348, 131]  # 1,353 and 133 in the whole file
+
+
+def test_parts_that_a_question_does_not_tell(tmp_path):
+    (tmp_path / "q").write_text(GOOD["nq"])
+    with pytest.raises(InputError, match="webquestions or trec"):
+        read_questions(tmp_path / "q", "nq", "dev")
+    with pytest.raises(InputError, match="train or dev"):
+        published_splits.check_part("test", "trec")
+
+
+def test_how_many_questions_there_should_be_is_said():
+    assert published_splits.compared("own", 1234) == "1,234 questions"
+    assert published_splits.compared("trec", 694) == "694 questions, as published (test)"
+    assert published_splits.compared("trec", 695) == (
+        "695 questions, which no published part has "
+        "(train 1,353, dev 133, train and dev 1,486, test 694)"
+    )
+
+
+def test_reading_needs_neither_tfds_nor_the_fingerprints():
+    script = "import sys, realm_jax.data.question_files; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert b"tensorflow_datasets" not in loaded.stdout and b"farmhash" not in loaded.stdout
