@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from realm_jax.annotate.tagger import Tagger
 from realm_jax.corpus.annotate import salient
@@ -15,6 +15,7 @@ from realm_jax.text.tokens import Sentence, sentence_of_text
 Spans = list[tuple[int, int]]  # (start, stop) in body pieces, in order, none overlapping
 
 
+@runtime_checkable
 class Annotator(Protocol):
     """Marks passages; `identity` tells the work of one annotator from that of another."""
 

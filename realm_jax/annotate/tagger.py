@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -50,7 +51,9 @@ class Tagger:
         """
         found = read_tagger(RunDir(workdir))
         config = config_lib.from_json(found.config_json, where=found.folder)
-        return cls(config, WordPieces.load(found.folder / VOCABULARY), found.parameters), found
+        return cls(
+            config, WordPieces.load(Path(found.folder / VOCABULARY)), found.parameters
+        ), found
 
     def tags(self, documents: Sequence[Sequence[Sentence]]) -> list[list[list[str]]]:
         """One BIO tag for each word of each sentence of each document; an I always follows."""
@@ -71,7 +74,7 @@ class Tagger:
 
     def _scores(
         self, documents: Sequence[Sequence[Sentence]], sizes: list[int]
-    ) -> list[Float32[np.ndarray, "T C"]]:
+    ) -> list[Float32[np.ndarray, "_ C"]]:
         """Label scores of the words of each document; a word without pieces is outside."""
         outside = np.where(np.arange(len(self._labels)) == 0, 0.0, -100.0).astype(np.float32)
         scores = [np.tile(outside, (size, 1)) for size in sizes]
@@ -94,7 +97,7 @@ class Tagger:
 
 
 def _take(
-    scores: list[Float32[np.ndarray, "T C"]],
+    scores: list[Float32[np.ndarray, "_ C"]],
     chosen: list[Window],
     computed: Float[Array, "R L C"],
 ) -> None:
@@ -105,7 +108,7 @@ def _take(
 
 
 def _decoded(
-    documents: Sequence[Sequence[Sentence]], scores: Sequence[Float32[np.ndarray, "T C"]]
+    documents: Sequence[Sequence[Sentence]], scores: Sequence[Float32[np.ndarray, "_ C"]]
 ) -> np.ndarray:
     """Label numbers [B, T]; beyond the words of a document they mean nothing."""
     longest = max(len(own) for own in scores)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 # Near enough to the words of CoNLL-2003: U.S. and 1996-08-22 are one word, 's is one of its own.
-_WORD = re.compile(
-    r"['’](?:s|S)\b|(?:[^\W\d_]\.){2,}|[^\W_]+(?:[-./,&'’](?!s\b)[^\W_]+)*|\w+|[^\w\s]"
-)
+_WORD = re.compile(r"['’][sS]\b|(?:[^\W\d_]\.){2,}|\w+(?:[-./,&'’](?!s\b)\w+)*|[^\w\s]")
 
 SHAPES = ("none", "lower", "Capital", "C", "CAPITALS", "mixedCase", "digits", "punctuation")
 
