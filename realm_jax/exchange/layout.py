@@ -44,7 +44,7 @@ class RunDir:
         return self.root / PUBLISHED_INDEX
 
     def checkpoints(self, stage: str) -> epath.Path:
-        """Checkpoints of one stage: ict, reader, realm or qa."""
+        """Checkpoints of one stage: ict, reader, realm, qa or tagger."""
         return self.root / CHECKPOINTS / stage
 
     def shards(self, step: int) -> epath.Path:
