@@ -66,7 +66,9 @@ def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
     with pytest.raises(RuntimeError):
         annotate_corpus(tiny.store, tmp_path / "out", Killed(), shard=8)
     shards = tmp_path / "out.shards"
-    (shards / "00000008" / "spans.npy").write_bytes(b"torn")
+    altered = bytearray((shards / "00000008" / "spans.npy").read_bytes())
+    altered[-1] ^= 1
+    (shards / "00000008" / "spans.npy").write_bytes(altered)  # of the same size
     (shards / "00000016" / "manifest.json").write_text("{")
     assert problems(shards / "00000000", KIND) == []
     second = Counting()

@@ -1,5 +1,7 @@
 """A tagger at work: every word gets a tag that follows, whatever its neighbours and its length."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ from realm_jax.annotate.tagger import Tagger
 from realm_jax.data.tagging import rows, windows
 from realm_jax.errors import DamageError, InputError
 from realm_jax.models.modules import Modules
-from realm_jax.text.bio import entities, labels, tags_of
+from realm_jax.text.bio import entities, tags_of
 from realm_jax.text.tokens import sentence_of_text, sentence_of_words
+from realm_jax.text.wordpiece import WordPieces
 
 
 @pytest.fixture(scope="module")
@@ -51,21 +54,21 @@ def test_a_word_without_pieces_is_outside(tagger):
     assert tagger.tags([[sentence_of_words(["\u200b"])]]) == [[["O"]]]
 
 
-def test_tags_are_the_networks_best_on_first_pieces(tagger, tagger_run):
-    """Against the network called directly, where the greedy choice already follows."""
+def test_scores_are_the_networks_on_first_pieces(tagger_run):
+    """Against the network called directly, on one row."""
     _, published = Tagger.open(str(tagger_run))
     sentence = sentence_of_text("The river in Eta3 was the Osk in 1512.")
-    pieces = tagger._pieces
+    pieces = WordPieces.load(Path(published.folder) / "vocab.txt")
+    tagger = Tagger(wide(published), pieces, published.parameters)
     [window] = windows([[sentence]], pieces, 64)
-    made = rows([window], 64, pieces)
-    modules = Modules(tagger_model(published), pieces.size, ("tagger",))
+    made = jax.tree.map(jax.numpy.asarray, rows([window], 64, pieces))
+    modules = Modules(wide(published).model, pieces.size, ("tagger",))
     network = modules.bind({"tagger": jax.device_put(published.parameters)}).tagger
-    logits = np.asarray(network.label_logits(*jax.tree.map(jax.numpy.asarray, made)))[0]
-    best = logits[np.flatnonzero(window.first) + 1].argmax(-1)
-    names = [labels("LOC MISC ORG PER")[i] for i in best]
-    [[tags]] = Tagger(wide(published), pieces, published.parameters).tags([[sentence]])
-    followed = tags_of(entities(names), len(names)) == names
-    assert (tags == names) == followed
+    expected = np.asarray(jax.nn.log_softmax(network.label_logits(*made)))[0]
+    starts = [0, *np.flatnonzero(np.diff(window.words)) + 1]
+    assert len(starts) == len(sentence.words) == 10
+    [scores] = tagger._scores([[sentence]], [len(sentence.words)])
+    np.testing.assert_allclose(scores, expected[[start + 1 for start in starts]], atol=1e-5)
 
 
 def wide(published):
@@ -75,10 +78,6 @@ def wide(published):
     config.unlock()
     config.lengths.sentences = 64
     return config_lib.check(config)
-
-
-def tagger_model(published):
-    return wide(published).model
 
 
 def test_capitals_are_seen_though_pieces_are_not_cased(tiny):
