@@ -148,6 +148,7 @@ _LEAST: dict[str, float] = {
     **{f"stages.{stage}.batch": 1 for stage in STAGES},
     **{f"stages.{stage}.{key}": 0 for stage in STAGES for key in _MAY_BE_ZERO},
     "lengths.query": 4,
+    "lengths.sentences": 8,
     "lengths.passage": 8,
     "search.leaves": 0,
     "search.leaves_searched": 0,
@@ -158,7 +159,7 @@ _LEAST: dict[str, float] = {
     "builder.poll_seconds": 0.001,
 }
 _SHARES = """
-  model.dropout masking.neighbour masking.permute masking.unseen masking.rate
+  model.dropout masking.neighbour masking.permute masking.unseen masking.rate masking.words
   objective.removal objective.hidden
 """
 

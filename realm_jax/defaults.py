@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-STAGES = ("ict", "reader", "realm", "qa")
+STAGES = ("ict", "reader", "realm", "qa", "tagger")
 
 
 def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
@@ -31,6 +31,11 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.corpus.questions_part = "all"  # or the published train or dev part (webquestions, trec)
     config.corpus.questions_without = ""  # file of the same form; its questions are left out
 
+    config.corpus.spans = ""  # folder of the salient spans of X; "" means spans/ inside it
+    config.corpus.tagged = ""  # CoNLL file that the tagger learns from
+    config.corpus.tagged_held_out = ""  # the same, to measure on; "" measures nothing
+    config.corpus.vocabulary = ""  # of the tagger: BERT's vocab.txt; "" learns one from `tagged`
+
     config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
     config.model.layers = 12
     config.model.hidden = 768  # H
@@ -40,6 +45,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.model.positions = 512  # longest row the position table can hold, in word pieces
     config.model.dropout = 0.1  # share of activations dropped in training
     config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
+    config.model.entities = "LOC MISC ORG PER"  # types that the tagger tells apart
     config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
     config.model.remat = False  # recompute activations in the backward pass to save memory
     config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
@@ -51,13 +57,15 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.lengths.joint = 384  # J: query + passage body
     config.lengths.masks = 10  # M, scored masked positions per query
     config.lengths.answer = 10  # widest answer span considered
+    config.lengths.sentences = 128  # of a tagger's row: sentences that follow each other
 
     config.masking = ConfigDict()
     config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
     config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
     config.masking.permute = 0.0  # reader stage: share of rows whose rare pieces change places
     config.masking.unseen = 0.0  # reader stage: share of rows whose blank the reader cannot see
-    config.masking.rate = 0.15  # share of pieces that random_span and random_token mask
+    config.masking.rate = 0.0  # share of pieces random schemes mask; 0: as many as salient_span
+    config.masking.words = 0.0  # tagger stage: share of words shown as [UNK]
 
     config.retrieval = ConfigDict()
     config.retrieval.candidates = 8  # K, the null passage included
@@ -82,6 +90,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.stages.reader = _stage(steps=0, batch=512, learning_rate=1e-4)
     config.stages.realm = _stage(steps=200_000, batch=512, learning_rate=3e-5)
     config.stages.qa = _stage(steps=160_000, batch=1, learning_rate=1e-5)
+    config.stages.tagger = _stage(steps=1400, batch=32, learning_rate=5e-5)
     config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
     config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
 

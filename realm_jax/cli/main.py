@@ -16,6 +16,7 @@ from realm_jax.errors import RealmError
 VERBS = {
     "demo": "realm_jax.cli.demo",
     "corpus": "realm_jax.cli.corpus",
+    "tag": "realm_jax.cli.tag",
     "train": "realm_jax.cli.train",
     "index": "realm_jax.cli.index",
     "run": "realm_jax.cli.run",

@@ -20,6 +20,13 @@ _TRIES = 100  # passages drawn for one place in a batch before the corpus is cal
 _Example = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
+class _Chance(NamedTuple):
+    """Two streams, so that every masking scheme meets the same sentences and the same spans."""
+
+    choose: np.random.Generator
+    hide: np.random.Generator
+
+
 class MaskedText(NamedTuple):
     """Masked queries with what was hidden; `own` and `evidence` are passage ids in Z, or -1."""
 
@@ -63,26 +70,32 @@ class MaskedTextSource:
     def batch(self, step: int, size: int) -> MaskedText:
         """The masked queries of one training step."""
         drawn = order.examples(self.seed, step, size, len(self.rows))
-        rng = order.generator(self.seed, "mask", step)
-        return self._collect([self._draw(row, rng) for row in self.rows[drawn].tolist()])
+        rngs = self._chance("mask", step)
+        return self._collect([self._draw(row, rngs) for row in self.rows[drawn].tolist()])
 
     def first(self, count: int) -> MaskedText:
         """The first `count` usable passages, masked the same way every time; for evaluation."""
-        rng = order.generator(self.seed, "evaluation")
+        rngs = self._chance("evaluation")
         found: list[_Example] = []
         for row in self.rows.tolist():
             if len(found) == count:
                 break
-            example = self._mask(row, rng)
+            example = self._mask(row, rngs)
             found += [example] if example else []
         return self._collect(found)
 
-    def _draw(self, row: int, rng: np.random.Generator) -> _Example:
+    def _chance(self, name: str, *numbers: int) -> _Chance:
+        return _Chance(
+            order.generator(self.seed, name, *numbers),
+            order.generator(self.seed, f"{name}, hide", *numbers),
+        )
+
+    def _draw(self, row: int, rngs: _Chance) -> _Example:
         for _ in range(_TRIES):
-            example = self._mask(row, rng)
+            example = self._mask(row, rngs)
             if example is not None:
                 return example
-            row = int(self.rows[rng.integers(len(self.rows))])
+            row = int(self.rows[rngs.choose.integers(len(self.rows))])
         raise InputError(
             f"{_TRIES} passages in a row have no salient span that fits",
             where=self.spans.path,
@@ -91,7 +104,7 @@ class MaskedTextSource:
             fix="raise config.lengths.query or annotate more spans",
         )
 
-    def _mask(self, row: int, rng: np.random.Generator) -> _Example | None:
+    def _mask(self, row: int, rngs: _Chance) -> _Example | None:
         """One sentence of the passage with a span hidden; None if no span fits."""
         bounds = self.store.sentences(row)
         spans = self.spans.of(row)
@@ -100,19 +113,21 @@ class MaskedTextSource:
         fits = (spans[:, 1] <= stop) & (spans[:, 1] - start <= self.lengths.query - 2)
         if not fits.any():
             return None
-        chosen = rng.choice(np.flatnonzero(fits))
+        chosen = rngs.choose.choice(np.flatnonzero(fits))
         start, stop = start[chosen], stop[chosen]
         stop = min(stop, start + self.lengths.query - 2)
         pieces = self.store.body_ids(row)[start:stop].copy()
-        hidden = masking.positions(
+        first, last = (spans[chosen] - start).tolist()
+        hidden, shown = masking.hide(
             self.masking.scheme,
-            len(pieces),
-            spans[chosen : chosen + 1] - start,
+            pieces,
+            (first, last),
             self.masking.rate,
-            rng,
+            self.store.vocabulary,
+            rngs.hide,
         )
         targets = pieces[hidden]
-        pieces[hidden] = self.store.vocabulary.mask
+        pieces[hidden] = shown
         return row, pieces, hidden, targets
 
     def _collect(self, examples: list[_Example]) -> MaskedText:

@@ -33,9 +33,9 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
 
     Returns:
       `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`, where kind is
-      snapshot, published_index, checkpoint, export, corpus, spans, run or unknown. In a run, every
-      published step and every corpus in it is checked, and files are named from the run folder;
-      unfinished steps are no problem.
+      snapshot, published_index, checkpoint, export, tagger, corpus, spans, run or unknown. In a
+      run, every published step and every corpus in it is checked, and files are named from the run
+      folder; unfinished steps are no problem.
     """
     folder = epath.Path(folder)
     if (folder / MANIFEST).exists():
@@ -98,7 +98,7 @@ def _parents(folder: epath.Path) -> list[epath.Path]:
     """The folders of a run that hold step folders."""
     run = RunDir(folder)
     stages = [run.checkpoints(stage) for stage in files.list_names(folder / CHECKPOINTS)]
-    candidates = [folder / SNAPSHOTS, folder / PUBLISHED_INDEX, *stages, run.export]
+    candidates = [folder / SNAPSHOTS, folder / PUBLISHED_INDEX, *stages, run.export, run.tagger]
     return [parent for parent in candidates if parent.exists()]
 
 

@@ -8,6 +8,7 @@ from etils import epath
 MANIFEST = "MANIFEST.json"
 POINTER = "LATEST.json"
 CONFIG = "config.json"
+VOCABULARY = "vocab.txt"
 PARAMETERS = "parameters"  # folder, written by Orbax
 QUERY_PARAMETERS = "query_parameters"  # the same, of the query embedder alone
 SEARCHER = "searcher"  # folder, written by a searcher
@@ -43,7 +44,7 @@ class RunDir:
         return self.root / PUBLISHED_INDEX
 
     def checkpoints(self, stage: str) -> epath.Path:
-        """Checkpoints of one stage: ict, reader, realm or qa."""
+        """Checkpoints of one stage: ict, reader, realm, qa or tagger."""
         return self.root / CHECKPOINTS / stage
 
     def shards(self, step: int) -> epath.Path:
@@ -54,6 +55,11 @@ class RunDir:
     def export(self) -> epath.Path:
         """What answers questions once the run is finished."""
         return self.root / "export"
+
+    @property
+    def tagger(self) -> epath.Path:
+        """What `realm tag train` trained."""
+        return self.root / "tagger"
 
     @property
     def leases(self) -> epath.Path:

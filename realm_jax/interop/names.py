@@ -11,6 +11,7 @@ NETWORK_PARTS = {
     "embedder": ("bert", "pooler"),
     "reader": ("bert", "transform", "norm", "bias"),
     "span_head": ("ends", "norm", "score"),
+    "tagger": ("bert",),
 }
 SPAN_HEAD = "span_head"  # where the tree of a reader carries that network
 

@@ -72,6 +72,7 @@ class Bert(nnx.Module):
         mask: Bool[Array, "R L"],
         segments: Int[Array, "R L"],
         key: Key[Array, ""] | None = None,
+        added: Float[Array, "R L H"] | float = 0.0,
     ) -> Float[Array, "R L H"]:
         """Hidden vectors of each piece.
 
@@ -80,9 +81,10 @@ class Bert(nnx.Module):
           mask: true on real pieces, false on padding.
           segments: 0 or 1 (BERT's token types).
           key: random key of dropout; None in evaluation.
+          added: to the embeddings, for what the pieces do not say.
         """
         length = ids.shape[1]
-        x = self.word[...][ids] + self.position[...][:length] + self.segment[...][segments]
+        x = self.word[...][ids] + self.position[...][:length] + self.segment[...][segments] + added
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
         x = dropout(x, self.rate, keys[0])

@@ -10,10 +10,11 @@ from ml_collections import ConfigDict
 from realm_jax.models.embedder import Embedder
 from realm_jax.models.reader import Reader
 from realm_jax.models.span_head import SpanHead
+from realm_jax.models.tagger import Tagger
 
 Parameters = dict[str, Any]  # network name to nested dict of arrays
 
-NETWORKS = {"embedder": Embedder, "reader": Reader, "span_head": SpanHead}
+NETWORKS = {"embedder": Embedder, "reader": Reader, "span_head": SpanHead, "tagger": Tagger}
 
 
 class Modules:

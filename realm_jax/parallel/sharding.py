@@ -30,6 +30,8 @@ RULES = {
     "positions": None,
     "segments": None,
     "one": None,
+    "shapes": None,
+    "classes": None,
 }
 
 

@@ -3,11 +3,12 @@
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import SupportsIndex
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from realm_jax.errors import InputError
@@ -59,6 +60,16 @@ class WordPieces:
     def special(self) -> tuple[int, ...]:
         """Ids of the special pieces; published vocabularies have them scattered."""
         return (self.pad, self.unk, self.cls, self.sep, self.mask)
+
+    @cached_property
+    def continues(self) -> Bool[np.ndarray, "V"]:
+        """True for pieces that go on a word (`##ing`)."""
+        return np.array([piece.startswith("##") for piece in self.vocabulary])
+
+    @cached_property
+    def ordinary(self) -> Int32[np.ndarray, "_"]:
+        """Ids of all pieces but the special ones."""
+        return np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special)
 
     @property
     def size(self) -> int:

@@ -43,12 +43,13 @@ def open_inputs(config: ConfigDict) -> Inputs:
             fix="--config.corpus.knowledge=FOLDER",
         )
     knowledge = PassageStore.open(corpus.knowledge)
-    text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "train")
+    own = (corpus.pretraining or corpus.knowledge, corpus.spans or None)
+    text = _masked(*own, knowledge, config, "train")
     if corpus.held_out:
-        held_out = _masked(corpus.held_out, knowledge, config, "all")
-        text = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "all")
+        held_out = _masked(corpus.held_out, None, knowledge, config, "all")
+        text = _masked(*own, knowledge, config, "all")
     else:
-        held_out = _masked(corpus.pretraining or corpus.knowledge, knowledge, config, "held_out")
+        held_out = _masked(*own, knowledge, config, "held_out")
     return Inputs(knowledge, text, held_out, _questions(corpus))
 
 
@@ -68,7 +69,7 @@ def _questions(corpus: ConfigDict) -> list[Question]:
 
 
 def _masked(
-    folder: str, knowledge: PassageStore, config: ConfigDict, part: str
+    folder: str, marked: str | None, knowledge: PassageStore, config: ConfigDict, part: str
 ) -> MaskedTextSource:
     store = PassageStore.open(folder)
     if store.vocabulary.sha256 != knowledge.vocabulary.sha256:
@@ -79,7 +80,7 @@ def _masked(
             found=store.vocabulary.sha256,
             fix="build both with the same --vocab",
         )
-    spans = SpanStore.open(None, store)
+    spans = SpanStore.open(marked, store)
     if spans.knowledge_hash != knowledge.corpus_hash:
         raise MismatchError(
             "pre-training text was tied to another knowledge corpus",

@@ -19,7 +19,7 @@ from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.interop.load import load_networks
-from realm_jax.models.modules import NETWORKS, Modules, Parameters
+from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
@@ -34,6 +34,7 @@ from realm_jax.trainer.state import stream
 
 log = logging.getLogger(__name__)
 JOB = "trainer"
+STAGES = ("ict", "reader", "realm", "qa")  # of a run; the tagger is trained in one of its own
 
 
 def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
@@ -221,7 +222,7 @@ class _Job:
 def mesh_of(config: ConfigDict) -> Mesh:
     """The mesh of a run, once the batches of all its stages fit it."""
     mesh = make_mesh(config.mesh)
-    taught = [name for name in config_lib.STAGES if name != "qa" or config.corpus.questions]
+    taught = [name for name in STAGES if name != "qa" or config.corpus.questions]
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
     check_batches(mesh, {key: stage.batch for key, stage in stages.items() if stage.steps})
     return mesh
@@ -229,7 +230,8 @@ def mesh_of(config: ConfigDict) -> Mesh:
 
 def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
     """All networks before any training: drawn from the seed, or from `model.start`."""
-    modules = Modules(config.model, inputs.knowledge.vocabulary.size, tuple(NETWORKS))
+    names = ("embedder", "reader", "span_head")
+    modules = Modules(config.model, inputs.knowledge.vocabulary.size, names)
     drawn = jax.jit(modules.init)(stream(config.seed, "init"))
     alone = () if config.model.start_embedder else ("embedder",)
     started = {name: network for name, network in drawn.items() if name not in alone}

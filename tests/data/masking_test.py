@@ -13,49 +13,132 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import ConfigError
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.text.vocabulary import write_vocabulary
-from realm_jax.text.wordpiece import SPECIAL
+from realm_jax.text.wordpiece import SPECIAL, WordPieces
 
-SPANS = np.array([[2, 5], [7, 8], [9, 12]], np.int32)
+SPAN = (2, 5)
+COUNT = 2000
 
 
-def many(scheme, size=20, rate=0.15, count=400):
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A vocabulary of 26 letters, each alone and as a continuation."""
+    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
+    letters = [*"abcdefghijklmnopqrstuvwxyz"]
+    write_vocabulary(path, [*SPECIAL, *letters, *(f"##{c}" for c in letters)])
+    return WordPieces.load(path)
+
+
+def sentence(words, text):
+    """`ab c` is the pieces a ##b c."""
+    found = [c if i == 0 else f"##{c}" for word in text.split() for i, c in enumerate(word)]
+    return np.array([words.vocabulary.index(piece) for piece in found], np.int32)
+
+
+def many(scheme, words, text, rate=0.0, count=COUNT):
+    pieces = sentence(words, text)
     return [
-        masking.positions(scheme, size, SPANS, rate, np.random.default_rng(seed))
+        masking.hide(scheme, pieces, SPAN, rate, words, np.random.default_rng(seed))
         for seed in range(count)
     ]
 
 
-def test_salient_span_hides_one_whole_span_each_as_often():
-    drawn = [tuple(hidden.tolist()) for hidden in many("salient_span")]
-    assert set(drawn) == {(2, 3, 4), (7,), (9, 10, 11)}
-    assert all(100 < drawn.count(span) < 170 for span in set(drawn))
-
-
-def test_random_token_hides_the_share_each_piece_alike():
-    drawn = many("random_token")
-    assert {len(hidden) for hidden in drawn} == {3}
-    assert all((np.diff(hidden) > 0).all() for hidden in drawn)
-    counts = np.bincount(np.concatenate(drawn), minlength=20)
-    assert counts.min() > 30 and counts.max() < 95  # 60 expected
-
-
-def test_random_span_hides_runs_until_the_share_is_reached():
-    drawn = many("random_span", size=60, rate=0.25)
-    assert {len(hidden) for hidden in drawn} == {15}
-    assert all(hidden.min() >= 0 and hidden.max() < 60 for hidden in drawn)
-    runs = [1 + (np.diff(hidden) > 1).sum() for hidden in drawn]
-    alone = [1 + (np.diff(hidden) > 1).sum() for hidden in many("random_token", 60, 0.25)]
-    assert np.mean(runs) < 0.5 * np.mean(alone)
+def test_salient_span_hides_all_pieces_of_the_span_as_mask_and_nothing_else(words):
+    for hidden in many("salient_span", words, "abcdef gh", count=50):
+        assert hidden.places.tolist() == [2, 3, 4]
+        assert hidden.shown.tolist() == [words.mask] * 3
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
-def test_something_is_always_hidden(scheme):
-    assert [hidden.tolist() for hidden in many(scheme, size=1, rate=0.01, count=3)] == [[0]] * 3
+def test_random_schemes_hide_as_many_pieces_as_the_salient_span(words, scheme):
+    for hidden in many(scheme, words, "ab c def ghij k lm n opq"):
+        assert len(hidden.places) == len(set(hidden.places.tolist())) == 3
+        assert (np.diff(hidden.places) > 0).all()
 
 
-def test_unknown_scheme_is_named():
+@pytest.mark.parametrize("scheme", ["random_token", "random_span"])
+@pytest.mark.parametrize(("rate", "size", "expected"), [(0.15, 20, 3), (0.01, 5, 1), (1.0, 7, 7)])
+def test_a_rate_hides_that_share_and_at_least_one(words, scheme, rate, size, expected):
+    for hidden in many(scheme, words, "a " * size, rate, count=50):
+        assert len(hidden.places) == expected
+
+
+def test_random_token_hides_each_piece_as_often(words):
+    drawn = many("random_token", words, "ab c def ghij k lm n opq")
+    counts = np.bincount(np.concatenate([hidden.places for hidden in drawn]), minlength=17)
+    expected = COUNT * 3 / 17
+    assert abs(counts / expected - 1).max() < 0.2  # 4 standard deviations
+
+
+def test_random_token_shows_eighty_masks_ten_others_ten_themselves(words):
+    pieces = sentence(words, "ab c def ghij k lm n opq")
+    kinds = {"mask": 0, "same": 0, "other": 0}
+    for hidden in many("random_token", words, "ab c def ghij k lm n opq"):
+        for place, shown in zip(hidden.places, hidden.shown, strict=True):
+            same = shown == pieces[place]
+            kinds["mask" if shown == words.mask else "same" if same else "other"] += 1
+            assert shown == words.mask or shown not in words.special
+    shares = {kind: count / (3 * COUNT) for kind, count in kinds.items()}
+    assert shares["mask"] == pytest.approx(0.8, abs=0.02)
+    assert shares["same"] == pytest.approx(0.1 * (1 + 1 / 52), abs=0.02)
+    assert shares["other"] == pytest.approx(0.1 * (1 - 1 / 52), abs=0.02)
+
+
+def test_random_span_hides_whole_words_that_share_one_fate(words):
+    pieces = sentence(words, "abc " * 8)
+    fates = {"mask": 0, "same": 0, "other": 0}
+    for hidden in many("random_span", words, "abc " * 8):  # three pieces: the one word drawn first
+        assert hidden.places[0] % 3 == 0 and np.ptp(hidden.places) == 2
+        masks, kept = hidden.shown == words.mask, hidden.shown == pieces[hidden.places]
+        assert masks.all() or not masks.any()
+        fates["mask" if masks.all() else "same" if kept.all() else "other"] += 1
+    shares = {fate: count / COUNT for fate, count in fates.items()}
+    assert shares == pytest.approx({"mask": 0.8, "same": 0.1, "other": 0.1}, abs=0.03)
+
+
+def test_random_span_lengths_are_geometric_up_to_ten_words():
+    begins = np.ones(4000, bool)
+    lengths = [
+        len(masking.random_spans(begins, 10, np.random.default_rng(seed))[0])
+        for seed in range(4000)
+    ]
+    assert max(lengths) == 10
+    assert np.mean(lengths) == pytest.approx(3.8, abs=0.15)  # SpanBERT, section 3.1
+    counts = np.bincount(lengths, minlength=11)
+    assert counts[2] / counts[1] == pytest.approx(0.8, abs=0.1)
+    assert counts[1] / 4000 == pytest.approx(0.2 / (1 - 0.8**10), abs=0.03)
+
+
+def test_random_span_can_hide_everything_and_begins_anywhere(words):
+    begins = np.array([False, True, False, True])  # a sentence cut in the middle of a word
+    groups = masking.random_spans(begins, 4, np.random.default_rng(1))
+    assert sorted(np.concatenate(groups).tolist()) == [0, 1, 2, 3]
+    one = [masking.random_spans(begins, 1, np.random.default_rng(s))[0][0] for s in range(600)]
+    counts = np.bincount(one, minlength=4)
+    assert counts[2] == 0 and counts[[0, 1, 3]].min() > 150
+
+
+def test_unknown_scheme_is_named(words):
     with pytest.raises(ConfigError, match="salient"):
-        masking.positions("salient", 3, SPANS, 0.1, np.random.default_rng(0))
+        masking.hide("salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0))
+
+
+def test_every_scheme_meets_the_same_sentences_with_the_same_budget(tiny):
+    batches = {}
+    for scheme in ("salient_span", "random_token", "random_span"):
+        config = tiny_config(tiny.folder, masking__scheme=scheme)
+        source = MaskedTextSource(tiny.store, tiny.spans, config)
+        drawn = [source.batch(step, 16) for step in range(10)]
+        batches[scheme] = drawn
+        assert source.first(20).weights.sum() > 0
+    salient = batches["salient_span"]
+    for scheme in ("random_token", "random_span"):
+        for ours, theirs in zip(batches[scheme], salient, strict=True):
+            np.testing.assert_array_equal(ours.own, theirs.own)
+            np.testing.assert_array_equal(ours.weights, theirs.weights)
+        assert any(
+            (a.positions != b.positions).any()
+            for a, b in zip(batches[scheme], salient, strict=True)
+        )
 
 
 SENTENCES = {

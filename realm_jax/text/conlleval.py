@@ -1,0 +1,111 @@
+"""Entity scores by the rules of conlleval (Tjong Kim Sang, 2004), the judge of CoNLL-2003.
+
+An entity found is correct if its first word, last word and type are all right. Precision, recall
+and their harmonic mean FB1 count entities over the whole file; accuracy counts words whose tag is
+the very same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from realm_jax.text.bio import entities
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Entities in the truth, entities found, and those in both; figures are percentages."""
+
+    gold: int
+    found: int
+    correct: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the entities found that are correct; 0 if none was found."""
+        return _percent(self.correct, self.found)
+
+    @property
+    def recall(self) -> float:
+        """Share of the true entities that were found; 0 if there are none."""
+        return _percent(self.correct, self.gold)
+
+    @property
+    def fb1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+    def as_json(self) -> dict[str, float]:
+        """Figures and counts."""
+        figures = {"precision": self.precision, "recall": self.recall, "fb1": self.fb1}
+        return figures | {"phrases": self.gold, "found": self.found, "correct": self.correct}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What conlleval says of a file: words, words tagged rightly, entities in all and by type."""
+
+    tokens: int
+    correct_tags: int
+    total: Counts
+    by_type: dict[str, Counts]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of words with the right tag, in per cent."""
+        return _percent(self.correct_tags, self.tokens)
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures under conlleval's names."""
+        by_type = {name: counts.as_json() for name, counts in self.by_type.items()}
+        head = {"tokens": self.tokens, "accuracy": self.accuracy}
+        return {**head, **self.total.as_json(), "by_type": by_type}
+
+    def __str__(self) -> str:
+        """What conlleval prints, to the letter."""
+        total = self.total
+        lines = [
+            f"processed {self.tokens} tokens with {total.gold} phrases; "
+            f"found: {total.found} phrases; correct: {total.correct}."
+        ]
+        if self.tokens:
+            lines.append(f"accuracy: {self.accuracy:6.2f}%; {_line(total)}")
+        lines += [f"{name:>17}: {_line(c)}  {c.found}" for name, c in self.by_type.items()]
+        return "\n".join(lines) + "\n"
+
+
+def score(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Figures:
+    """Figures over (true tags, predicted tags) of every sentence.
+
+    Raises:
+      ValueError: two sequences of different length, or something that is no tag.
+    """
+    gold: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
+    tokens = correct_tags = 0
+    for truth, guess in sentences:
+        tokens += len(truth)
+        correct_tags += sum(a == b for a, b in zip(truth, guess, strict=True))
+        true_entities, found_entities = entities(truth), entities(guess)
+        gold.update(entity.type for entity in true_entities)
+        found.update(entity.type for entity in found_entities)
+        correct.update(entity.type for entity in set(true_entities) & set(found_entities))
+    names = sorted(gold.keys() | found.keys())
+    by_type = {name: Counts(gold[name], found[name], correct[name]) for name in names}
+    return Figures(
+        tokens, correct_tags, Counts(gold.total(), found.total(), correct.total()), by_type
+    )
+
+
+def _line(counts: Counts) -> str:
+    return (
+        f"precision: {counts.precision:6.2f}%; recall: {counts.recall:6.2f}%; "
+        f"FB1: {counts.fb1:6.2f}"
+    )
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0

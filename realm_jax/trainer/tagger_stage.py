@@ -1,0 +1,76 @@
+"""The tagger's stage: which words of newswire are people, places, organisations."""
+
+from types import SimpleNamespace
+
+import jax
+from jaxtyping import Array, Key
+from ml_collections import ConfigDict
+
+from realm_jax import losses
+from realm_jax.annotate.tagger import Tagger
+from realm_jax.data.conll import Tagged
+from realm_jax.data.tagging import TaggedRows, TaggingSource, sentences_of
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.text.bio import labels
+from realm_jax.text.conlleval import Figures, score
+from realm_jax.text.wordpiece import WordPieces
+from realm_jax.trainer.stage import Loss
+
+
+class TaggerStage:
+    """Cross-entropy of the label of each word, on its first piece."""
+
+    name = "tagger"
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        pieces: WordPieces,
+        taught: list[list[Tagged]],
+        held_out: list[list[Tagged]],
+    ):
+        self.settings, self._config, self._pieces = config.stages.tagger, config, pieces
+        self.modules = Modules(config.model, pieces.size, ("tagger",))
+        self._held_out = held_out
+        self._source = TaggingSource(
+            taught,
+            pieces,
+            labels(config.model.entities),
+            config.lengths.sentences,
+            config.masking.words,
+            config.seed,
+        )
+
+    def batch(self, step: int) -> TaggedRows:
+        """Rows of sentences and the labels of their words."""
+        return self._source.batch(step, self.settings.batch)
+
+    def loss(
+        self, networks: SimpleNamespace, batch: TaggedRows, key: Key[Array, ""] | None
+    ) -> Loss:
+        """Cross-entropy per word."""
+        logits = networks.tagger.label_logits(*batch.rows, key)
+        return losses.masked_lm_loss(losses.token_log_probs(logits, batch.labels), batch.weights)
+
+    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+        """conlleval's figures on the held-out file, in per cent; nothing without one."""
+        if not self._held_out:
+            return {}
+        tagger = Tagger(self._config, self._pieces, jax.device_get(parameters["tagger"]))
+        figures = judged(tagger, self._held_out)
+        total = figures.total
+        return {
+            "held_out_precision": total.precision,
+            "held_out_recall": total.recall,
+            "held_out_fb1": total.fb1,
+        }
+
+
+def judged(tagger: Tagger, documents: list[list[Tagged]]) -> Figures:
+    """What conlleval says of a tagger on tagged documents."""
+    guessed = tagger.tags(sentences_of(documents))
+    return score(
+        (sentence.tags, tags)
+        for document, found in zip(documents, guessed, strict=True)
+        for sentence, tags in zip(document, found, strict=True)
+    )

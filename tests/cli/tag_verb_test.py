@@ -1,0 +1,161 @@
+"""`realm tag`: train, eval and annotate as a person runs them, and what they say of bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+
+HERE = Path(__file__).parents[1]
+TEXT = "Oslo NN B-LOC\nrose NN O\n\nBo NN B-PER\nEk NN I-PER\nsang NN O\n\n"
+
+
+@pytest.fixture
+def conll(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text(TEXT * 10)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tag_config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tag") / "tiny.py"
+    path.write_text(
+        """
+from realm_jax.testing.fakes import tiny_config
+
+
+def get_config():
+    return tiny_config(lengths__sentences=24, stages__tagger__steps=2)
+"""
+    )
+    return path
+
+
+def test_train_eval_annotate_and_check(realm, tmp_path, conll, tag_config, vocabulary, tiny):
+    flags = [f"--workdir={tmp_path / 'run'}", f"--vocab={vocabulary}", "--json"]
+    command = ["tag", "train", f"--input={conll}", f"--held-out={conll}", *flags]
+    assert realm(*command, f"--config={tag_config}").json() == {"state": "done", "step": 2}
+    assert realm("tag", "train", flags[0], "--json").json()["state"] == "done"  # goes on as it was
+
+    predicted = tmp_path / "predicted.txt"
+    command = ["tag", "eval", f"--tagger={tmp_path / 'run'}", f"--input={conll}"]
+    report = realm(*command, f"--out={predicted}", "--json").json()
+    assert (report["tokens"], report["phrases"]) == (50, 20)
+    again = realm("tag", "eval", f"--predictions={predicted}", "--json").json()
+    assert again == report
+    printed = realm("tag", "eval", f"--predictions={predicted}").out
+    assert printed.startswith("processed 50 tokens with 20 phrases; found: ")
+
+    out = tmp_path / "spans"
+    command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}", "--json"]
+    result = realm(*command, f"--tagger={tmp_path / 'run'}", "--shard=16")
+    report = result.json()
+    assert (report["state"], report["passages"]) == ("done", len(tiny.store))
+    assert report["passages_per_second"] > 0 and "passages/s" in result.err
+    assert len(SpanStore.open(out, tiny.store)) == len(tiny.store)
+    assert realm("check", out).code == 0
+    assert realm("check", tmp_path / "run").code == 0
+    realm(*command).refused("exist already", out)
+
+
+def test_without_a_tagger_spans_are_those_of_capitals(realm, tmp_path, tiny):
+    out = tmp_path / "spans"
+    assert realm("tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}").code == 0
+    spans = SpanStore.open(out, tiny.store)
+    assert [spans.of(i).tolist() for i in range(len(spans))] == [
+        tiny.spans.of(i).tolist() for i in range(len(spans))
+    ]
+
+
+def test_spans_of_a_folder_are_those_that_training_masks(realm, tmp_path, tiny):
+    from realm_jax.testing.fakes import tiny_config
+    from realm_jax.trainer.inputs import open_inputs
+
+    out = tmp_path / "spans"
+    realm("tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}")
+    inputs = open_inputs(tiny_config(tiny.folder, corpus__spans=str(out)))
+    assert inputs.text.spans.path == inputs.held_out.spans.path == out
+
+
+def test_conllevals_figures_of_a_prediction_file(realm):
+    folder = HERE / "text"
+    result = realm("tag", "eval", f"--predictions={folder / 'predictions.txt'}")
+    assert result.out == (folder / "conlleval.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a O\nb O x\n", ["malformed line", "bad.txt:2", "2 columns", "3 columns"]),
+        ("a O\nb B-CITY\n", ["bad.txt:2", "B-CITY", "LOC, MISC, ORG, PER"]),
+        ("caf\xe9 O\n", ["not UTF-8", "bad.txt:1"]),
+        ("\n", ["no sentence", "bad.txt"]),
+    ],
+)
+def test_a_bad_file_is_one_sentence_and_leaves_nothing(realm, tmp_path, vocabulary, text, said):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(text.encode("latin-1"))
+    flags = [f"--input={path}", f"--vocab={vocabulary}", f"--workdir={tmp_path / 'run'}"]
+    realm("tag", "train", *flags).refused(*said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_missing_is_named(realm, tmp_path, tiny):
+    realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
+    realm("tag", "eval").refused("--tagger and --input, or --predictions")
+    realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
+    realm("tag", "annotate", f"--corpus={tmp_path}").refused("no passage store")
+    command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--tagger={tmp_path}"]
+    realm(*command).refused("no tagger here", "realm tag train")
+
+
+SLOW = """
+import sys, time
+from realm_jax.annotate.salient import ByCapitals
+from realm_jax.cli.main import main
+plain = ByCapitals.spans
+def slowly(self, store, passages):
+    for own in plain(self, store, passages):
+        time.sleep(0.2)
+        yield own
+ByCapitals.spans = slowly
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_anywhere_it_goes_on(realm, tmp_path, tiny, sign):
+    out = tmp_path / "spans"
+    command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}", "--shard=4", "--json"]
+    environment = dict(os.environ, PYTHONPATH=str(HERE.parent))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    second = tmp_path / "spans.shards" / "00000004" / "manifest.json"
+    while not second.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(sign)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == (75 if sign == signal.SIGTERM else -signal.SIGKILL), said
+    if sign == signal.SIGTERM:
+        assert json.loads(printed)["state"] == "stopped"
+    assert not out.exists()
+    report = realm(*command).json()
+    assert 8 <= report["resumed"] < 40
+    spans = SpanStore.open(out, PassageStore.open(tiny.folder))
+    assert [spans.of(i).tolist() for i in range(40)] == [
+        tiny.spans.of(i).tolist() for i in range(40)
+    ]
+    assert not (tmp_path / "spans.shards").exists()
