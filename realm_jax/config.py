@@ -130,6 +130,7 @@ _CHOICES = {
     "objective.marginal": ("paper", "released"),
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
+    "model.gelu": ("tanh", "erf"),
 }
 
 
@@ -146,6 +147,7 @@ _LEAST: dict[str, float] = {
     **{f"stages.{stage}.batch": 1 for stage in STAGES},
     **{f"stages.{stage}.{key}": 0 for stage in STAGES for key in _MAY_BE_ZERO},
     "lengths.query": 4,
+    "model.span": 0,
     "lengths.passage": 8,
     "search.leaves": 0,
     "search.leaves_searched": 0,
