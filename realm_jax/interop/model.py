@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError
@@ -21,7 +21,7 @@ from realm_jax.models.reader import Reader
 from realm_jax.models.span_head import SpanHead
 
 Ids = Int[np.ndarray, "B L"] | Int[Array, "B L"]
-Mask = Ids | Bool[np.ndarray, "B L"] | Bool[Array, "B L"]
+Mask = Shaped[np.ndarray, "B L"] | Shaped[Array, "B L"]
 
 
 class Core(nnx.Module):
@@ -123,8 +123,25 @@ class Model:
         key = (held, *modules)
         if key not in self._programs:
             self._programs[key] = self._program(modules, held, call)
+        self._require_known(np.asarray(rows[0]), np.asarray(rows[2]))
         ids, mask, segments, *more = (jnp.asarray(part) for part in rows)
         return self._programs[key](ids, mask.astype(bool), segments, *more)
+
+    def _require_known(self, ids: np.ndarray, segments: np.ndarray) -> None:
+        """Gathers clamp what is out of range, so nothing later would tell."""
+        sizes = self.weights.sizes
+        limits = {
+            "ids": (ids, sizes.vocabulary),
+            "segment_ids": (segments, 2),
+            "row length": (np.array([ids.shape[1] - 1]), sizes.positions),
+        }
+        for name, (values, limit) in limits.items():
+            if values.size and not 0 <= values.min() <= values.max() < limit:
+                raise InputError(
+                    f"{name} that the weights do not know",
+                    expected=f"less than {limit}, and not below 0",
+                    found=int(values.max() if values.max() >= limit else values.min()),
+                )
 
     def _program(self, modules: tuple[str, ...], network: str, call: Any) -> Callable[..., Any]:
         parts = self.weights.parts(network)
