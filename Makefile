@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow faults lint format clean
+.PHONY: demo test test-slow test-parity faults lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -17,6 +17,16 @@ test-slow: $(VENV)/installed-dev
 
 faults: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+
+# Against the published implementations: REALM's classes end with transformers 4.40.2.
+test-parity: .venv-parity/installed .venv-parity-current/installed
+	.venv-parity/bin/python -m pytest tests/interop/parity_test.py $(ARGS)
+	.venv-parity-current/bin/python -m pytest tests/interop/parity_test.py $(ARGS)
+
+.venv-%/installed: setup.py pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,$*]'
+	touch $@
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -42,4 +52,4 @@ $(VENV)/installed-dev: setup.py pyproject.toml | $(VENV)/made
 	touch $@ $(VENV)/installed
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-* build *.egg-info .pytest_cache .ruff_cache .mypy_cache

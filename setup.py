@@ -31,7 +31,7 @@ setup(
         "etils[epath]>=1.14",
         "numpy>=2.0",
         "jaxtyping>=0.3.11",
-        "tokenizers>=0.22",
+        "tokenizers>=0.19",
         "sentencex>=1.0.32",
         "babel>=2.18",
         "safetensors>=0.5",
@@ -42,6 +42,9 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "cuda": ["jax[cuda12]>=0.10.2"],
         "qa": ["pyfarmhash>=0.4"],
+        # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
+        "parity": ["transformers==4.40.2", "torch>=2.2"],
+        "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "dev": [
             "pyfarmhash>=0.4",
             "pytest>=8",

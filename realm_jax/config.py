@@ -132,6 +132,7 @@ _CHOICES = {
     "objective.marginal": ("paper", "released"),
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
+    "model.gelu": ("tanh", "erf"),
 }
 
 
@@ -149,6 +150,7 @@ _LEAST: dict[str, float] = {
     **{f"stages.{stage}.{key}": 0 for stage in STAGES for key in _MAY_BE_ZERO},
     "lengths.query": 4,
     "lengths.sentences": 8,
+    "model.span": 0,
     "lengths.passage": 8,
     "search.leaves": 0,
     "search.leaves_searched": 0,

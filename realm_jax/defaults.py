@@ -42,6 +42,8 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.model.heads = 12
     config.model.mlp = 3072  # inner width of the feed-forward blocks
     config.model.embedding = 128  # E, width of query and passage vectors
+    config.model.span = 0  # inner width of the span head; 0 is a third of hidden, at least 32
+    config.model.gelu = "tanh"  # tanh (as REALM and the first BERT) or erf (other people's "gelu")
     config.model.positions = 512  # longest row the position table can hold, in word pieces
     config.model.dropout = 0.1  # share of activations dropped in training
     config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
@@ -49,7 +51,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
     config.model.remat = False  # recompute activations in the backward pass to save memory
     config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
-    config.model.start = ""  # weights to start from (`realm_jax.interop.load`); "" is random
+    config.model.start = ""  # weights to start from (`realm import`); "" is random
 
     config.lengths = ConfigDict()  # in word pieces, special pieces included
     config.lengths.query = 96  # Q

@@ -11,6 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "realm_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
+PUBLIC_FACES = {PACKAGE, PACKAGE / "interop"}
 MOST_LINES = 350
 FLOORS = [
     {"errors", "defaults"},
@@ -109,10 +110,15 @@ def test_importing_the_host_side_never_imports_jax(part):
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
+def test_importing_a_public_face_never_imports_jax():
+    script = "import sys, realm_jax.interop; assert not {'jax', 'flax', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_each_file_is_short_and_says_what_it_is(path):
     assert len(path.read_text().splitlines()) <= MOST_LINES
-    if path.name == "__init__.py" and path.parent != PACKAGE:
+    if path.name == "__init__.py" and path.parent not in PUBLIC_FACES:
         assert path.read_text() == ""
     else:
         assert ast.get_docstring(tree(path))

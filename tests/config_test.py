@@ -76,6 +76,7 @@ def test_a_checked_config_is_locked():
     ("key", "value"),
     [
         ("masking__scheme", "random"),
+        ("model__gelu", "relu"),
         ("search__kind", "faiss"),
         ("objective__marginal", "both"),
         ("model__heads", 3),

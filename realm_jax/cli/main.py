@@ -24,6 +24,8 @@ VERBS = {
     "eval": "realm_jax.cli.eval",
     "ask": "realm_jax.cli.ask",
     "check": "realm_jax.cli.check",
+    "import": "realm_jax.cli.import_weights",
+    "export": "realm_jax.cli.export_weights",
 }
 
 

@@ -1,4 +1,9 @@
-"""Hugging Face's BERT names and ours, both ways, from one table."""
+"""Hugging Face's BERT and REALM names and ours, both ways, from one table.
+
+Theirs are here in one form, whatever model they came from: `bert.*`, `cls.predictions.*` (masked
+LM), `cls.dense.*` and `cls.LayerNorm.*` (the embedder's projection), `qa_outputs.*` (spans).
+`realm_jax.interop.recognise` brings them to that form.
+"""
 
 from typing import Any
 
@@ -6,17 +11,21 @@ import numpy as np
 
 from realm_jax.errors import MismatchError
 
-# What each network takes from a BERT; the embedder's own `norm` is no part of one.
+# What each network takes from such names: its own part -> the part below.
 NETWORK_PARTS = {
-    "embedder": ("bert", "pooler"),
-    "reader": ("bert", "transform", "norm", "bias"),
-    "span_head": ("ends", "norm", "score"),
-    "tagger": ("bert",),
+    "embedder": {
+        "bert": "bert",
+        "pooler": "pooler",
+        "projection": "projection",
+        "norm": "projection_norm",
+    },
+    "reader": {"bert": "bert", "transform": "transform", "norm": "norm", "bias": "bias"},
+    "span_head": {"ends": "ends", "norm": "span_norm", "score": "score"},
+    "tagger": {"bert": "bert"},
 }
 SPAN_HEAD = "span_head"  # where the tree of a reader carries that network
 
-_ANCHOR = "embeddings.word_embeddings.weight"  # every BERT has it, whatever its prefix
-_HEADS = ("cls.predictions.", "qa_outputs.")
+WORDS = "bert.embeddings.word_embeddings.weight"
 _LAYER = "encoder.layer.{i}."
 # ours under bert.layers -> (theirs, what their array needs to become ours)
 _LAYER_NAMES = {
@@ -38,7 +47,7 @@ _LAYER_NAMES = {
     "output_norm_bias": ("output.LayerNorm.bias", "same"),
 }
 _BERT_NAMES = {
-    ("bert", "word"): ("bert.embeddings.word_embeddings.weight", "same"),
+    ("bert", "word"): (WORDS, "same"),
     ("bert", "position"): ("bert.embeddings.position_embeddings.weight", "same"),
     ("bert", "segment"): ("bert.embeddings.token_type_embeddings.weight", "same"),
     ("bert", "norm", "scale"): ("bert.embeddings.LayerNorm.weight", "same"),
@@ -50,49 +59,67 @@ _BERT_NAMES = {
     ("norm", "scale"): ("cls.predictions.transform.LayerNorm.weight", "same"),
     ("norm", "bias"): ("cls.predictions.transform.LayerNorm.bias", "same"),
     ("bias",): ("cls.predictions.bias", "same"),
-    (SPAN_HEAD, "ends", "kernel"): ("qa_outputs.dense_intermediate.weight", "transpose"),
-    (SPAN_HEAD, "ends", "bias"): ("qa_outputs.dense_intermediate.bias", "same"),
-    (SPAN_HEAD, "norm", "scale"): ("qa_outputs.layer_normalization.weight", "same"),
-    (SPAN_HEAD, "norm", "bias"): ("qa_outputs.layer_normalization.bias", "same"),
-    (SPAN_HEAD, "score", "kernel"): ("qa_outputs.dense_output.weight", "transpose"),
-    (SPAN_HEAD, "score", "bias"): ("qa_outputs.dense_output.bias", "same"),
+    ("projection", "kernel"): ("cls.dense.weight", "transpose"),
+    ("projection", "bias"): ("cls.dense.bias", "same"),
+    ("projection_norm", "scale"): ("cls.LayerNorm.weight", "same"),
+    ("projection_norm", "bias"): ("cls.LayerNorm.bias", "same"),
+    ("ends", "kernel"): ("qa_outputs.dense_intermediate.weight", "transpose"),
+    ("ends", "bias"): ("qa_outputs.dense_intermediate.bias", "same"),
+    ("span_norm", "scale"): ("qa_outputs.layer_normalization.weight", "same"),
+    ("span_norm", "bias"): ("qa_outputs.layer_normalization.bias", "same"),
+    ("score", "kernel"): ("qa_outputs.dense_output.weight", "transpose"),
+    ("score", "bias"): ("qa_outputs.dense_output.bias", "same"),
 }
 
 
-def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]:
-    """Our tree of what a BERT state dict holds; names it does not know are left out.
+def names_of(part: str, layers: int) -> list[str]:
+    """Their names of all arrays of a part of `NETWORK_PARTS`, in a BERT of so many layers."""
+    names = [name for path, (name, _) in _BERT_NAMES.items() if path[0] == part]
+    if part == "bert":
+        inner = [name for name, _ in _LAYER_NAMES.values()]
+        names += [f"bert.{_LAYER.format(i=i)}{name}" for i in range(layers) for name in inner]
+    return names
 
-    A span head (REALM's reader has one) stands under `span_head`.
+
+def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]:
+    """The parts of `NETWORK_PARTS` that are among their arrays, each a tree of ours.
 
     Raises:
-      MismatchError: no BERT among the names, or a layer that lacks a part.
+      MismatchError: a layer that lacks an array, or has one of another shape than the first has.
     """
-    theirs = _unwrapped(theirs)
     tree: dict[str, Any] = {}
     for path, (name, change) in _BERT_NAMES.items():
         if name in theirs:
-            _put(tree, path, _ours(theirs[name], change, heads))
+            _put(tree, path, _ours(name, theirs[name], change, heads))
     depth = 0
-    while f"bert.{_LAYER.format(i=depth)}output.dense.bias" in theirs:
+    while any(name.startswith(f"bert.{_LAYER.format(i=depth)}") for name in theirs):
         depth += 1
     for ours, (name, change) in _LAYER_NAMES.items():
-        layers = [_found(theirs, f"bert.{_LAYER.format(i=i)}{name}") for i in range(depth)]
+        layers = [_layer(theirs, i, name, change, heads) for i in range(depth)]
         if layers:
-            stacked = np.stack([_ours(layer, change, heads) for layer in layers])
-            _put(tree, ("bert", "layers", ours), stacked)
+            _put(tree, ("bert", "layers", ours), np.stack(layers))
     return tree
 
 
+def network_of(parts: dict[str, Any], network: str) -> dict[str, Any]:
+    """What a network of ours has among `from_bert_names`; maybe less than all of it."""
+    return {own: parts[part] for own, part in NETWORK_PARTS[network].items() if part in parts}
+
+
 def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The inverse: a BERT state dict of what a reader or an embedder has of it.
+    """Their names and arrays of an embedder or a reader of ours, bit for bit.
 
     A reader's tree may carry a span head under `span_head`.
     """
+    network = "embedder" if "projection" in tree else "reader"
+    parts = {part: tree[own] for own, part in NETWORK_PARTS[network].items()}
+    if SPAN_HEAD in tree:
+        spans = NETWORK_PARTS[SPAN_HEAD]
+        parts |= {part: tree[SPAN_HEAD][own] for own, part in spans.items()}
     theirs = {}
-    no_part_of_it = () if "transform" in tree else ("norm",)  # the embedder's own
     for path, (name, change) in _BERT_NAMES.items():
-        leaf = _get(tree, path)
-        if leaf is not None and path[0] not in no_part_of_it:
+        leaf = _get(parts, path)
+        if leaf is not None:
             theirs[name] = _theirs(np.asarray(leaf), change)
     for ours, (name, change) in _LAYER_NAMES.items():
         for i, layer in enumerate(np.asarray(tree["bert"]["layers"][ours])):
@@ -100,37 +127,29 @@ def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
     return theirs
 
 
-def _unwrapped(theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same under BERT's present names: prefixes of a wrapping model cut, old norms renamed."""
-    anchors = [name for name in theirs if name.endswith(_ANCHOR)]
-    if not anchors:
+def _layer(theirs: dict[str, np.ndarray], i: int, name: str, change: str, heads: int) -> np.ndarray:
+    here, first = (f"bert.{_LAYER.format(i=number)}{name}" for number in (i, 0))
+    if here not in theirs:
+        raise MismatchError("the weights lack a part of BERT", expected=here, found="nothing")
+    if theirs[here].shape != theirs[first].shape:
         raise MismatchError(
-            "the weights hold no BERT",
-            expected=f"a name that ends in {_ANCHOR}",
-            found=", ".join(sorted(theirs)[:5]) or "no array",
+            "layers of the weights differ in shape",
+            where=here,
+            expected=list(theirs[first].shape),
+            found=list(theirs[here].shape),
         )
-    prefix = anchors[0].removesuffix(_ANCHOR)
-    return {_present_name(name, prefix): array for name, array in theirs.items()}
+    return _ours(here, theirs[here], change, heads)
 
 
-def _present_name(name: str, prefix: str) -> str:
-    head = next((head for head in _HEADS if head in name), None)
-    if head is not None:
-        name = name[name.index(head) :]
-    elif name.startswith(prefix):
-        name = f"bert.{name.removeprefix(prefix)}"
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-        "LayerNorm.beta", "LayerNorm.bias"
-    )
-
-
-def _found(theirs: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in theirs:
-        raise MismatchError("the weights lack a part of BERT", expected=name, found="nothing")
-    return theirs[name]
-
-
-def _ours(array: np.ndarray, change: str, heads: int) -> np.ndarray:
+def _ours(name: str, array: np.ndarray, change: str, heads: int) -> np.ndarray:
+    width = array.shape[-1 if change == "join" else 0] if array.ndim else 1
+    if change in ("split", "project", "join") and width % heads:
+        raise MismatchError(
+            "the weights do not divide into heads",
+            where=name,
+            expected=f"a multiple of num_attention_heads, {heads}",
+            found=list(array.shape),
+        )
     if change == "transpose":
         return array.T
     if change == "split":

@@ -1,38 +1,56 @@
-"""The way out of the door of `interop.load`: a BERT folder that other tools read too."""
+"""Weights on disk in the form that we and others read: a Hugging Face folder per network."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from realm_jax.interop.load import DESCRIPTION, WEIGHTS
+from realm_jax.interop.description import (
+    DESCRIPTION,
+    VOCABULARY,
+    WEIGHTS,
+    Sizes,
+    as_description,
+    sizes_of,
+)
 from realm_jax.interop.names import to_bert_names
 from realm_jax.models.modules import Parameters
 
+_TOKENIZER = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
 
-def save_bert(folder: Path, network: Parameters, model: ConfigDict) -> None:
-    """Writes one network's BERT (and masked-LM head) under Hugging Face's names.
+
+def write_network(
+    folder: Path, names: dict[str, np.ndarray], sizes: Sizes, vocabulary: Path | None
+) -> None:
+    """One network under Hugging Face's names; `config.json` last, so that it is whole or none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if vocabulary is not None:
+        shutil.copyfile(vocabulary, folder / VOCABULARY)
+        write_json(folder / "tokenizer_config.json", _TOKENIZER)
+    save_file(names, folder / WEIGHTS, metadata={"format": "pt"})
+    masked_lm = "cls.predictions.bias" in names
+    description = as_description(sizes, "BertForMaskedLM" if masked_lm else "BertModel")
+    write_json(folder / DESCRIPTION, description)
+
+
+def write_json(path: Path, content: object) -> None:
+    """JSON as people like to read it."""
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def save_bert(folder: Path, network: Parameters, model: ConfigDict, widest: int = 10) -> None:
+    """Writes one of our networks.
 
     Args:
-      folder: is made if need be.
+      folder: is made if need be; files of the same names are written over.
       network: parameters of a reader or an embedder; a reader may carry a `span_head`.
       model: `config.model` it was trained with.
+      widest: `config.lengths.answer`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     names = to_bert_names(jax.device_get(network))
-    save_file(names, folder / WEIGHTS)
-    description = {
-        "model_type": "bert",
-        "vocab_size": len(network["bert"]["word"]),
-        "hidden_size": model.hidden,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "intermediate_size": model.mlp,
-        "max_position_embeddings": model.positions,
-        "type_vocab_size": 2,
-        "hidden_act": "gelu_new",
-        "pad_token_id": 0,
-    }
-    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+    sizes = sizes_of(model, len(network["bert"]["word"]), widest)
+    write_network(folder, names, sizes, None)

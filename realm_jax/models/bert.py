@@ -59,6 +59,7 @@ class Bert(nnx.Module):
     def __init__(self, model: ConfigDict, vocabulary: int, draw: Draw):
         self.heads, self.rate, self.remat = model.heads, model.dropout, model.remat
         self.compute = jnp.dtype(model.compute)
+        self.approximate = model.gelu == "tanh"
         hidden = model.hidden
         self.word = draw((vocabulary, hidden), ("vocabulary", "hidden"))
         self.position = draw((model.positions, hidden), ("positions", "hidden"))
@@ -102,7 +103,10 @@ class Bert(nnx.Module):
         def body(x, step):
             weights, index = step
             layer_key = None if key is None else jax.random.fold_in(key, index)
-            return _layer(x, weights, attention_bias, self.heads, self.rate, layer_key), None
+            x = _layer(
+                x, weights, attention_bias, self.heads, self.rate, layer_key, self.approximate
+            )
+            return x, None
 
         body = jax.checkpoint(body) if self.remat else body
         depth = self.layers.depth
@@ -174,6 +178,7 @@ def _layer(
     heads: int,
     rate: float,
     key: Key[Array, ""] | None,
+    approximate: bool,
 ) -> Float[Array, "R L H"]:
     """Self-attention and feed-forward, each added to its input and normalised after."""
     keys = [None] * 3 if key is None else jax.random.split(key, 3)
@@ -192,7 +197,7 @@ def _layer(
     attended = dropout(attended + w["output_bias"].astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
     inner = _product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"].astype(x.dtype)
-    inner = jax.nn.gelu(inner, approximate=True)
+    inner = jax.nn.gelu(inner, approximate)
     out = _product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"].astype(x.dtype)
     out = dropout(out, rate, keys[2])
     return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])

@@ -39,7 +39,7 @@ class Reader(nnx.Module):
     ) -> Float[Array, "R M V"]:
         """`mlm_logits` of rows that BERT has read already."""
         picked = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
-        picked = self.norm(jax.nn.gelu(self.transform(picked), approximate=True))
+        picked = self.norm(jax.nn.gelu(self.transform(picked), self.bert.approximate))
         table = self.bert.word[...].astype(picked.dtype)
         logits = jnp.einsum("rmh,vh->rmv", picked, table, preferred_element_type=jnp.float32)
         return logits + self.bias[...]

@@ -17,7 +17,7 @@ class SpanHead(nnx.Module):
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
         draw = Draw(model, rngs)
-        width = max(model.hidden // 3, 32)
+        width = model.span or max(model.hidden // 3, 32)
         self.ends = Dense(model.hidden, 2 * width, ("hidden", "span"), draw)
         self.norm = LayerNorm(width, "span", _NORM_EPS)
         self.score = Dense(width, 1, ("span", "one"), draw)

@@ -18,7 +18,7 @@ from realm_jax.exchange import commit, files, follow, heartbeat
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
-from realm_jax.interop.load import load_networks
+from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.search.retriever import Retriever
@@ -235,7 +235,7 @@ def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
     drawn = jax.jit(modules.init)(stream(config.seed, "init"))
     alone = () if config.model.start_embedder else ("embedder",)
     started = {name: network for name, network in drawn.items() if name not in alone}
-    return drawn | load_networks(config.model.start, jax.device_get(started))
+    return drawn | load_networks(config.model.start, jax.device_get(started), config.model)
 
 
 def read_swaps(run_dir: RunDir) -> SwapLog:

@@ -12,7 +12,7 @@ from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.exchange import files, heartbeat
 from realm_jax.exchange.layout import VOCABULARY, RunDir
 from realm_jax.exchange.published_tagger import publish_tagger
-from realm_jax.interop.load import load_networks
+from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
@@ -79,7 +79,7 @@ def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
     if not config.model.start:
         return {}
     drawn = jax.jit(stage.modules.init)(stream(config.seed, "init"))
-    return load_networks(config.model.start, jax.device_get(drawn))
+    return load_networks(config.model.start, jax.device_get(drawn), config.model)
 
 
 def _vocabulary(run_dir: RunDir, given: str, taught: list[list[Tagged]]) -> WordPieces:

@@ -1,0 +1,71 @@
+"""`realm export`: our networks in the forms that Hugging Face's tools read."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from realm_jax import runtime
+
+HELP = "our networks for Hugging Face's BertModel or sentence-transformers"
+EXAMPLE = "realm export --workdir=runs/demo --to=exported --layout=hf"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--workdir", help="folder of a finished run")
+    source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
+    parser.add_argument("--to", required=True, help="new folder")
+    parser.add_argument("--layout", choices=("hf", "sentence-transformers"), default="hf")
+    parser.add_argument(
+        "--network", help="only this one, as embedder or reader; default: all (hf) or embedder"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Writes the networks; several go into folders named after them."""
+    runtime.log_to_stderr()
+    from realm_jax.interop.sentence_layout import write_sentence_transformers
+    from realm_jax.interop.weights import open_weights, require_new, write_weights
+
+    to = Path(arguments.to)
+    require_new(to)
+    weights = _of_run(arguments.workdir) if arguments.workdir else open_weights(arguments.source)
+    of_one = arguments.layout == "sentence-transformers"
+    network = arguments.network or ("embedder" if of_one else None)
+    weights = weights.only(network) if network else weights
+    if network and of_one:
+        names = weights.networks[network]
+        write_sentence_transformers(to, names, weights.sizes, weights.vocabulary)
+    else:
+        write_weights(to, weights)
+    sys.stderr.write(
+        f"{', '.join(weights.networks)}: {weights.parameters:,} parameters in {to}, "
+        f"layout {arguments.layout}\n"
+    )
+    return {
+        "layout": arguments.layout,
+        "networks": sorted(weights.networks),
+        "parameters": weights.parameters,
+    }
+
+
+def _of_run(workdir: str) -> Any:
+    """The networks of a finished run, the span head with the reader it was tuned with."""
+    from realm_jax import config as config_lib
+    from realm_jax.corpus.writer import VOCABULARY
+    from realm_jax.exchange.export import read_export
+    from realm_jax.exchange.layout import RunDir
+    from realm_jax.interop.weights import of_networks
+
+    export = read_export(RunDir(workdir))
+    config = config_lib.from_json(export.config_json)
+    vocabulary = Path(config.corpus.knowledge) / VOCABULARY
+    return of_networks(
+        export.networks,
+        config.model,
+        config.lengths.answer,
+        vocabulary if vocabulary.is_file() else None,
+    )

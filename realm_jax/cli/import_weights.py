@@ -1,0 +1,83 @@
+"""`realm import`: BERT and REALM weights of others into a folder that our models start from."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from realm_jax import runtime
+from realm_jax.cli.arguments import positive
+from realm_jax.errors import InputError
+
+HELP = "other people's BERT or REALM weights into a folder to start from"
+EXAMPLE = "realm import --from=downloads/bert-base-uncased --to=weights/bert"
+SHOWN = 5  # names of a list that people are shown
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        help="Hugging Face folder (safetensors or .bin), or TensorFlow checkpoint",
+    )
+    parser.add_argument("--to", required=True, help="new folder; config.model.start may name it")
+    parser.add_argument("--vocab", help="vocab.txt of these weights; default: the one beside them")
+    parser.add_argument("--heads", type=positive, help="attention heads, if the weights do not say")
+    parser.add_argument(
+        "--block-records",
+        action="store_true",
+        help="convert block_records.npy too: a pickle, read without running what is in it",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Reads, renames, writes, and says what was not used and what is missing."""
+    runtime.log_to_stderr()
+    from realm_jax.interop.block_records import BLOCK_RECORDS, TEXTS, convert_block_records
+    from realm_jax.interop.start import require_shapes
+    from realm_jax.interop.weights import open_weights, require_new, write_weights
+
+    source, to = Path(arguments.source), Path(arguments.to)
+    if source.name == BLOCK_RECORDS:
+        raise InputError(
+            "block records are a pickle and no weights",
+            where=source,
+            expected="the folder it lies in",
+            fix=f"realm import --from={source.parent} --to={to} --block-records",
+        )
+    require_new(to)
+    vocabulary = Path(arguments.vocab) if arguments.vocab else None
+    weights = open_weights(source, arguments.heads, vocabulary)
+    if not weights.missing:
+        require_shapes(weights)
+    write_weights(to, weights)
+    report: dict[str, Any] = {
+        "kind": weights.kind,
+        "parameters": weights.parameters,
+        "unused": weights.unused,
+        "missing": weights.missing,
+        "left_out": weights.left_out,
+        "networks": sorted(weights.networks),
+        "vocabulary": weights.sizes.vocabulary,
+        "gelu": weights.sizes.gelu,
+    }
+    records = source / BLOCK_RECORDS
+    if records.is_file() and arguments.block_records:
+        report["blocks"] = convert_block_records(records, to / TEXTS)
+    elif records.is_file():
+        report["left_out"][f"{BLOCK_RECORDS}, a pickle; --block-records converts it"] = 1
+    sys.stderr.write(_told(report, to))
+    return report
+
+
+def _told(report: dict[str, Any], to: Path) -> str:
+    lines = [f"{report['kind']}: {report['parameters']:,} parameters in {to}"]
+    for side in ("unused", "missing"):
+        names = report[side]
+        more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        lines.append(f"  {side}: {', '.join(names[:SHOWN]) or 'nothing'}{more}")
+    lines += [f"  left out: {count}: {reason}" for reason, count in report["left_out"].items()]
+    return "\n".join(lines) + "\n"

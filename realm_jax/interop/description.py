@@ -1,0 +1,157 @@
+"""`config.json` of a weights folder and our `config.model`, both ways, checked by the arrays."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from realm_jax.defaults import default
+from realm_jax.errors import InputError, MismatchError
+
+# The files of a weights folder.
+DESCRIPTION, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+# What our model computes and cannot be told otherwise: key -> value.
+_FIXED = {
+    "layer_norm_eps": 1e-12,
+    "reader_layer_norm_eps": 1e-3,
+    "position_embedding_type": "absolute",
+    "type_vocab_size": 2,
+    "is_decoder": False,
+}
+_GELU = {"gelu": "erf", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
+_ACTIVATION = {"erf": "gelu", "tanh": "gelu_new"}
+# ours -> (theirs, name of an array that shows it, its axis, what that axis is a multiple of it)
+_SIZES = {
+    "vocabulary": ("vocab_size", "bert.embeddings.word_embeddings.weight", 0, 1),
+    "hidden": ("hidden_size", "bert.embeddings.word_embeddings.weight", 1, 1),
+    "positions": ("max_position_embeddings", "bert.embeddings.position_embeddings.weight", 0, 1),
+    "mlp": ("intermediate_size", "bert.encoder.layer.0.intermediate.dense.bias", 0, 1),
+    "embedding": ("retriever_proj_size", "cls.dense.bias", 0, 1),
+    "span": ("span_hidden_size", "qa_outputs.dense_intermediate.bias", 0, 2),
+    "layers": ("num_hidden_layers", None, 0, 1),
+    "heads": ("num_attention_heads", None, 0, 1),
+    "widest": ("max_span_width", None, 0, 1),
+}
+_OPTIONAL = {"embedding": 0, "span": 0, "widest": 10}  # with what stands for "not said"
+_ALSO = {"cls.predictions.bias": "vocabulary"}  # arrays that must show the same size
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What `config.model` must be for these weights. `widest`: of answer spans, in word pieces."""
+
+    layers: int
+    hidden: int
+    heads: int
+    mlp: int
+    positions: int
+    vocabulary: int
+    gelu: str
+    embedding: int
+    span: int
+    widest: int
+
+    def model(self) -> ConfigDict:
+        """The default `config.model` with these sizes."""
+        model = default().model
+        for key, value in asdict(self).items():
+            if key in model and (value or key not in _OPTIONAL):
+                model[key] = value
+        return model
+
+
+def sizes_of(model: ConfigDict, vocabulary: int, widest: int) -> Sizes:
+    """The sizes of a model of ours."""
+    known = {key: model[key] for key in Sizes.__annotations__ if key in model}
+    return Sizes(**known, vocabulary=vocabulary, widest=widest)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The content of a `config.json`.
+
+    Raises:
+      InputError: no such file, or no JSON object in it.
+    """
+    if not path.is_file():
+        raise InputError(
+            "the weights have no description", where=path, expected=f"a {DESCRIPTION} beside them"
+        )
+    try:
+        found = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError("not a model's description", where=path, found=error) from error
+    if not isinstance(found, dict):
+        raise InputError(
+            "not a model's description", where=path, expected="a JSON object", found=found
+        )
+    return found
+
+
+def described(
+    description: dict[str, Any], networks: dict[str, dict[str, np.ndarray]], where: object
+) -> Sizes:
+    """The sizes that description and arrays agree on.
+
+    Raises:
+      MismatchError: they do not agree (another vocabulary size, say), or the model computes
+        something that ours cannot.
+      InputError: a size that neither tells.
+    """
+    for key, value in _FIXED.items():
+        _require(where, key, value, description.get(key, value))
+    activation = description.get("hidden_act", "gelu")
+    if activation not in _GELU:
+        _require(where, "hidden_act", " or ".join(_GELU), activation)
+    sizes: dict[str, int] = {}
+    for ours, (theirs, array, axis, times) in _SIZES.items():
+        shown = [names[array].shape[axis] // times for names in networks.values() if array in names]
+        told = [description[theirs]] if description.get(theirs) is not None else []
+        if ours == "layers" and not told:
+            shown = [_depth(names) for names in networks.values()]
+        for value in shown:
+            _require(where, theirs, (told or shown)[0], value)
+        if not told + shown and ours not in _OPTIONAL:
+            raise InputError(
+                "the weights do not say how large the model is",
+                where=where,
+                expected=theirs,
+                fix="give --heads=N (12 in BERT-base)" if ours == "heads" else None,
+            )
+        sizes[ours] = int([*told, *shown, _OPTIONAL.get(ours)][0])
+    for name, ours in _ALSO.items():
+        for names in networks.values():
+            if name in names:
+                _require(f"{where}, {name}", _SIZES[ours][0], sizes[ours], names[name].shape[0])
+    return Sizes(**sizes, gelu=_GELU[activation])
+
+
+def as_description(sizes: Sizes, architecture: str) -> dict[str, Any]:
+    """The inverse: a `config.json` that Hugging Face's BERT classes read."""
+    told = {theirs: getattr(sizes, ours) for ours, (theirs, *_) in _SIZES.items()}
+    told = {theirs: value for theirs, value in told.items() if value}
+    return {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "hidden_act": _ACTIVATION[sizes.gelu],
+        "pad_token_id": 0,
+        **_FIXED,
+        **told,
+    }
+
+
+def _depth(names: dict[str, np.ndarray]) -> int:
+    return len({name.split(".")[3] for name in names if name.startswith("bert.encoder.layer.")})
+
+
+def _require(where: object, key: str, expected: object, found: object) -> None:
+    if expected != found:
+        what = "another vocabulary size" if key == "vocab_size" else f"another {key}"
+        raise MismatchError(
+            f"weights with {what}",
+            where=where,
+            expected=f"{key} {expected}",
+            found=f"{key} {found}",
+        )

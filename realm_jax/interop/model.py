@@ -1,0 +1,207 @@
+"""Weights that compute: vectors, masked-LM logits and span scores, whatever they came from."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, Shaped
+from ml_collections import ConfigDict
+
+from realm_jax.errors import InputError
+from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD
+from realm_jax.interop.recognise import QUESTIONS
+from realm_jax.interop.start import filled
+from realm_jax.interop.weights import Weights
+from realm_jax.models.bert import Bert, Dense, Draw
+from realm_jax.models.embedder import Embedder
+from realm_jax.models.reader import Reader
+from realm_jax.models.span_head import SpanHead
+
+Ids = Int[np.ndarray, "B L"] | Int[Array, "B L"]
+Mask = Shaped[np.ndarray, "B L"] | Shaped[Array, "B L"]
+
+
+class Core(nnx.Module):
+    """BERT alone."""
+
+    def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+        self.bert = Bert(model, vocabulary, Draw(model, rngs))
+
+
+class Pooled(nnx.Module):
+    """BERT and its pooler, where no projection follows."""
+
+    def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
+        draw = Draw(model, rngs)
+        self.bert = Bert(model, vocabulary, draw)
+        self.pooler = Dense(model.hidden, model.hidden, ("hidden", "pooled"), draw)
+
+    def embed(
+        self, ids: Int[Array, "B L"], mask: Bool[Array, "B L"], segments: Int[Array, "B L"]
+    ) -> Float[Array, "B H"]:
+        """tanh of the pooler over the first piece."""
+        return jnp.tanh(self.pooler(self.bert(ids, mask, segments)[:, 0]))
+
+
+# name -> (module, its own part -> the part of `interop.names`)
+_MODULES: dict[str, tuple[type, dict[str, str]]] = {
+    "embedder": (Embedder, NETWORK_PARTS["embedder"]),
+    "pooled": (Pooled, {"bert": "bert", "pooler": "pooler"}),
+    "core": (Core, {"bert": "bert"}),
+    "reader": (Reader, NETWORK_PARTS["reader"]),
+    SPAN_HEAD: (SpanHead, NETWORK_PARTS[SPAN_HEAD]),
+}
+
+
+class Model:
+    """Weights opened by `realm_jax.interop.load`.
+
+    Rows are `[CLS] … [SEP]` padded to one length L, at most `weights.sizes.positions`; `mask` is
+    true (or 1) on real pieces, `segment_ids` is 0 or 1. All is float32, without dropout. A method
+    that asks for what the weights do not have raises `InputError`.
+
+    Attributes:
+      weights: what was opened, with `kind`, `sizes`, `networks` and `missing`.
+    """
+
+    def __init__(self, weights: Weights):
+        self.weights = weights
+        self._programs: dict[tuple[str, ...], Callable[..., Any]] = {}
+
+    def embed(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B E"]:
+        """Vectors of passages, and of queries where one tower serves both.
+
+        A BERT without REALM's projection gives its pooled first piece; E is its width H then.
+        """
+        if "embedder" not in self.weights.networks:
+            return self._run(("pooled",), ("bert",), _embed_pooled, ids, mask, segment_ids)
+        return self._run(("embedder",), ("embedder",), _embed, ids, mask, segment_ids)
+
+    def embed_queries(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B E"]:
+        """`embed` by the tower of the queries, where the weights have one of their own."""
+        if QUESTIONS not in self.weights.networks:
+            return self.embed(ids, mask, segment_ids)
+        return self._run(("embedder",), (QUESTIONS,), _embed, ids, mask, segment_ids)
+
+    def hidden(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B L H"]:
+        """The last layer of the reader's BERT, or of the embedder's where there is no reader."""
+        networks = ("reader", "bert", "question_reader", "embedder")
+        return self._run(("core",), networks, _hidden, ids, mask, segment_ids)
+
+    def mlm_logits(
+        self, ids: Ids, mask: Mask, segment_ids: Ids, positions: Int[Any, "B M"]
+    ) -> Float[Array, "B M V"]:
+        """Scores of every word piece at the given positions, before the softmax."""
+        networks = ("reader", "bert", "question_reader")
+        rows = (ids, mask, segment_ids, positions)
+        return self._run(("reader",), networks, _mlm_logits, *rows)
+
+    def span_logits(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B L W"]:
+        """Scores of answer spans; entry (b, i, w) is the span of pieces i .. i + w of row b.
+
+        W is `max_span_width` of the weights (`sizes.widest`). Spans not wholly inside the passage
+        (segment 1 without its closing `[SEP]`) score -10,000.
+        """
+        spans = _span_logits(self.weights.sizes.widest)
+        networks = ("question_reader", "reader")
+        return self._run(("core", SPAN_HEAD), networks, spans, ids, mask, segment_ids)
+
+    def _run(
+        self, modules: tuple[str, ...], networks: tuple[str, ...], call: Any, *rows: Any
+    ) -> Any:
+        """`call` on modules made of the first of the networks that the weights have."""
+        held = next((name for name in networks if name in self.weights.networks), None)
+        if held is None:
+            raise InputError(
+                f"weights of kind {self.weights.kind} cannot do this",
+                expected=" or ".join(networks),
+                found=", ".join(self.weights.networks),
+            )
+        key = (held, *modules)
+        if key not in self._programs:
+            self._programs[key] = self._program(modules, held, call)
+        self._require_known(np.asarray(rows[0]), np.asarray(rows[2]))
+        ids, mask, segments, *more = (jnp.asarray(part) for part in rows)
+        return self._programs[key](ids, mask.astype(bool), segments, *more)
+
+    def _require_known(self, ids: np.ndarray, segments: np.ndarray) -> None:
+        """Gathers clamp what is out of range, so nothing later would tell."""
+        sizes = self.weights.sizes
+        limits = {
+            "ids": (ids, sizes.vocabulary),
+            "segment_ids": (segments, 2),
+            "row length": (np.array([ids.shape[1] - 1]), sizes.positions),
+        }
+        for name, (values, limit) in limits.items():
+            if values.size and not 0 <= values.min() <= values.max() < limit:
+                raise InputError(
+                    f"{name} that the weights do not know",
+                    expected=f"less than {limit}, and not below 0",
+                    found=int(values.max() if values.max() >= limit else values.min()),
+                )
+
+    def _program(self, modules: tuple[str, ...], network: str, call: Any) -> Callable[..., Any]:
+        parts = self.weights.parts(network)
+        sizes = self.weights.sizes
+        graphs, parameters = {}, {}
+        for name in modules:
+            make, own = _MODULES[name]
+            abstract = nnx.eval_shape(
+                lambda make=make: make(sizes.model(), sizes.vocabulary, nnx.Rngs(0))
+            )
+            graphs[name], state = nnx.split(abstract, nnx.Param)
+            given = {ours: parts[part] for ours, part in own.items() if part in parts}
+            tree, _ = filled(nnx.to_pure_dict(state), given, f"{network}, {name}")
+            self._require_all(tree, name)
+            parameters[name] = jax.tree.map(jnp.asarray, tree)
+
+        @jax.jit
+        def program(parameters: dict[str, Any], *rows: Array) -> Array:
+            return call(*(nnx.merge(graphs[name], parameters[name]) for name in modules), *rows)
+
+        return lambda *rows: program(parameters, *rows)
+
+    def _require_all(self, tree: dict[str, Any], module: str) -> None:
+        lacking = [path for path, leaf in _leaves(tree) if not isinstance(leaf, np.ndarray)]
+        if lacking:
+            raise InputError(
+                f"weights of kind {self.weights.kind} have no whole {module}",
+                expected=f"{module}.{lacking[0]}",
+                found=f"missing: {', '.join(self.weights.missing[:3])}"
+                if self.weights.missing
+                else "nothing of it",
+            )
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, leaf in tree.items():
+        if isinstance(leaf, dict):
+            yield from _leaves(leaf, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", leaf
+
+
+def _embed(embedder: Embedder, *rows: Array) -> Array:
+    return embedder.embed(*rows)
+
+
+def _embed_pooled(pooled: Pooled, *rows: Array) -> Array:
+    return pooled.embed(*rows)
+
+
+def _hidden(core: Core, *rows: Array) -> Array:
+    return core.bert(*rows)
+
+
+def _mlm_logits(reader: Reader, *rows: Array) -> Array:
+    return reader.mlm_logits(*rows)
+
+
+def _span_logits(widest: int) -> Callable[..., Array]:
+    def spans(core: Core, head: SpanHead, ids: Array, mask: Array, segments: Array) -> Array:
+        return head.span_logits(core.bert(ids, mask, segments), mask, segments, widest)
+
+    return spans

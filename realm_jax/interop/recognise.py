@@ -1,0 +1,231 @@
+"""Other people's array names: which model they make, what of it we use, and what is not there."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from realm_jax.errors import MismatchError
+from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.names import names_of
+
+QUESTIONS = "question_embedder"  # the tower of a scorer that has one for queries alone
+_TOWERS = {"embedder": "embedder", "query_embedder": QUESTIONS, "reader": "reader"}
+_ARCHITECTURES = {
+    "RealmEmbedder": "embedder",
+    "RealmScorer": "scorer",
+    "RealmKnowledgeAugEncoder": "encoder",
+    "RealmReader": "reader",
+    "RealmForOpenQA": "openqa",
+}
+_MASKED_LM = ("transform", "norm", "bias")
+_EMBEDDER = ("bert", "pooler", "projection", "projection_norm")
+_SPANS = ("ends", "span_norm", "score")
+Parts = tuple[str, ...]
+# kind -> network -> (parts it must have, groups of parts it may have)
+_KINDS: dict[str, dict[str, tuple[Parts, tuple[Parts, ...]]]] = {
+    "bert": {"bert": (("bert",), (("pooler",), _MASKED_LM))},
+    "embedder": {"embedder": (_EMBEDDER, ())},
+    "scorer": {"embedder": (_EMBEDDER, ()), QUESTIONS: (_EMBEDDER, ())},
+    "encoder": {"reader": (("bert", *_MASKED_LM), ())},
+    "reader": {"reader": (("bert", *_SPANS), (_MASKED_LM,))},
+    "openqa": {"embedder": (_EMBEDDER, ()), "reader": (("bert", *_SPANS), (_MASKED_LM,))},
+}
+_HEAD = re.compile(r"(?:^|.*\.)((?:cls|qa_outputs)\..*)")
+_BERT = re.compile(
+    r"(.*?)(?:embeddings\.(?:word|position|token_type)_embeddings|encoder\.layer\.\d+)\."
+)
+_FIRST_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+# What published models carry and never use: canonical names -> why they are left out.
+_COUNTED = re.compile(r"bert\.embeddings\.(position_ids|token_type_ids)")
+_DEAD = {
+    "embedder": ("cls.predictions.", "masked-LM head that an embedder does not use"),
+    QUESTIONS: ("cls.predictions.", "masked-LM head that an embedder does not use"),
+    "reader": ("bert.pooler.", "pooler that a reader does not use"),
+}
+_TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+_BLOCKS = "block_emb"
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a set of names is.
+
+    Attributes:
+      kind: bert, embedder, scorer, encoder, reader or openqa.
+      networks: embedder, question_embedder, reader or bert, to arrays by the names of
+        `interop.names`.
+      unused: names, as they came, that nothing here asks for.
+      missing: names, in the same words, that the kind has and these weights have not.
+      left_out: reason to number of arrays that the published models carry and do not use.
+    """
+
+    kind: str
+    networks: dict[str, dict[str, np.ndarray]]
+    unused: list[str]
+    missing: list[str]
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Tower:
+    """One BERT with its heads: canonical name to their name, and how theirs begin."""
+
+    name: str
+    prefix: str
+    held: dict[str, str]
+
+    def theirs(self, canonical: str) -> str:
+        if canonical.startswith("bert."):
+            return self.prefix + canonical.removeprefix("bert.")
+        return f"{self.name}.{canonical}" if self.name else canonical
+
+
+def recognise(theirs: dict[str, Lazy], description: dict[str, Any]) -> Recognised:
+    """Sorts a state dict into the networks that it holds, under canonical names, as float32.
+
+    Args:
+      theirs: names of Hugging Face's BERT or REALM classes, wrapped or not.
+      description: `config.json`, for `architectures`, `model_type` and `num_hidden_layers`.
+
+    Raises:
+      MismatchError: no BERT among the names, or an encoder with a decoder of its own (ours is the
+        table of word vectors).
+    """
+    left_out: Counter[str] = Counter()
+    if _BLOCKS in theirs:
+        left_out["vectors of the passages it was trained with"] += 1
+    towers = _towers({name: array for name, array in theirs.items() if name != _BLOCKS})
+    kind = _kind(towers, description)
+    if kind == "scorer":
+        towers = _one_embedder(towers, theirs, left_out)
+    networks, missing, unused = {}, [], []
+    for network, tower in _assigned(kind, towers).items():
+        wanted = _wanted(tower, *_KINDS[kind][network], description)
+        missing += [tower.theirs(name) for name in wanted if name not in tower.held]
+        held = {name: theirs[tower.held[name]] for name in wanted if name in tower.held}
+        networks[network] = {n: np.asarray(a.read(), np.float32) for n, a in held.items()}
+        for name in sorted(tower.held.keys() - held.keys()):
+            _refuse_own_decoder(kind, name, theirs[tower.held[name]], networks[network])
+            reason = _dead(network, name)
+            left_out.update([reason] if reason else [])
+            unused += [] if reason else [tower.held[name]]
+    return Recognised(kind, networks, sorted(unused), missing, dict(left_out))
+
+
+def _towers(theirs: dict[str, Lazy]) -> dict[str, _Tower]:
+    """The towers by name; "" where names begin with none."""
+    names: dict[str, list[str]] = {}
+    for name in theirs:
+        first = name.split(".")[0]
+        names.setdefault(first if first in _TOWERS else "", []).append(name)
+    towers = {}
+    for tower, its in names.items():
+        starts = Counter(match[1] for name in its if (match := _BERT.match(name)))
+        prefix = starts.most_common(1)[0][0] if starts else "bert."
+        held = {_canonical(name, prefix): name for name in its}
+        for decoder, tied in _TIED.items():  # some files keep only one of two tied names
+            if tied not in held and decoder in held:
+                held[tied] = held.pop(decoder)
+        towers[tower] = _Tower(tower, prefix, held)
+    return towers
+
+
+def _canonical(name: str, prefix: str) -> str:
+    head = _HEAD.fullmatch(name)
+    if head:
+        name = head[1]
+    elif name.startswith(prefix):
+        name = f"bert.{name.removeprefix(prefix)}"
+    for first, present in _FIRST_NAMES.items():
+        name = name.replace(first, present)
+    return name
+
+
+def _kind(towers: dict[str, _Tower], description: dict[str, Any]) -> str:
+    names = [name for tower in towers.values() for name in tower.held]
+    if not any(name.startswith(("bert.embeddings.", "bert.encoder.layer.")) for name in names):
+        raise MismatchError(
+            "the weights hold no BERT",
+            expected="a name that ends in embeddings.word_embeddings.weight",
+            found=", ".join(sorted(names)[:5]) or "no array",
+        )
+    for architecture in description.get("architectures") or []:
+        if architecture in _ARCHITECTURES:
+            return _ARCHITECTURES[architecture]
+    if {"embedder", "query_embedder"} & towers.keys():
+        return "openqa" if "reader" in towers else "scorer"
+    if any(name.startswith("qa_outputs.dense") for name in names):
+        return "reader"
+    if any(name.startswith(("cls.dense.", "cls.LayerNorm.")) for name in names):
+        return "embedder"
+    prefixes = {tower.prefix for tower in towers.values()}
+    of_realm = description.get("model_type") == "realm" or prefixes & {"realm.", "reader.realm."}
+    return "encoder" if of_realm else "bert"
+
+
+def _one_embedder(
+    towers: dict[str, _Tower], theirs: dict[str, Lazy], left_out: Counter[str]
+) -> dict[str, _Tower]:
+    """The two towers of a scorer made one, where they are: some files keep each name once."""
+    none = _Tower("embedder", "embedder.realm.", {})
+    passages, queries = towers.get("embedder", none), towers.get("query_embedder", none)
+    both = passages.held.keys() & queries.held.keys()
+    of_two = ((theirs[passages.held[n]], theirs[queries.held[n]]) for n in both)
+    if any(not np.array_equal(a.read(), b.read()) for a, b in of_two):
+        return towers
+    left_out.update({"second copy of the embedder": len(both)} if both else {})
+    one = passages if passages.held else queries
+    return {"embedder": _Tower(one.name, one.prefix, {**queries.held, **passages.held})}
+
+
+def _assigned(kind: str, towers: dict[str, _Tower]) -> dict[str, _Tower]:
+    """The tower of each network of a kind."""
+    networks = _KINDS[kind]
+    if len(networks) == 1:
+        alone = max(towers.values(), key=lambda tower: len(tower.held))
+        return {next(iter(networks)): alone}
+    found = {_TOWERS[name]: tower for name, tower in towers.items() if name in _TOWERS}
+    absent = networks.keys() - found.keys() - {QUESTIONS}
+    found |= {network: _Tower(network, f"{network}.realm.", {}) for network in absent}
+    return {network: found[network] for network in networks if network in found}
+
+
+def _wanted(
+    tower: _Tower, whole: Parts, maybe: tuple[Parts, ...], description: dict[str, Any]
+) -> list[str]:
+    """Canonical names of the parts a network must have, and of those it has a name of."""
+    numbers = [int(name.split(".")[3]) for name in tower.held if name.startswith("bert.encoder.")]
+    layers = int(description.get("num_hidden_layers") or max([-1, *numbers]) + 1)
+    wanted = [name for part in whole for name in names_of(part, layers)]
+    for group in maybe:
+        names = [name for part in group for name in names_of(part, layers)]
+        wanted += names if tower.held.keys() & set(names) else []
+    return wanted
+
+
+def _dead(network: str, name: str) -> str | None:
+    prefix, reason = _DEAD.get(network, ("", ""))
+    if _COUNTED.fullmatch(name):
+        return "positions, which are counted"
+    if prefix and name.startswith(prefix):
+        return reason
+    return "decoder tied to the word vectors" if name in _TIED else None
+
+
+def _refuse_own_decoder(kind: str, name: str, array: Lazy, kept: dict[str, np.ndarray]) -> None:
+    tied = kept.get(_TIED.get(name, ""))
+    if kind not in ("bert", "encoder") or tied is None or np.array_equal(array.read(), tied):
+        return
+    raise MismatchError(
+        "the masked-LM head has a decoder of its own",
+        where=name,
+        expected=f"the values of {_TIED[name]}",
+        found="other values",
+        fix="only models that tie the decoder to the word vectors can be read",
+    )

@@ -1,0 +1,284 @@
+"""realm import and export: what they print, what they write, and what they refuse."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import realm_jax.interop
+from realm_jax.errors import DamageError, InputError, MismatchError
+from realm_jax.exchange.export import read_export
+from realm_jax.interop.start import load_networks
+from realm_jax.interop.weights import open_weights
+from realm_jax.models.modules import Modules
+from realm_jax.testing import others
+from realm_jax.testing.fakes import tiny_config
+
+KINDS = ("bert", "embedder", "scorer", "encoder", "reader", "openqa")
+V = others.VOCABULARY
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, V, (3, 12))
+    mask = np.arange(12) < np.array([[12], [9], [6]])
+    segments = np.broadcast_to(np.arange(12) >= 4, (3, 12)).astype(np.int32)
+    return ids, mask, segments
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    def write(kind, **description):
+        folder = tmp_path / f"their-{kind}"
+        return others.write_hugging_face(folder, others.state_dict(kind), **description)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_import_prints_what_the_contract_names(realm, theirs, tmp_path, kind):
+    source = theirs(kind)
+    report = realm("import", f"--from={source}", f"--to={tmp_path / 'ours'}", "--json").json()
+    assert report["kind"] == kind
+    assert report["unused"] == report["missing"] == []
+    held = open_weights(tmp_path / "ours").networks
+    assert report["parameters"] == sum(a.size for names in held.values() for a in names.values())
+    assert (report["vocabulary"], report["gelu"]) == (V, "tanh")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_import_wrote_computes_what_the_source_does(realm, theirs, tmp_path, kind):
+    source = theirs(kind)
+    realm("import", f"--from={source}", f"--to={tmp_path / 'ours'}")
+    before, after = (realm_jax.interop.load(str(p)) for p in (source, tmp_path / "ours"))
+    asked = [before.hidden(*rows())], [after.hidden(*rows())]
+    for model, outputs in zip((before, after), asked, strict=True):
+        positions = np.array([[1, 3]] * 3)
+        if kind in ("embedder", "scorer", "openqa"):
+            outputs += [model.embed(*rows()), model.embed_queries(*rows())]
+        if kind in ("bert", "encoder", "reader", "openqa"):
+            outputs.append(model.mlm_logits(*rows(), positions))
+        if kind in ("reader", "openqa"):
+            outputs.append(model.span_logits(*rows()))
+    jax.tree.map(np.testing.assert_array_equal, *asked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_starts_from_what_import_wrote(realm, theirs, tmp_path, kind):
+    ours = tmp_path / "ours"
+    realm("import", f"--from={theirs(kind)}", f"--to={ours}")
+    model = tiny_config().model
+    drawn = Modules(model, V, ("embedder", "reader", "span_head")).init(jax.random.key(0))
+    loaded = load_networks(str(ours), jax.device_get(drawn), model)
+    names = others.state_dict(kind)
+    of = {"openqa": "embedder.realm.", "scorer": "embedder.realm.", "bert": "bert."}
+    words = names[f"{of.get(kind, 'realm.')}embeddings.word_embeddings.weight"]
+    np.testing.assert_array_equal(loaded["embedder"]["bert"]["word"], words)
+    if kind == "openqa":
+        words = names["reader.realm.embeddings.word_embeddings.weight"]
+        np.testing.assert_array_equal(loaded["reader"]["bert"]["word"], words)
+        np.testing.assert_array_equal(
+            loaded["embedder"]["projection"]["bias"], names["embedder.cls.dense.bias"]
+        )
+        np.testing.assert_array_equal(
+            loaded["span_head"]["score"]["kernel"], names["reader.qa_outputs.dense_output.weight"].T
+        )
+
+
+def test_both_sides_of_the_report(realm, theirs, tmp_path):
+    source = theirs("encoder")
+    names = others.state_dict("encoder")
+    lost = ["realm.encoder.layer.1.output.dense.bias", "cls.predictions.transform.dense.weight"]
+    for name in lost:
+        del names[name]
+    names["cls.seq_relationship.weight"] = np.zeros((2, others.HIDDEN), np.float32)
+    names["foo.weight"] = np.zeros(3, np.float32)
+    names["realm.embeddings.position_ids"] = np.arange(others.POSITIONS)[None]
+    save_file(names, source / "model.safetensors")
+    ours = tmp_path / "ours"
+    report = realm("import", f"--from={source}", f"--to={ours}", "--json").json()
+    assert sorted(report["missing"]) == sorted(lost)
+    assert report["unused"] == ["cls.seq_relationship.weight", "foo.weight"]
+    assert sum(report["left_out"].values()) == 3  # position_ids and the pooler's two
+    with pytest.raises(MismatchError, match=r"layer\.1\.output\.dense\.bias"):
+        realm_jax.interop.load(str(ours)).hidden(*rows())
+
+
+def test_another_vocabulary_is_refused_with_both_values(realm, theirs, tmp_path):
+    refused = realm("import", f"--from={theirs('bert', vocab_size=77)}", f"--to={tmp_path / 'a'}")
+    refused.refused("vocabulary size", "77", V)
+    short = tmp_path / "short.txt"
+    short.write_text("[PAD]\n[UNK]\n")
+    source = theirs("bert")
+    result = realm("import", f"--from={source}", f"--to={tmp_path / 'a'}", f"--vocab={short}")
+    result.refused("vocabulary size", f"{V} word pieces", "2 word pieces")
+    (source / "vocab.txt").write_text("[PAD]\n")
+    realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(V, "1 word pieces")
+    assert not (tmp_path / "a").exists()
+
+
+def test_bad_folders_are_refused_by_name(realm, theirs, tmp_path):
+    def refused(*words):
+        realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(*words)
+        assert not (tmp_path / "a").exists()
+
+    source = theirs("bert")
+    weights = source / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-100])
+    refused("damaged weights", weights)
+    weights.write_bytes(whole[:4])
+    refused("damaged weights", weights)
+    weights.write_bytes(whole)
+    (source / "config.json").write_text("{")
+    refused("not a model's description", source / "config.json")
+    (source / "config.json").unlink()
+    refused("no description", source / "config.json")
+    weights.unlink()
+    refused("no weights here", source, "model.safetensors")
+    source = tmp_path / "nowhere"
+    refused("no such folder", source)
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ({"model_type": "roberta"}, ["bert or realm", "roberta"]),
+        ({"hidden_act": "relu"}, ["hidden_act", "relu"]),
+        ({"layer_norm_eps": 1e-5}, ["layer_norm_eps 1e-12", "layer_norm_eps 1e-05"]),
+        ({"position_embedding_type": "relative_key"}, ["absolute", "relative_key"]),
+        ({"hidden_size": 32}, ["hidden_size 32", "hidden_size 16"]),
+        ({"num_attention_heads": 3}, ["num_attention_heads", "3"]),
+        ({"num_attention_heads": None}, ["num_attention_heads"]),
+    ],
+)
+def test_models_that_ours_cannot_be_are_refused(realm, theirs, tmp_path, description, words):
+    source = theirs("bert", **description)
+    realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(*words)
+
+
+def test_a_decoder_of_its_own_is_refused_where_it_is_used(realm, theirs, tmp_path):
+    for kind in ("encoder", "reader"):
+        source, names = theirs(kind), others.state_dict(kind)
+        names["cls.predictions.decoder.weight"] = np.ones((V, others.HIDDEN), np.float32)
+        save_file(names, source / "model.safetensors")
+        result = realm("import", f"--from={source}", f"--to={tmp_path / kind}", "--json")
+        if kind == "encoder":
+            result.refused("cls.predictions.decoder.weight", "decoder of its own")
+        else:
+            assert result.json()["unused"] == []
+
+
+def test_two_towers_of_a_scorer_stay_two(realm, theirs, tmp_path):
+    source, names = theirs("scorer"), others.state_dict("scorer")
+    names["query_embedder.cls.dense.weight"] = names["query_embedder.cls.dense.weight"] * 2 + 1
+    save_file(names, source / "model.safetensors")
+    realm("import", f"--from={source}", f"--to={tmp_path / 'two'}")
+    model = realm_jax.interop.load(str(tmp_path / "two"))
+    assert not np.allclose(model.embed(*rows()), model.embed_queries(*rows()))
+    np.testing.assert_array_equal(
+        model.embed_queries(*rows()), realm_jax.interop.load(str(source)).embed_queries(*rows())
+    )
+
+
+def test_block_records_are_converted_only_when_asked(realm, theirs, tmp_path):
+    source = theirs("openqa")
+    records = source / "block_records.npy"
+    np.save(records, np.array([b"Rome", b"Oslo"], object), allow_pickle=True)
+    report = realm("import", f"--from={source}", f"--to={tmp_path / 'a'}", "--json").json()
+    assert any("--block-records" in reason for reason in report["left_out"])
+    assert not list((tmp_path / "a").glob("*.jsonl"))
+    asked = ("import", f"--from={source}", f"--to={tmp_path / 'b'}", "--block-records", "--json")
+    assert realm(*asked).json()["blocks"] == 2
+    assert "Oslo" in (tmp_path / "b" / "blocks.jsonl").read_text()
+    realm("import", f"--from={records}", f"--to={tmp_path / 'c'}").refused("--block-records")
+
+
+def test_nothing_is_written_over(realm, theirs, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine.txt").write_text("mine")
+    for verb in ("import", "export"):
+        realm(verb, f"--from={theirs('bert')}", f"--to={tmp_path / 'a'}").refused("there already")
+    assert len(list((tmp_path / "a").iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_and_import_give_every_bit_back(realm, theirs, tmp_path, kind):
+    ours, out, back = (tmp_path / name for name in ("ours", "out", "back"))
+    realm("import", f"--from={theirs(kind)}", f"--to={ours}")
+    realm("export", f"--from={ours}", f"--to={out}", "--layout=hf")
+    realm("import", f"--from={out}", f"--to={back}")
+    first, last = (open_weights(path).networks for path in (ours, back))
+    assert first.keys() == last.keys()
+    jax.tree.map(np.testing.assert_array_equal, first, last)
+    assert sorted(p.relative_to(ours) for p in ours.rglob("*")) == sorted(
+        p.relative_to(back) for p in back.rglob("*")
+    )
+
+
+@pytest.mark.parametrize("kind", ["embedder", "openqa"])
+def test_the_sentence_layout_gives_every_bit_back(realm, theirs, tmp_path, kind):
+    ours, out = tmp_path / "ours", tmp_path / "out"
+    realm("import", f"--from={theirs(kind)}", f"--to={ours}")
+    realm("export", f"--from={ours}", f"--to={out}", "--layout=sentence-transformers")
+    first, last = open_weights(ours).networks["embedder"], open_weights(out).networks["embedder"]
+    assert first.keys() == last.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(last[name], array, err_msg=name)
+    scaled = load_file(out / "3_Dense" / "model.safetensors")["linear.weight"]
+    np.testing.assert_array_equal(scaled, first["cls.dense.weight"] * 4096)
+    modules = json.loads((out / "modules.json").read_text())
+    assert [(out / module["path"]).is_dir() for module in modules] == [True] * 5
+
+
+def test_the_sentence_layout_needs_an_embedder_and_a_vocabulary(realm, theirs, tmp_path):
+    layout = "--layout=sentence-transformers"
+    realm("export", f"--from={theirs('reader')}", f"--to={tmp_path / 'a'}", layout).refused(
+        "no such network", "embedder", "reader"
+    )
+    source = theirs("embedder")
+    (source / "vocab.txt").unlink()
+    realm("export", f"--from={source}", f"--to={tmp_path / 'a'}", layout).refused("vocab.txt")
+
+
+def test_a_finished_run_is_exported_whole(realm, finished, tmp_path):
+    out = tmp_path / "out"
+    report = realm("export", f"--workdir={finished.workdir}", f"--to={out}", "--json").json()
+    networks = ["embedder", "question_embedder", "question_reader", "reader"]
+    assert report["networks"] == networks
+    exported = read_export(finished).networks
+    model = tiny_config().model
+    for name in networks:
+        kind = "embedder" if "embedder" in name else "reader"
+        drawn = jax.tree.map(np.zeros_like, {kind: exported[name]})
+        loaded = load_networks(str(out / name), drawn, model)[kind]
+        jax.tree.map(np.testing.assert_array_equal, loaded, exported[name])
+    drawn = {"span_head": jax.tree.map(np.zeros_like, exported["span_head"])}
+    loaded = load_networks(str(out), drawn, model)
+    jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], exported["span_head"])
+    assert (out / "embedder" / "vocab.txt").is_file()
+
+
+def test_the_model_refuses_what_it_does_not_know(theirs):
+    model = realm_jax.interop.load(str(theirs("encoder")))
+    ids, mask, segments = rows()
+    for call in (model.embed, model.span_logits):
+        with pytest.raises(InputError, match="encoder"):
+            call(ids, mask, segments)
+    for wrong in ((ids + V, mask, segments), (ids, mask, segments + 2), (ids - V, mask, segments)):
+        with pytest.raises(InputError, match="do not know"):
+            model.hidden(*wrong)
+    long = np.zeros((1, others.POSITIONS + 1), np.int32)
+    with pytest.raises(InputError, match="row length"):
+        model.hidden(long, long, long)
+
+
+def test_a_damaged_description_of_parts_stays_in_its_folder(theirs):
+    source = theirs("bert")
+    (source / "model.safetensors").rename(source.parent / "outside.safetensors")
+    listed = {"weight_map": {"x": "../outside.safetensors"}}
+    (source / "model.safetensors.index.json").write_text(json.dumps(listed))
+    with pytest.raises(DamageError, match="outside"):
+        open_weights(source)
