@@ -22,6 +22,9 @@ VERBS = {
     "finetune": "realm_jax.cli.finetune",
     "eval": "realm_jax.cli.eval",
     "ask": "realm_jax.cli.ask",
+    "serve": "realm_jax.cli.serve",
+    "status": "realm_jax.cli.status",
+    "doctor": "realm_jax.cli.doctor",
     "check": "realm_jax.cli.check",
 }
 
