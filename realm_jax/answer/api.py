@@ -98,7 +98,10 @@ def undo(run: Run, id: Annotated[int | None, Query(ge=0)] = None) -> schema.Chan
 def make_app(run: LiveRun, hosts: Iterable[str] = ()) -> FastAPI:
     """The application that serves `run`; `hosts` as in `Guard`."""
     app = FastAPIOffline(
-        title="realm", version=__version__, description=__doc__, static_url="/docs/static"
+        title="realm",
+        version=__version__,
+        description="Questions answered and blanks filled with evidence; passages changed live.",
+        static_url="/docs/static",
     )
     app.state.run = run
     app.include_router(router)

@@ -25,6 +25,7 @@ async function call(method, path, content) {
 // Runs a piece of work with its sentence on show, and shows what went wrong where it was asked for.
 async function busy(sentence, work, problem = byId("problem")) {
   byId("status").textContent = sentence;
+  byId("status").classList.remove("unseen");
   problem.textContent = "";
   document.body.setAttribute("aria-busy", "true");
   try {
@@ -38,7 +39,7 @@ async function busy(sentence, work, problem = byId("problem")) {
   }
 }
 
-const percent = (p) => (p >= 0.001 || p === 0 ? `${(100 * p).toFixed(1)} %` : `${(100 * p).toPrecision(2)} %`);
+const percent = (p) => (p >= 0.0005 || p === 0 ? `${(100 * p).toFixed(1)} %` : "under 0.1 %");
 
 function element(name, text, className = "") {
   const made = document.createElement(name);
@@ -90,14 +91,16 @@ function show(reply) {
   let aside = unaided && unaided.probability !== null ? `probability ${percent(unaided.probability)}` : "";
   if (filled) aside = `gives “${reply.answer}” a probability of ${percent(reply.without_retrieval)}`;
   byId("unaided-probability").textContent = aside;
-  const changed = reply.edits_version ? `, with ${reply.edits_version} change(s) made here` : "";
+  const changed = reply.edits_version ? `, with version ${reply.edits_version} of the changes below` : "";
   byId("read").textContent = `found by the index of step ${reply.index_step}${changed}`;
-  byId("passages").replaceChildren(...reply.passages.map(showPassage));
+  const best = [...reply.passages].sort((one, other) => other.p_z - one.p_z);
+  byId("passages").replaceChildren(...best.map(showPassage));
   byId("result").hidden = false;
   const differs = saidBefore !== null && saidBefore !== reply.answer;
   byId("before").hidden = !differs;
   byId("before").textContent = differs ? `before the change: ${saidBefore}` : "";
   byId("status").textContent = `Answer: ${reply.answer}, ${byId("probability").textContent}.`;
+  byId("status").classList.add("unseen"); // it is seen in the card below; this is read aloud
 }
 
 async function answer({ again = false } = {}) {
@@ -120,6 +123,9 @@ async function change(method, path, content, problem) {
   if (asked) await answer({ again: true });
   else byId("status").textContent = "Changed.";
   await showChanges();
+  // The button that was pressed may be gone, and the focus with it.
+  if (document.activeElement === document.body)
+    byId(byId("result").hidden ? "add" : "answer-title").focus();
   return true;
 }
 
