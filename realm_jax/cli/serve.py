@@ -112,6 +112,7 @@ def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
         timeout_graceful_shutdown=10,
     )
     server = uvicorn.Server(config)
+    listener.listen(_AT_ONCE)  # whoever reads the address below may connect at once
     # In a thread of its own uvicorn leaves the signals alone.
     thread = threading.Thread(target=server.run, args=([listener],), name="server", daemon=True)
     thread.start()
@@ -122,3 +123,5 @@ def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
         pass
     server.should_exit = True
     thread.join(timeout=20)
+    if not stop.is_set():
+        raise RealmError("the server ended by itself", found="see what is logged above")
