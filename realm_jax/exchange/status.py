@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.config import STAGES
+from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.follow import ended
