@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").read_text())[1]
+SERVE = ["fastapi>=0.115", "fastapi-offline>=1.7", "uvicorn>=0.32"]
 
 setup(
     name="realm-jax",
@@ -17,7 +18,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["realm_jax", "realm_jax.*"]),
-    package_data={"realm_jax": ["py.typed", "weights/*"]},
+    package_data={"realm_jax": ["py.typed", "weights/*", "answer/page/*"]},
     install_requires=[
         "jax>=0.10.2",
         "flax>=0.12.8",
@@ -45,7 +46,10 @@ setup(
         # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
+        "serve": SERVE,
         "dev": [
+            *SERVE,
+            "playwright>=1.49",
             "pyfarmhash>=0.4",
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -1,5 +1,6 @@
 """A trained run that answers: questions with evidence, and blanks with and without retrieval."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.answer.edits import EditedIndex, EditedStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
@@ -56,7 +58,8 @@ class Answerer:
     """The export of a run with its index and corpus, opened once and asked often."""
 
     def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
-        self.export, self.index, self.store = export, index, store
+        self.export, self.store = export, store
+        self.index: PublishedIndex | EditedIndex = index
         self.config: ConfigDict = config_lib.from_json(export.config_json)
         vocabulary = store.vocabulary.size
         self._questions = Modules(self.config.model, vocabulary, ("embedder",))
@@ -81,12 +84,23 @@ class Answerer:
         expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
         return cls(export, open_index(folder, expected), store)
 
+    def over(self, index: EditedIndex, store: EditedStore) -> "Answerer":
+        """The same networks, compiled once, over other passages."""
+        other = copy.copy(self)
+        other.index, other.store = index, store
+        return other
+
     def ask(self, question: str, k: int | None = None) -> Answer:
         """The best answer among the spans of the `k` best passages (as many as in fine-tuning).
 
         Raises:
           InputError: an empty question, one too long, or a run that was never fine-tuned.
         """
+        self.check_whole(question)
+        return self.ask_all([question], k)[0]
+
+    def check_whole(self, question: str) -> None:
+        """Refuses a question that is empty, or would be cut."""
         _check_question(question)
         most = self.config.lengths.query - 2
         count = len(self.store.vocabulary.pieces([question])[0][0])
@@ -96,7 +110,6 @@ class Answerer:
                 expected=f"at most {most} word pieces (lengths.query)",
                 found=count,
             )
-        return self.ask_all([question], k)[0]
 
     def ask_all(self, questions: list[str], k: int | None = None) -> list[Answer]:
         """`ask` for many questions in one batch; of long ones the tail is cut, as in training."""

@@ -1,5 +1,6 @@
 """Filling blanks: p(y|x) with the passages beside p(y|x) without (Table 3 of the paper)."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -57,6 +58,12 @@ class BlankFiller:
                 self._modules.bind(p).reader.mlm_logits(*rows, positions), axis=-1
             )
         )
+
+    def over(self, answerer: Answerer) -> "BlankFiller":
+        """The same networks, compiled once, over the passages of another answerer."""
+        other = copy.copy(self)
+        other._a = answerer
+        return other
 
     def fill(self, text: str, answer: str | None = None) -> Filling:
         """Fills the one `[MASK]` of `text`, or says how likely `answer` is there.

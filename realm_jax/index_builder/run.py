@@ -97,7 +97,14 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         )
 
     vectors = embed_corpus(config, store, embedder, shards, stop, progress)
-    heartbeat.beat(run_dir, JOB, state="building", snapshot_step=snapshot.step)
+    heartbeat.beat(
+        run_dir,
+        JOB,
+        state="building",
+        snapshot_step=snapshot.step,
+        done=len(store),
+        total=len(store),
+    )
     searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
     measured = recall(searcher, vectors, config.builder)
     if measured < config.builder.recall_floor:

@@ -21,6 +21,7 @@ _FROM = {
     "embedder": ("embedder", "bert", QUESTIONS, "reader"),
     "reader": ("reader", "bert", "question_reader", "embedder"),
     SPAN_HEAD: ("question_reader", "reader"),
+    "tagger": ("bert", "reader", "embedder"),
 }
 
 

@@ -153,6 +153,8 @@ def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny)
         refresh(run, snapshot(run, 0, config, parameters), threading.Event())
     assert commit.latest(run.published_index) is None
     assert run.shards(0).exists()
+    beat = heartbeat.last_beat(run, "index_builder")
+    assert (beat["state"], beat["done"], beat["total"]) == ("building", 40, 40)
 
 
 def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config, parameters):

@@ -1,0 +1,73 @@
+"""Optional packages: which of them are missing, and the command that brings them."""
+
+import re
+import shlex
+import sys
+from importlib import metadata, util
+
+PROJECT = "realm-jax"
+_REQUIREMENT = re.compile(r"""([\w.-]+)(\[[\w,.-]+\])?([^;]*)(?:;.*extra == ["']([\w-]+)["'])?""")
+
+
+def requirements() -> dict[str, list[str]]:
+    """What the installed package asks for, by extra; "" is what everybody needs.
+
+    Empty if the package is imported from a folder that was never installed.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        declared = metadata.requires(PROJECT) or []
+    except metadata.PackageNotFoundError:
+        declared = []
+    for line in declared:
+        match = _REQUIREMENT.match(line)
+        if match is not None:
+            name, inner, version, extra = match.groups(default="")
+            found.setdefault(extra, []).append(f"{name}{inner}{version}".strip())
+    return found
+
+
+def name_of(requirement: str) -> str:
+    """`jax` of `jax[tpu]>=0.10`."""
+    return re.split(r"[^\w.-]", requirement)[0]
+
+
+def version_of(requirement: str) -> str | None:
+    """The installed version of what a requirement names; None if it is not there."""
+    try:
+        return metadata.version(name_of(requirement))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def missing(wanted: list[str]) -> list[str]:
+    """Those of some requirements that are not installed, or are too old.
+
+    Extras of other packages, like `jax[cuda12]`, are known by the plugins that they bring.
+    """
+    return [one for one in wanted if not (_is_recent(one) and _inner_is_there(one))]
+
+
+def _is_recent(requirement: str) -> bool:
+    found, least = version_of(requirement), re.search(r">=([\d.]+)", requirement)
+    return found is not None and (least is None or _numbers(found) >= _numbers(least[1]))
+
+
+def _numbers(version: str) -> list[int]:
+    """[1, 4] of 1.4, of 1.4.0 and of 1.4rc1."""
+    release = re.match(r"[\d.]*\d", version)
+    numbers = [int(part) for part in release[0].split(".")] if release else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return numbers
+
+
+def _inner_is_there(requirement: str) -> bool:
+    plugins = {"jax[tpu]": ("libtpu",), "jax[cuda12]": ("jax_cuda12_plugin",)}
+    begins = requirement.partition("]")[0] + "]"
+    return all(util.find_spec(name) is not None for name in plugins.get(begins, ()))
+
+
+def command(wanted: list[str]) -> str:
+    """The pip command that installs `wanted` beside this Python."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *wanted])

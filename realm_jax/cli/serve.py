@@ -1,0 +1,127 @@
+"""`realm serve`: the page and the JSON API of a finished run."""
+
+import argparse
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+from realm_jax import runtime
+from realm_jax.cli import extras
+from realm_jax.cli.arguments import natural
+from realm_jax.errors import RealmError
+
+HELP = "a page and a JSON API that answer, and take changes to passages live"
+EXAMPLE = "realm serve --workdir=runs/demo --port=8000"
+NEEDED = ["fastapi", "fastapi-offline", "uvicorn"]
+_AT_ONCE = 64  # connections; more are told to come back
+
+log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--workdir", required=True, help="folder of a finished run")
+    parser.add_argument("--port", type=natural, default=8000, help="0 takes any free port")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: this machine only"
+    )
+    parser.set_defaults(json=False)
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Serves until it is interrupted; prints the address on stdout once it answers."""
+    lacking = extras.missing(extras.requirements().get("serve", NEEDED))
+    if lacking:
+        raise RealmError(
+            "the page needs packages that are not installed",
+            expected=", ".join(NEEDED),
+            found=f"no {', '.join(lacking)}",
+            fix=extras.command(lacking),
+        )
+    stop = runtime.start()
+    with _listener(arguments.host, arguments.port) as listener:
+        from realm_jax.answer.api import make_app
+        from realm_jax.answer.live_run import LiveRun
+
+        local = _is_loopback(arguments.host)
+        run = LiveRun.open(arguments.workdir)
+        log.info("making ready: the first answers are compiled")
+        run.warm_up()
+        hosts = ["localhost", "127.0.0.1", "::1", arguments.host] if local else []
+        if not local:
+            log.warning(_OPEN_TO_ALL, arguments.host)
+        _serve(make_app(run, hosts), listener, stop)
+    return {}
+
+
+_OPEN_TO_ALL = (
+    "WARNING: listening on %s. EVERYBODY who can reach this address can ask this model, read its "
+    "corpus and change its passages. There is no password. Without --host it listens to this "
+    "machine only."
+)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a port in use is told before anything is loaded."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        fixes = {
+            errno.EADDRINUSE: "give another --port, or 0 for any free one",
+            errno.EACCES: "give a --port of 1024 or more",
+        }
+        raise RealmError(
+            "cannot listen there",
+            where=f"--host={host} --port={port}",
+            expected="a free port of this machine",
+            found=error,
+            fix=fixes.get(getattr(error, "errno", 0) or 0),
+        ) from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
+    """Answers until `stop` is set; requests under way are finished first."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=_AT_ONCE,
+        timeout_graceful_shutdown=10,
+    )
+    server = uvicorn.Server(config)
+    listener.listen(_AT_ONCE)  # whoever reads the address below may connect at once
+    # In a thread of its own uvicorn leaves the signals alone.
+    thread = threading.Thread(target=server.run, args=([listener],), name="server", daemon=True)
+    thread.start()
+    host, port = listener.getsockname()[:2]
+    sys.stdout.write(f"serving http://{f'[{host}]' if ':' in host else host}:{port}/\n")
+    sys.stdout.flush()
+    while thread.is_alive() and not stop.wait(0.2):
+        pass
+    server.should_exit = True
+    thread.join(timeout=20)
+    if not stop.is_set():
+        raise RealmError("the server ended by itself", found="see what is logged above")

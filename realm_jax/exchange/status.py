@@ -1,0 +1,104 @@
+"""How a run stands, read from outside: from its folder alone, wherever that lies."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from etils import epath
+
+from realm_jax.defaults import STAGES
+from realm_jax.errors import InputError
+from realm_jax.exchange import commit, files
+from realm_jax.exchange.follow import ended
+from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.layout import RunDir, step_name
+
+TRAINER, BUILDER = "trainer", "index_builder"
+
+
+def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+    """Where both jobs of a run are.
+
+    Returns:
+      `stage` (ict, reader, realm, qa, start or done) and `step`, from the newest of the trainer's
+      heartbeat and its logs; `steps` of that stage; `heartbeat_age_s`, seconds since then;
+      `index_step` that the step searched, and `staleness_steps` = step - index_step, both null
+      outside of stages realm and done; `builder`: `state`, passages `done` of `total`, `eta_s`
+      and `heartbeat_age_s`; `ended`: nothing more will come. What is unknown is null.
+
+    Raises:
+      InputError: no run is there, or its address cannot be read here.
+    """
+    try:
+        there = run.config.exists() or run.heartbeats.exists()
+    except (ImportError, ValueError, KeyError) as error:  # KeyError: an unknown scheme
+        raise InputError(
+            "this address cannot be read here",
+            where=run.workdir,
+            expected="a local path, or the address of an object store",
+            found=error,
+            fix="install what it names, or give a local path",
+        ) from error
+    if not there:
+        raise InputError("no run here", where=run.workdir, expected="a folder that realm run made")
+    now = clock()
+    beat = last_beat(run, TRAINER) or {}
+    newest = max([beat, *_last_records(run)], key=lambda sign: sign.get("time", 0.0))
+    stage, step = newest.get("stage"), newest.get("step")
+    index_step = _index_step(run, stage, step)
+    return {
+        "stage": stage,
+        "step": step,
+        "steps": _steps(run, stage),
+        "index_step": index_step,
+        "staleness_steps": None if index_step is None or step is None else step - index_step,
+        "builder": _builder(run, now),
+        "heartbeat_age_s": _age(newest, now),
+        "ended": ended(run),
+    }
+
+
+def _builder(run: RunDir, now: float) -> dict[str, Any]:
+    beat = last_beat(run, BUILDER) or {}
+    known = {key: beat.get(key) for key in ("state", "done", "total", "eta_s")}
+    return {**known, "heartbeat_age_s": _age(beat, now)}
+
+
+def _age(sign: dict[str, Any], now: float) -> float | None:
+    return round(max(now - sign["time"], 0.0), 1) if "time" in sign else None
+
+
+def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
+    if stage == "done":
+        newest = commit.latest(run.export)
+        manifest = newest is not None and commit.read_manifest(run.export / step_name(newest))
+        return manifest["index_step"] if manifest else commit.latest(run.published_index)
+    if stage != "realm" or step is None:
+        return None
+    # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
+    swaps = [record for record in _records(run.swaps) if record["step"] <= step]
+    return swaps[-1]["index_step"] if swaps else None
+
+
+def _steps(run: RunDir, stage: str | None) -> int | None:
+    try:
+        config = json.loads(files.read_bytes(run.config) or b"{}")
+    except ValueError:
+        return None  # met while it was being written
+    return config.get("stages", {}).get("realm" if stage == "done" else stage, {}).get("steps")
+
+
+def _last_records(run: RunDir) -> list[dict[str, Any]]:
+    return [line for stage in STAGES for line in _records(run.logs / f"{stage}.jsonl")[-1:]]
+
+
+def _records(path: epath.Path) -> list[dict[str, Any]]:
+    """The whole lines of a log that another job may be writing to."""
+    found = []
+    for line in (files.read_bytes(path) or b"").split(b"\n"):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue  # the end of a line is not there yet, or a kill cut it short
+    return found

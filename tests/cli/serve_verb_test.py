@@ -1,0 +1,80 @@
+"""realm serve as a process of its own, and the mistakes that are told before anything is loaded."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from realm_jax.cli import extras, serve
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.finished_run import write_finished_run
+
+pytest.importorskip("fastapi", reason="needs the extra [serve]")
+pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
+pytest.importorskip("uvicorn", reason="needs the extra [serve]")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_until_it_is_told_to_stop(finished, number):
+    command = [sys.executable, "-m", "realm_jax.cli.main", "serve", "--port=0"]
+    process = subprocess.Popen(
+        [*command, f"--workdir={finished.workdir}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving http://127.0.0.1:"), process.stderr.read()
+        with urllib.request.urlopen(f"{line.split()[1]}api/health", timeout=60) as reply:
+            assert json.load(reply)["status"] == "ok"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0
+    assert "Traceback" not in err
+    assert "WARNING" not in err
+
+
+def test_a_port_in_use(realm, finished):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = realm("serve", f"--workdir={finished.workdir}", f"--port={port}")
+    result.refused("cannot listen there", port, "another --port")
+
+
+def test_addresses_that_are_none(realm, finished):
+    command = ["serve", f"--workdir={finished.workdir}"]
+    realm(*command, "--port=99999").refused("cannot listen there", "99999")
+    realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen there", "999.1.1.1")
+    realm(*command, "--port=http").refused("http", code=2)
+
+
+def test_a_run_that_is_not_finished(realm, tmp_path):
+    realm("serve", f"--workdir={tmp_path}", "--port=0").refused("nothing to answer with")
+
+
+def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
+    write_finished_run(tmp_path / "run", tiny, tiny_config(tmp_path / "gone"))
+    realm("serve", f"--workdir={tmp_path / 'run'}", "--port=0").refused("gone", "no folder")
+
+
+def test_a_missing_extra_is_named_with_the_command_that_brings_it(realm, finished, monkeypatch):
+    lacking = {"serve": ["fastapi>=0.1", "realm-no-such-package>=1"]}
+    monkeypatch.setattr(extras, "requirements", lambda: lacking)
+    result = realm("serve", f"--workdir={finished.workdir}")
+    result.refused("not installed", "-m pip install 'realm-no-such-package>=1'")
+    assert "fastapi>=" not in result.err
+
+
+def test_what_counts_as_this_machine():
+    assert all(map(serve._is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert not any(map(serve._is_loopback, ("0.0.0.0", "::", "192.0.2.1", "example.org")))
