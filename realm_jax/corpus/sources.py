@@ -106,7 +106,9 @@ def damage_named(where: object) -> Iterator[None]:
     """
     try:
         yield
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the machine; bz2 and gzip say of damage that it is an OSError without number
         raise InputError(
             "compressed file is damaged or cut short",
             where=where,

@@ -115,13 +115,13 @@ class SpanStore:
             starts.append(np.zeros(1, np.int64))
             for i, pairs in enumerate(spans):
                 flat.append(_checked(i, pairs, bodies))
-                starts.append(np.array([flat.rows]))
-            if starts.rows != len(store) + 1:
+                starts.append(np.array([flat.size]))
+            if starts.size != len(store) + 1:
                 raise InputError(
                     "spans are not one sequence per passage",
                     where=path,
                     expected=f"{len(store)} passages",
-                    found=f"{starts.rows - 1}",
+                    found=f"{starts.size - 1}",
                 )
             for name, ids in (("own.npy", own), ("evidence.npy", evidence)):
                 if ids is not None:
@@ -130,7 +130,7 @@ class SpanStore:
                 corpus_hash=store.corpus_hash,
                 knowledge_hash=knowledge.corpus_hash,
                 passages=len(store),
-                spans=flat.rows,
+                spans=flat.size,
             )
         return cls(path, store)
 
@@ -172,11 +172,7 @@ def char_spans_to_pieces(
     `offsets` of "Paris in 1999" are (0, 5), (6, 8), (9, 13): the span (6, 13) is pieces (1, 3), and
     (7, 13) is (2, 3). A span with no piece fully inside is left out.
     """
-    starts, stops = offsets[:, 0], offsets[:, 1]
-    found = []
-    for begin, end in spans:
-        first = int(np.searchsorted(starts, begin, "left"))
-        stop = int(np.searchsorted(stops, end, "right"))
-        if first < stop:
-            found.append((first, stop))
-    return found
+    bounds = np.array(list(spans), np.int64).reshape(-1, 2)
+    first = np.searchsorted(offsets[:, 0], bounds[:, 0], "left").tolist()
+    stop = np.searchsorted(offsets[:, 1], bounds[:, 1], "right").tolist()
+    return [(a, b) for a, b in zip(first, stop, strict=True) if a < b]

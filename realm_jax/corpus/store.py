@@ -77,6 +77,11 @@ class PassageStore:
     def __len__(self) -> int:
         return len(self._document)
 
+    def summary(self) -> dict[str, Any]:
+        """What `StoreWriter.commit` said: documents, passages, pieces, skipped, corpus_hash."""
+        names = ("documents", "passages", "pieces", "skipped")
+        return {name: self.manifest[name] for name in names} | {"corpus_hash": self.corpus_hash}
+
     @cached_property
     def vocabulary(self) -> WordPieces:
         """The vocabulary kept with the store."""
@@ -123,6 +128,13 @@ class PassageStore:
     def lengths(self) -> Int32[np.ndarray, "N"]:
         """Pieces of `[CLS] title [SEP] body [SEP]` of every passage, untruncated."""
         return (np.diff(self._piece_starts) + 3).astype(np.int32)
+
+    def sentence_lengths(self) -> Int32[np.ndarray, "S"]:
+        """Pieces of every sentence of the store, in order."""
+        starts, stops = self.body_bounds(np.arange(len(self)))
+        ends = np.append(self._sentence_starts[1:], np.int32(0))
+        ends[self._sentence_ptr[1:] - 1] = stops - starts
+        return ends - self._sentence_starts
 
     def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
         """Start and stop in `flat` of the titles of many passages."""

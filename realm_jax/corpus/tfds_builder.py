@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from realm_jax.corpus.readers import Document
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 

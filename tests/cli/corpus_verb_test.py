@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 
 
@@ -142,3 +143,40 @@ def test_impossible_numbers(build, tmp_path, notes, flag):
 def test_inspecting_what_is_no_corpus(realm, notes):
     realm("corpus", "inspect", notes).refused("no passage store", notes)
     realm("corpus", "inspect", notes / "no").refused("no passage store", "no folder")
+
+
+def test_a_build_killed_before_the_spans_goes_on_with_them(build, realm, tmp_path, notes):
+    assert build(notes).code == 0
+    whole = json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text())
+    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    again = build(notes)
+    assert again.code == 0
+    assert json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text()) == whole
+    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    (notes / "Bern.txt").write_text("Bern is a city.")
+    build(notes).refused("exists already", tmp_path / "out")
+
+
+def test_news_is_tied_to_the_corpus_it_will_be_trained_with(build, realm, tmp_path, notes):
+    assert build(notes, out=tmp_path / "z").code == 0
+    news = {"title": "Flood", "maintext": "Rome is flooded.", "url": "https://a.example/1"}
+    (tmp_path / "news.jsonl").write_text(json.dumps(news) + "\n")
+    flags = {"format": "cc_news", "out": tmp_path / "x", "knowledge": tmp_path / "z"}
+    (tmp_path / "other.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n")
+    build(tmp_path / "news.jsonl", vocab=tmp_path / "other.txt", **flags).refused(
+        "not that of the knowledge corpus", "other.txt"
+    )
+    assert not (tmp_path / "x").exists()
+    assert build(tmp_path / "news.jsonl", vocab=None, **flags).code == 0
+    x, z = PassageStore.open(tmp_path / "x"), PassageStore.open(tmp_path / "z")
+    spans = SpanStore.open(None, x)
+    assert spans.knowledge_hash == z.corpus_hash
+    assert spans.own.tolist() == [-1]
+    assert x.vocabulary.sha256 == z.vocabulary.sha256
+
+
+def test_inspect_reckons_padding_for_the_lengths_of_a_config(build, realm, tmp_path, notes):
+    assert build(notes).code == 0
+    command = ["corpus", "inspect", tmp_path / "out", "--json", "--config.lengths.passage=100"]
+    padding = realm(*command).json()["padding"]
+    assert [padding[name]["length"] for name in ("query", "passage", "joint")] == [96, 100, 384]
