@@ -40,6 +40,7 @@ setup(
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],
         "cuda": ["jax[cuda12]>=0.10.2"],
+        "beam": ["apache-beam>=2.77"],
         "dev": [
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
     build.add_argument("--passage-pieces", type=positive, default=288, help="longest passage")
     build.add_argument("--workers", type=positive, default=1, help="processes")
+    build.add_argument(
+        "--beam",
+        metavar="OPTIONS",
+        help="cut on a cluster, by Apache Beam with these options (extra [beam]); leaves a TFDS "
+        "dataset in OUT.tfds",
+    )
     build.add_argument(
         "--knowledge", help="corpus to retrieve from, when this one is only text to pre-train on"
     )
@@ -99,15 +106,38 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
                 fix="choose another --out, or delete this folder: finished ones never change",
             )
         return store.summary() | {"resumed": len(store)}
+    vocabulary = _vocabulary(arguments, knowledge)
+    if arguments.beam is not None:
+        return _by_beam(arguments, vocabulary)
     return build(
         arguments.format,
         arguments.input,
         arguments.out,
-        _vocabulary(arguments, knowledge),
+        vocabulary,
         passage_pieces=arguments.passage_pieces,
         workers=arguments.workers,
         progress=_now_and_then("%d documents, %d passages"),
     )
+
+
+def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
+    if find_spec("apache_beam") is None:
+        raise InputError(
+            "Apache Beam is not installed", where="--beam", fix="pip install 'realm-jax[beam]'"
+        )
+    from realm_jax.corpus.beam_builder import build_with_beam
+    from realm_jax.corpus.tfds_builder import store_from_tfds
+
+    pieces, data_dir = arguments.passage_pieces, f"{arguments.out.rstrip('/')}.tfds"
+    folder = build_with_beam(
+        arguments.format,
+        arguments.input,
+        data_dir,
+        vocabulary,
+        passage_pieces=pieces,
+        options=arguments.beam,
+    )
+    return store_from_tfds(folder, arguments.out, vocabulary, pieces) | {"resumed": 0}
 
 
 @contextlib.contextmanager

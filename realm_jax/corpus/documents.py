@@ -1,6 +1,7 @@
 """What every reader yields and counts, and how it takes apart the bytes it is given."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,23 @@ class Document:
 
 
 Skipped = Counter[str]
+
+# REALM section 4 and released corpus code: pages that list others are no knowledge.
+_LISTING = {
+    "list_page": re.compile(r"List of .+"),
+    "index_page": re.compile(r"Index of .+"),
+    "outline_page": re.compile(r"Outline of .+"),
+    "disambiguation_page": re.compile(r".*\(disambiguation\).*"),
+}
+
+
+def is_listing(title: str, skipped: Skipped) -> bool:
+    """Whether a Wikipedia page only lists others, by its title; counted if so."""
+    for reason, pattern in _LISTING.items():
+        if pattern.match(title):
+            skipped[reason] += 1
+            return True
+    return False
 
 
 def decode(content: bytes, skipped: Skipped) -> str | None:

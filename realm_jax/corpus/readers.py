@@ -10,21 +10,21 @@ import re
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 
-from realm_jax.corpus.documents import Document, Skipped, decode, json_texts, lines_until
+from realm_jax.corpus.documents import (
+    Document,
+    Skipped,
+    decode,
+    is_listing,
+    json_texts,
+    lines_until,
+)
 from realm_jax.corpus.news import read_cc_news, read_reuters
 from realm_jax.corpus.sources import damage_named, stem, streams
 from realm_jax.errors import InputError
 
-# REALM section 4 and released corpus code: pages that list others are no knowledge.
-_LISTING = {
-    "list_page": re.compile(r"List of .+"),
-    "index_page": re.compile(r"Index of .+"),
-    "outline_page": re.compile(r"Outline of .+"),
-    "disambiguation_page": re.compile(r".*\(disambiguation\).*"),
-}
 # JSON can spell half of a surrogate pair, which no UTF-8 file can hold.
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-_SUFFIXES = {"text": ".txt", "reuters": ".sgm"}  # other files of a folder are left out
+SUFFIXES = {"text": ".txt", "reuters": ".sgm"}  # other files of a folder are left out
 _HEADER = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")*? title="(.*)">\s*')
 
 
@@ -33,17 +33,16 @@ def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
 
     Args:
       format: a key of `READERS`, or `tfds`.
-      input: a file, a folder, a glob or an archive of such files; for `tfds` the folder of a
-        prepared dataset (`DATA_DIR/NAME/VERSION`).
+      input: a file, a folder, a glob or an archive of such files; for `tfds` see `read_tfds`.
       skipped: counts documents and files left out, by reason; filled while iterating.
 
     Raises:
       InputError: unknown format, nothing matches `input`, a damaged archive or a malformed file.
     """
     if format == "tfds":
-        from realm_jax.corpus.tfds_builder import read_tfds
+        from realm_jax.corpus.tfds_reader import read_tfds
 
-        documents = read_tfds(input)
+        documents = read_tfds(input, skipped)
     elif format in READERS:
         documents = _from_files(format, input, skipped)
     else:
@@ -57,7 +56,7 @@ def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
 
 
 def _from_files(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
-    for stream in streams(input, _SUFFIXES.get(format, "")):
+    for stream in streams(input, SUFFIXES.get(format, "")):
         with damage_named(stream.name):
             yield from READERS[format](stream.name, stream.file, skipped)
 
@@ -111,10 +110,8 @@ def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Ite
 
 def _article(title: str, body: str, where: str, skipped: Skipped) -> Iterator[Document]:
     title, body = html.unescape(title).strip(), html.unescape(body).strip()
-    for reason, pattern in _LISTING.items():
-        if pattern.match(title):
-            skipped[reason] += 1
-            return
+    if is_listing(title, skipped):
+        return
     first, _, rest = body.partition("\n")
     yield Document(title, rest if first.strip() == title else body, where)
 

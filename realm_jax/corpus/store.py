@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
 from realm_jax.corpus.folder import problems, read_manifest
+from realm_jax.corpus.split import Block
 from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
 from realm_jax.text.wordpiece import WordPieces
 
@@ -124,6 +125,28 @@ class PassageStore:
     def document(self, i: int) -> int:
         """Running number of the document that passage `i` was cut from."""
         return int(self._document[i])
+
+    def block(self, start: int, stop: int) -> Block:
+        """Passages `start` to `stop` (at least one) as they were appended, documents by number."""
+        piece, sentence, byte = (
+            bounds[start : stop + 1]
+            for bounds in (self._piece_starts, self._sentence_ptr, self._text_starts)
+        )
+        document = self._document[start:stop]
+        return Block(
+            pieces=self.flat[piece[0] : piece[-1]].astype(np.int32),
+            offsets=self._offsets[piece[0] : piece[-1]],
+            piece_counts=np.diff(piece),
+            title_pieces=self._title_pieces[start:stop],
+            sentence_starts=self._sentence_starts[sentence[0] : sentence[-1]],
+            sentence_counts=np.diff(sentence),
+            text=self._text[byte[0] : byte[-1]].tobytes(),
+            text_bytes=np.diff(byte),
+            title_bytes=self._title_bytes[start:stop],
+            document=document,
+            documents=int(document[-1]) + 1,
+            empty=0,
+        )
 
     def lengths(self) -> Int32[np.ndarray, "N"]:
         """Pieces of `[CLS] title [SEP] body [SEP]` of every passage, untruncated."""

@@ -1,6 +1,7 @@
 """`realm corpus`: what it says of bad input, and that nothing half is left."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -180,3 +181,15 @@ def test_inspect_reckons_padding_for_the_lengths_of_a_config(build, realm, tmp_p
     command = ["corpus", "inspect", tmp_path / "out", "--json", "--config.lengths.passage=100"]
     padding = realm(*command).json()["padding"]
     assert [padding[name]["length"] for name in ("query", "passage", "joint")] == [96, 100, 384]
+
+
+def test_beam_gives_the_same_corpus(build, tmp_path, notes):
+    if find_spec("apache_beam") is None:
+        build(notes, beam="").refused("Beam is not installed", "realm-jax[beam]")
+        assert not (tmp_path / "out").exists()
+        pytest.skip("needs the extra [beam]")
+    assert build(notes, beam="--runner=DirectRunner").code == 0
+    assert build(notes, out=tmp_path / "plain").code == 0
+    by_beam, plain = (PassageStore.open(tmp_path / name) for name in ("out", "plain"))
+    assert by_beam.summary() == plain.summary()
+    assert SpanStore.open(None, by_beam).rows.tolist() == SpanStore.open(None, plain).rows.tolist()
