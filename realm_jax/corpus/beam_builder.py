@@ -134,8 +134,7 @@ def build_with_beam(
 
     Raises:
       ModuleNotFoundError: Apache Beam is not installed.
-      InputError: nothing matches, or a dataset is there already; of a malformed file Beam raises
-        an error of its own that quotes ours.
+      InputError: nothing matches, a malformed file, or a dataset is there already.
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 
