@@ -62,7 +62,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 def build_corpus(files: list[Path], out: Path, vocabulary: Path, workers: int) -> dict[str, Any]:
     """`realm corpus build`, spans and all, in a fresh process."""
-    folder = out.with_suffix(".in")
+    folder = out.parent / f"{out.name}.in"
     folder.mkdir()
     for number, path in enumerate(files):
         (folder / f"{number:03}").symlink_to(path)

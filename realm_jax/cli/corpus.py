@@ -97,8 +97,10 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
     out = Path(arguments.out)
     if (out / MANIFEST).exists():
         store = PassageStore.open(out)
+        theirs = knowledge.path / VOCABULARY if knowledge else None
+        how = (arguments.format, arguments.input, arguments.vocab or theirs)
         if (out / SPANS / MANIFEST).exists() or not is_made_of(
-            store, arguments.format, arguments.input
+            store, *how, arguments.passage_pieces
         ):
             raise InputError(
                 "the corpus exists already",

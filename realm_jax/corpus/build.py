@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from realm_jax.corpus.folder import digest
 from realm_jax.corpus.parallel import batches
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
@@ -65,8 +66,21 @@ def build(
     }
 
 
-def is_made_of(store: PassageStore, format: str, input: str) -> bool:
-    """Whether a finished store was built from the documents that `input` holds now; reads them."""
+def is_made_of(
+    store: PassageStore,
+    format: str,
+    input: str,
+    vocabulary: str | Path | None,
+    passage_pieces: int,
+) -> bool:
+    """Whether a finished store is what `build` would make; reads all documents of `input`.
+
+    A `vocabulary` of None is the one that the store has.
+    """
+    if vocabulary is not None and digest(Path(vocabulary)) != store.manifest["vocabulary"]:
+        return False
+    if passage_pieces != store.manifest["passage_pieces"]:
+        return False
     source, checksum = Fingerprint(), None
     for _ in source.of(batches(read(format, input, Counter()))):
         checksum = source.next()

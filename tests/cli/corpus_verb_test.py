@@ -146,7 +146,7 @@ def test_inspecting_what_is_no_corpus(realm, notes):
     realm("corpus", "inspect", notes / "no").refused("no passage store", "no folder")
 
 
-def test_a_build_killed_before_the_spans_goes_on_with_them(build, realm, tmp_path, notes):
+def test_a_build_killed_before_the_spans_goes_on_with_them(build, tmp_path, notes, vocabulary):
     assert build(notes).code == 0
     whole = json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text())
     (tmp_path / "out" / "spans" / "manifest.json").unlink()
@@ -154,6 +154,10 @@ def test_a_build_killed_before_the_spans_goes_on_with_them(build, realm, tmp_pat
     assert again.code == 0
     assert json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text()) == whole
     (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    build(notes, passage_pieces=99).refused("exists already", tmp_path / "out")
+    other = tmp_path / "other.txt"
+    other.write_text(vocabulary.read_text() + "extra\n")
+    build(notes, vocab=other).refused("exists already", tmp_path / "out")
     (notes / "Bern.txt").write_text("Bern is a city.")
     build(notes).refused("exists already", tmp_path / "out")
 
