@@ -16,7 +16,7 @@ Pieces = tuple[Int32[np.ndarray, "_"], Int32[np.ndarray, "_ 2"]]
 
 _PLAIN = re.compile(r"[\t\n\r -~]*")  # without control characters, which join what they part
 _WORD = re.compile(r"[0-9a-z]+|[!-~]")  # of lower-case text: BERT cuts at every punctuation mark
-_MOST_WORDS = 1 << 18  # in the table before it is begun anew
+_MOST_WORDS = 1 << 17  # in the table before it is begun anew
 
 _SPACE, _LETTER, _MARK = range(3)
 _KIND = np.full(256, _MARK, np.uint8)

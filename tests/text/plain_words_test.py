@@ -47,7 +47,7 @@ def assert_same(found, expected):
         assert ids.dtype == offsets.dtype == np.int32
 
 
-@pytest.mark.parametrize("most", [1 << 19, 10])  # the table is begun anew at every call, or never
+@pytest.mark.parametrize("most", [1 << 17, 10])  # the table is begun anew at every call, or never
 def test_any_text_has_the_pieces_of_the_tokenizer(words, monkeypatch, most):
     monkeypatch.setattr(plain_words, "_MOST_WORDS", most)
     for seed in range(4):
