@@ -69,10 +69,11 @@ def test_a_killed_build_goes_on_and_gives_the_same_store(tmp_path, input, vocabu
     program, out = tmp_path / "program.py", tmp_path / "killed"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), str(input), str(out), str(vocabulary), str(workers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    told = tmp_path / "told.txt"
+    with told.open("w") as stdout, subprocess.Popen(command, stdout=stdout) as process:
         wait_until(lambda: finished_shards(out) >= 3)
         process.send_signal(signal.SIGKILL)
-        pids = [int(pid) for line in process.stdout for pid in line.split()]
+    pids = {int(pid) for line in told.read_text().splitlines() for pid in line.split()}
     with pytest.raises(InputError, match="unfinished"):
         PassageStore.open(out)
     if Path("/proc/self").exists():
