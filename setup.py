@@ -47,6 +47,7 @@ setup(
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
+        "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,
             "playwright>=1.49",

@@ -8,13 +8,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import natural, positive
-from realm_jax.corpus.folder import MANIFEST
-from realm_jax.errors import InputError
+from realm_jax.corpus.folder import MANIFEST, digest, has_shards
+from realm_jax.corpus.readers import FORMATS
+from realm_jax.corpus.spans import FOLDER as SPANS
+from realm_jax.corpus.store import VOCABULARY, PassageStore
+from realm_jax.errors import InputError, MismatchError
 
 HELP = "build a corpus from your text, or look into one"
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
@@ -28,19 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sub-verbs build and inspect."""
     verbs = parser.add_subparsers(dest="corpus_verb", required=True, metavar="build|inspect")
     build = verbs.add_parser("build", help="text to passages", epilog=f"example: {EXAMPLE}")
+    build.add_argument("--format", required=True, choices=FORMATS)
     build.add_argument(
-        "--format", required=True, choices=("wikiextractor", "jsonl", "text", "tfds")
+        "--input", required=True, help="file, folder, archive or quoted glob; tfds: folder or name"
     )
-    build.add_argument("--input", required=True, help="file, folder, archive or quoted glob")
     build.add_argument("--out", required=True, help="folder to make; finished ones are refused")
     build.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
     build.add_argument("--passage-pieces", type=positive, default=288, help="longest passage")
     build.add_argument("--workers", type=positive, default=1, help="processes")
+    build.add_argument(
+        "--beam",
+        metavar="OPTIONS",
+        help="cut on a cluster, by Apache Beam with these options (extra [beam]); leaves a TFDS "
+        "dataset in OUT.tfds",
+    )
+    build.add_argument(
+        "--knowledge", help="corpus to retrieve from, when this one is only text to pre-train on"
+    )
     build.add_argument("--json", action="store_true", help="one JSON object on the last line")
     inspect = verbs.add_parser(
         "inspect", help="what is in a corpus", epilog=f"example: {EXAMPLE_INSPECT}"
     )
     inspect.add_argument("folder", help="a corpus folder")
+    inspect.add_argument("--config", help="experiments/NAME.py, for the lengths of rows")
+    inspect.set_defaults(overridable=True)
     inspect.add_argument("--seed", type=natural, default=0, help="of the random passage shown")
     inspect.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
@@ -53,21 +69,20 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.corpus.annotate import annotate
-    from realm_jax.corpus.build import build
-    from realm_jax.corpus.store import PassageStore
+    from realm_jax.corpus.build import peak_memory
 
-    with _whole_or_nothing(Path(arguments.out)):
-        report = build(
-            arguments.format,
-            arguments.input,
-            arguments.out,
-            arguments.vocab or _learn_vocabulary(arguments),
-            passage_pieces=arguments.passage_pieces,
-            workers=arguments.workers,
-            progress=_now_and_then(),
-        )
-        log.info("marking names and dates")
-        annotate(PassageStore.open(arguments.out))
+    began, workers = time.monotonic(), arguments.workers
+    knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
+    with _no_half_corpus(Path(arguments.out)):
+        report = _passages(arguments, knowledge)
+        store = PassageStore.open(arguments.out)
+        log.info("%d passages; marking names and dates", report["passages"])
+        told = _now_and_then("names and dates of %d passages")
+        annotate(store, knowledge=knowledge, workers=workers, progress=told)
+    report["seconds"] = time.monotonic() - began
+    fresh = report["passages"] - report["resumed"]
+    report["passages_per_second"] = fresh / report["seconds"]
+    report["peak_memory_bytes"] = peak_memory(workers)
     sys.stderr.write(
         f"{report['passages']} passages of {report['documents']} documents in {arguments.out}; "
         f"left out: {report['skipped'] or 'nothing'}\n"
@@ -75,35 +90,94 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
-@contextlib.contextmanager
-def _whole_or_nothing(out: Path) -> Iterator[None]:
-    """Leaves no half corpus behind, and touches nothing that was there before."""
+def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:
+    """Builds the passages, unless an earlier run was killed after that and before the spans."""
+    from realm_jax.corpus.build import build, is_made_of
+
+    out = Path(arguments.out)
     if (out / MANIFEST).exists():
+        store = PassageStore.open(out)
+        theirs = knowledge.path / VOCABULARY if knowledge else None
+        how = (arguments.format, arguments.input, arguments.vocab or theirs)
+        if (out / SPANS / MANIFEST).exists() or not is_made_of(
+            store, *how, arguments.passage_pieces
+        ):
+            raise InputError(
+                "the corpus exists already",
+                where=out,
+                fix="choose another --out, or delete this folder: finished ones never change",
+            )
+        return store.summary() | {"resumed": len(store)}
+    vocabulary = _vocabulary(arguments, knowledge)
+    if arguments.beam is not None:
+        return _by_beam(arguments, vocabulary)
+    return build(
+        arguments.format,
+        arguments.input,
+        arguments.out,
+        vocabulary,
+        passage_pieces=arguments.passage_pieces,
+        workers=arguments.workers,
+        progress=_now_and_then("%d documents, %d passages"),
+    )
+
+
+def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
+    if find_spec("apache_beam") is None:
         raise InputError(
-            "the corpus exists already",
-            where=out,
-            fix="choose another --out, or delete this folder: finished ones never change",
+            "Apache Beam is not installed", where="--beam", fix="pip install 'realm-jax[beam]'"
         )
+    from realm_jax.corpus.beam_builder import build_with_beam
+    from realm_jax.corpus.tfds_builder import store_from_tfds
+
+    pieces, data_dir = arguments.passage_pieces, f"{arguments.out.rstrip('/')}.tfds"
+    folder = build_with_beam(
+        arguments.format,
+        arguments.input,
+        data_dir,
+        vocabulary,
+        passage_pieces=pieces,
+        options=arguments.beam,
+    )
+    return store_from_tfds(folder, arguments.out, vocabulary, pieces) | {"resumed": 0}
+
+
+@contextlib.contextmanager
+def _no_half_corpus(out: Path) -> Iterator[None]:
+    """Leaves nothing of a failed build that a later one could not go on with."""
     ours = not out.exists() or not any(out.iterdir())
-    done = False
     try:
         yield
-        done = True
     finally:
-        if ours and not done:
+        if ours and not (out / MANIFEST).exists() and not has_shards(out):
             shutil.rmtree(out, ignore_errors=True)
 
 
-def _now_and_then() -> Callable[[int, int], None]:
+def _now_and_then(words: str) -> Callable[..., None]:
     last = time.monotonic()
 
-    def tell(documents: int, passages: int) -> None:
+    def tell(*counts: int) -> None:
         nonlocal last
         if time.monotonic() - last >= TELL_EVERY:
             last = time.monotonic()
-            log.info("%d documents, %d passages", documents, passages)
+            log.info(words, *counts)
 
     return tell
+
+
+def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -> str:
+    """The file given, else that of the knowledge corpus, else a new one."""
+    if knowledge is None:
+        return arguments.vocab or _learn_vocabulary(arguments)
+    theirs = knowledge.path / VOCABULARY
+    if arguments.vocab and digest(Path(arguments.vocab)) != digest(theirs):
+        raise MismatchError(
+            "the vocabulary is not that of the knowledge corpus",
+            where=f"--vocab {arguments.vocab}",
+            expected=theirs,
+            fix="leave --vocab out: the knowledge corpus brings its own",
+        )
+    return str(theirs)
 
 
 def _learn_vocabulary(arguments: argparse.Namespace) -> str:
@@ -123,9 +197,9 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
 
 def _inspect(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.corpus.inspect import inspect
-    from realm_jax.corpus.store import PassageStore
 
-    report = inspect(PassageStore.open(arguments.folder), seed=arguments.seed)
+    lengths = config_lib.load(arguments.config, arguments.overrides).lengths.to_dict()
+    report = inspect(PassageStore.open(arguments.folder), lengths, seed=arguments.seed)
     if not arguments.json:
         sys.stdout.write(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     return report

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from realm_jax.corpus.folder import digest
+from realm_jax.corpus.parallel import batches
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
-from realm_jax.corpus.writer import write_store
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import Fingerprint, write_store
 
 
 def build(
@@ -28,7 +31,7 @@ def build(
     Args:
       format: see `readers.read`.
       input: see `readers.read`.
-      out: folder of the store; a folder left unfinished is started over.
+      out: folder of the store; one left unfinished is gone on with after its last finished shard.
       vocabulary: a BERT vocab.txt.
       passage_pieces: budget of a passage in word pieces, special pieces included.
       workers: processes; the store is the same for every number.
@@ -36,8 +39,9 @@ def build(
 
     Returns:
       `documents`, `passages`, `pieces`, `skipped` (by reason), `corpus_hash`, `seconds`,
-      `passages_per_second` and `peak_memory_bytes` (this process and, for an upper bound, the
-      largest of the workers times their number).
+      `passages_per_second` (of this run, without the `resumed` passages of an earlier one) and
+      `peak_memory_bytes` (this process and, for an upper bound, the largest of the workers times
+      their number).
 
     Raises:
       InputError: see `readers.read` and `writer.write_store`.
@@ -57,12 +61,34 @@ def build(
     return {
         **summary,
         "seconds": seconds,
-        "passages_per_second": summary["passages"] / max(seconds, 1e-9),
-        "peak_memory_bytes": _peak_memory(workers),
+        "passages_per_second": (summary["passages"] - summary["resumed"]) / max(seconds, 1e-9),
+        "peak_memory_bytes": peak_memory(workers),
     }
 
 
-def _peak_memory(workers: int) -> int:
+def is_made_of(
+    store: PassageStore,
+    format: str,
+    input: str,
+    vocabulary: str | Path | None,
+    passage_pieces: int,
+) -> bool:
+    """Whether a finished store is what `build` would make; reads all documents of `input`.
+
+    A `vocabulary` of None is the one that the store has.
+    """
+    if vocabulary is not None and digest(Path(vocabulary)) != store.manifest["vocabulary"]:
+        return False
+    if passage_pieces != store.manifest["passage_pieces"]:
+        return False
+    source, checksum = Fingerprint(), None
+    for _ in source.of(batches(read(format, input, Counter()))):
+        checksum = source.next()
+    return checksum == store.manifest["source"]
+
+
+def peak_memory(workers: int) -> int:
+    """Most bytes this process and its `workers` have held so far; an upper bound."""
     unit = 1 if sys.platform == "darwin" else 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0

@@ -8,64 +8,50 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax.corpus.growing import ArrayFile, BytesFile, Journal, whole_lines
 from realm_jax.errors import DamageError, InputError
 
 MANIFEST = "manifest.json"
+JOURNAL = "unfinished.jsonl"
 FORMAT = 1
-
-
-class ArrayFile:
-    """An .npy file that grows by appending rows, so that no list of them is ever held."""
-
-    def __init__(self, path: Path, dtype: type[np.generic], width: int | None = None):
-        self._file = path.open("wb")
-        self._dtype = np.dtype(dtype)
-        self._row = () if width is None else (width,)
-        self.rows = 0
-        self._header()
-
-    def append(self, rows: np.ndarray) -> None:
-        """Adds rows, cast to the file's dtype; a value that does not fit is refused."""
-        if rows.size and rows.dtype != self._dtype:
-            limits = np.iinfo(self._dtype)
-            assert limits.min <= rows.min() and rows.max() <= limits.max, (rows.max(), limits)
-        self._file.write(np.ascontiguousarray(rows, self._dtype).tobytes())
-        self.rows += len(rows)
-
-    def close(self) -> None:
-        """Puts the final row count in the header."""
-        self._file.seek(0)
-        self._header()
-        self._file.close()
-
-    def _header(self) -> None:
-        # numpy leaves room in the header for a growing first axis: its length stays the same.
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {"descr": self._dtype.str, "fortran_order": False, "shape": (self.rows, *self._row)},
-        )
 
 
 class FolderWriter:
     """Writes a fresh folder. Without `commit` (an error, a kill) it stays unfinished.
 
-    A folder left unfinished by an earlier run is started over.
+    What an earlier run left unfinished is started over, or continued after its last finished shard
+    if that run had the same `settings`.
+
+    Args:
+      path: the folder, made if need be.
+      kind: of the manifest.
+      names: the files it may hold, besides the manifest.
+      settings: all that decides what is written, but the input; JSON. None never continues.
+
+    Attributes:
+      shard: the facts given to `finish_shard` by the run that is being continued, else None.
 
     Raises:
       InputError: the folder is finished already, or holds files that are not of this kind.
     """
 
-    def __init__(self, path: str | Path, kind: str, names: tuple[str, ...]):
+    def __init__(
+        self,
+        path: str | Path,
+        kind: str,
+        names: tuple[str, ...],
+        settings: dict[str, Any] | None = None,
+    ):
         self.path, self.kind, self._names = Path(path), kind, names
-        self._arrays: dict[str, ArrayFile] = {}
+        self._files: dict[str, ArrayFile | BytesFile] = {}
         if (self.path / MANIFEST).exists():
             raise InputError(
                 f"the {kind} exists already",
                 where=self.path,
                 fix="choose another folder, or delete this one: finished folders never change",
             )
-        present = [p.name for p in self.path.iterdir()] if self.path.is_dir() else []
-        strange = sorted(set(present) - set(names))
+        present = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+        strange = sorted(present - {*names, JOURNAL})
         if strange:
             raise InputError(
                 "folder holds other files",
@@ -74,16 +60,38 @@ class FolderWriter:
                 found=", ".join(strange[:3]),
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in present:
+        self._journal = None if settings is None else Journal(self.path / JOURNAL, settings)
+        self.shard = self._journal.last if self._journal else None
+        for name in present if self.shard is None else ():
             (self.path / name).unlink()
+        if self._journal:
+            self._journal.rewrite()
 
     def array(self, name: str, dtype: type[np.generic], width: int | None = None) -> ArrayFile:
-        """A new array file of this folder, closed with it."""
-        self._arrays[name] = ArrayFile(self.path / name, dtype, width)
-        return self._arrays[name]
+        """An array file of this folder, closed with it."""
+        file = ArrayFile(self.path / name, dtype, width, self._kept(name))
+        self._files[name] = file
+        return file
+
+    def bytes(self, name: str) -> BytesFile:
+        """A file of bytes of this folder, closed with it."""
+        file = BytesFile(self.path / name, self._kept(name))
+        self._files[name] = file
+        return file
+
+    def _kept(self, name: str) -> int | None:
+        return None if self.shard is None else self.shard["sizes"][name]
+
+    def finish_shard(self, **facts: Any) -> None:
+        """Makes what was appended so far last: a later run with the same settings goes on here."""
+        assert self._journal is not None, "a folder without settings has no shards"
+        for file in self._files.values():
+            file.sync()
+        sizes = {name: file.size for name, file in self._files.items()}
+        self._journal.add({**facts, "sizes": sizes})
 
     def commit(self, **facts: Any) -> dict[str, Any]:
-        """Closes the arrays, sums up every file and writes the manifest; returns it."""
+        """Closes the files, sums up every one and writes the manifest; returns it."""
         self.close()
         files = {
             name: {"bytes": (self.path / name).stat().st_size, "sha256": digest(self.path / name)}
@@ -93,13 +101,14 @@ class FolderWriter:
         manifest = {"kind": self.kind, "format": FORMAT, **facts, "files": files}
         manifest["content_hash"] = content_hash(files)
         (self.path / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+        (self.path / JOURNAL).unlink(missing_ok=True)
         return manifest
 
     def close(self) -> None:
-        """Closes the arrays, finished or not."""
-        for array in self._arrays.values():
-            array.close()
-        self._arrays = {}
+        """Closes the files, finished or not."""
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
     def __enter__(self) -> "FolderWriter":
         return self
@@ -111,6 +120,11 @@ class FolderWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def has_shards(path: Path) -> bool:
+    """Whether an unfinished folder holds a finished shard that a later run can go on from."""
+    return len(whole_lines(path / JOURNAL)) > 1
 
 
 def digest(path: Path) -> str:

@@ -1,57 +1,68 @@
 """What is in a passage store, in figures: `realm corpus inspect`."""
 
-import hashlib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from jaxtyping import Integer
 
-from realm_jax.corpus.split import PASSAGE_PIECES
+from realm_jax.corpus.own import text_digests
 from realm_jax.corpus.store import PassageStore
 
 _EDGES = (0, 32, 64, 96, 128, 160, 192, 224, 256, 289, 385, 513)
+_PAIRS = 100_000  # random sentences beside random passages, by which joint rows are judged
 
 
-def inspect(
-    store: PassageStore, *, seed: int = 0, passage_pieces: int = PASSAGE_PIECES
-) -> dict[str, Any]:
+def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -> dict[str, Any]:
     """Figures of a store; reads all of its text once.
 
+    Args:
+      store: the passages.
+      lengths: of the rows that padding is reckoned for: `query`, `passage` and `joint`.
+      seed: of the passage shown.
+
     Returns:
-      `passages`, `documents`, `pieces`, `skipped`, `corpus_hash`; `lengths` (how many passages
-      have how many pieces of `[CLS] title [SEP] body [SEP]`, as "from-to": count); `oversize`
-      (passages longer than `passage_pieces`, cut when embedded); `padding` (share of
-      `passage_pieces`-long rows that is padding); `duplicates` (passages whose title and body an
-      earlier one has, byte for byte); `longest_titles` (ten, in pieces kept); `sample` (one
-      passage, drawn by `seed`).
+      `passages`, `documents`, `pieces`, `sentences`, `skipped`, `corpus_hash`; `lengths` (how many
+      passages have how many pieces of `[CLS] title [SEP] body [SEP]`, as "from-to": count);
+      `oversize` (passages longer than `passage`, cut when embedded); `padding` (share of rows that
+      is padding: of passages, of sentences as queries, and of both in a joint row, a random passage
+      beside a random sentence); `duplicates` (passages whose title and body an earlier one has,
+      byte for byte); `longest_titles` (ten, in pieces kept); `sample` (one passage).
     """
-    lengths = store.lengths()
+    sizes = store.lengths()
     row = int(np.random.default_rng(seed).integers(len(store)))
     return {
-        **{k: store.manifest[k] for k in ("passages", "documents", "pieces", "skipped")},
-        "corpus_hash": store.corpus_hash,
-        "lengths": _histogram(lengths),
-        "oversize": int((lengths > passage_pieces).sum()),
-        "padding": 1 - float(np.minimum(lengths, passage_pieces).mean()) / passage_pieces,
-        "duplicates": _duplicates(store),
+        **store.summary(),
+        "sentences": len(store.sentence_lengths()),
+        "lengths": _histogram(sizes),
+        "oversize": int((sizes > lengths["passage"]).sum()),
+        "padding": _padding(store, lengths),
+        "duplicates": len(store) - len(np.unique(text_digests(store))),
         "longest_titles": _longest_titles(store),
         "sample": {"passage": row, "title": store.title(row), "body": store.body(row)},
     }
 
 
-def _histogram(lengths: np.ndarray) -> dict[str, int]:
-    counts, _ = np.histogram(lengths, [*_EDGES, np.iinfo(np.int32).max])
+def _histogram(sizes: Integer[np.ndarray, "N"]) -> dict[str, int]:
+    counts, _ = np.histogram(sizes, [*_EDGES, np.iinfo(np.int32).max])
     names = [f"{a}-{b - 1}" for a, b in pairwise(_EDGES)] + [f"{_EDGES[-1]}-"]
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-def _duplicates(store: PassageStore) -> int:
-    seen = np.empty(len(store), np.uint64)
-    for i in range(len(store)):
-        content = f"{store.title(i)}\0{store.body(i)}".encode()
-        digest = hashlib.blake2b(content, digest_size=8).digest()
-        seen[i] = int.from_bytes(digest, "little")
-    return len(store) - len(np.unique(seen))
+def _padding(store: PassageStore, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    starts, stops = store.body_bounds(np.arange(len(store)))
+    queries = np.minimum(store.sentence_lengths() + 2, lengths["query"])
+    rng = np.random.default_rng(0)
+    joint = rng.choice(queries, _PAIRS) + rng.choice(stops - starts, _PAIRS) + 1
+    rows = {"passage": store.lengths(), "query": queries, "joint": joint}
+    return {
+        name: {
+            "length": lengths[name],
+            "share": 1 - float(np.minimum(sizes, lengths[name]).mean()) / lengths[name],
+        }
+        for name, sizes in rows.items()
+    }
 
 
 def _longest_titles(store: PassageStore) -> list[dict[str, Any]]:

@@ -68,6 +68,23 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
+def files(input: str, suffix: str = "") -> list[Path]:
+    """Those of `matches` that are archives, end in `suffix`, or are `input` itself.
+
+    Raises:
+      InputError: there is none.
+    """
+    given = Path(input)
+    found = [
+        path
+        for path in matches(input)
+        if path.name.endswith(_ARCHIVES) or path == given or _is_named(path.name, suffix)
+    ]
+    if not found:
+        raise InputError("no input file", where=f"--input {input}", expected=f"files *{suffix}")
+    return found
+
+
 def streams(input: str, suffix: str = "") -> Iterator[Stream]:
     """Opens what `input` names, decompressing, and reading archives from front to end.
 
@@ -81,16 +98,10 @@ def streams(input: str, suffix: str = "") -> Iterator[Stream]:
     Raises:
       InputError: nothing matches, or compressed bytes are damaged or cut short.
     """
-    given = Path(input)
     count = 0
-    for path in matches(input):
-        if path.name.endswith(_ARCHIVES):
-            found = _members(path, suffix)
-        elif path == given or _is_named(path.name, suffix):
-            found = _single(path)
-        else:
-            continue
+    for path in files(input, suffix):
         with damage_named(path):
+            found = _members(path, suffix) if path.name.endswith(_ARCHIVES) else _single(path)
             for stream in found:
                 count += 1
                 yield stream
@@ -106,7 +117,9 @@ def damage_named(where: object) -> Iterator[None]:
     """
     try:
         yield
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the machine; bz2 and gzip say of damage that it is an OSError without number
         raise InputError(
             "compressed file is damaged or cut short",
             where=where,

@@ -1,6 +1,7 @@
 """Salient spans of the passages of one store: names and dates that pre-training may mask."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from realm_jax.errors import InputError, MismatchError
 
 KIND = "span store"
 _NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy")
+_ROWS = 65_536  # whose lengths are looked up together
 FOLDER = "spans"  # inside the passage store, unless another is given
 
 
@@ -108,20 +110,20 @@ class SpanStore:
         """
         knowledge = store if knowledge is None else knowledge
         path = store.path / FOLDER if path is None else Path(path)
-        bodies = np.subtract(*store.body_bounds(np.arange(len(store)))[::-1])
         with FolderWriter(path, KIND, _NAMES) as folder:
             flat = folder.array("spans.npy", np.int32, width=2)
             starts = folder.array("span_starts.npy", np.int64)
             starts.append(np.zeros(1, np.int64))
-            for i, pairs in enumerate(spans):
-                flat.append(_checked(i, pairs, bodies))
-                starts.append(np.array([flat.rows]))
-            if starts.rows != len(store) + 1:
+            lengths = chain(_body_lengths(store), repeat(0))
+            for i, (pairs, length) in enumerate(zip(spans, lengths, strict=False)):
+                flat.append(_checked(i, pairs, length))
+                starts.append(np.array([flat.size]))
+            if starts.size != len(store) + 1:
                 raise InputError(
                     "spans are not one sequence per passage",
                     where=path,
                     expected=f"{len(store)} passages",
-                    found=f"{starts.rows - 1}",
+                    found=f"{starts.size - 1}",
                 )
             for name, ids in (("own.npy", own), ("evidence.npy", evidence)):
                 if ids is not None:
@@ -130,16 +132,20 @@ class SpanStore:
                 corpus_hash=store.corpus_hash,
                 knowledge_hash=knowledge.corpus_hash,
                 passages=len(store),
-                spans=flat.rows,
+                spans=flat.size,
             )
         return cls(path, store)
 
 
-def _checked(
-    i: int, pairs: Sequence[tuple[int, int]], bodies: Integer[np.ndarray, "N"]
-) -> Int32[np.ndarray, "s 2"]:
+def _body_lengths(store: PassageStore) -> Iterator[int]:
+    """Body pieces of every passage, in order."""
+    for first in range(0, len(store), _ROWS):
+        starts, stops = store.body_bounds(np.arange(first, min(first + _ROWS, len(store))))
+        yield from (stops - starts).tolist()
+
+
+def _checked(i: int, pairs: Sequence[tuple[int, int]], length: int) -> Int32[np.ndarray, "s 2"]:
     array = np.array(pairs, np.int32).reshape(-1, 2)
-    length = int(bodies[i]) if i < len(bodies) else 0
     for start, stop in array.tolist():
         if not 0 <= start < stop <= length:
             raise InputError(
@@ -172,11 +178,7 @@ def char_spans_to_pieces(
     `offsets` of "Paris in 1999" are (0, 5), (6, 8), (9, 13): the span (6, 13) is pieces (1, 3), and
     (7, 13) is (2, 3). A span with no piece fully inside is left out.
     """
-    starts, stops = offsets[:, 0], offsets[:, 1]
-    found = []
-    for begin, end in spans:
-        first = int(np.searchsorted(starts, begin, "left"))
-        stop = int(np.searchsorted(stops, end, "right"))
-        if first < stop:
-            found.append((first, stop))
-    return found
+    bounds = np.array(list(spans), np.int64).reshape(-1, 2)
+    first = np.searchsorted(offsets[:, 0], bounds[:, 0], "left").tolist()
+    stop = np.searchsorted(offsets[:, 1], bounds[:, 1], "right").tolist()
+    return [(a, b) for a, b in zip(first, stop, strict=True) if a < b]

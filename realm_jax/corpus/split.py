@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from realm_jax.corpus.readers import Document
+from realm_jax.corpus.documents import Document
 from realm_jax.text.sentences import sentence_bounds
 from realm_jax.text.wordpiece import Pieces, WordPieces
 

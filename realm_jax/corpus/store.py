@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
 from realm_jax.corpus.folder import problems, read_manifest
+from realm_jax.corpus.split import Block
 from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
 from realm_jax.text.wordpiece import WordPieces
 
@@ -77,6 +78,11 @@ class PassageStore:
     def __len__(self) -> int:
         return len(self._document)
 
+    def summary(self) -> dict[str, Any]:
+        """What `StoreWriter.commit` said: documents, passages, pieces, skipped, corpus_hash."""
+        names = ("documents", "passages", "pieces", "skipped")
+        return {name: self.manifest[name] for name in names} | {"corpus_hash": self.corpus_hash}
+
     @cached_property
     def vocabulary(self) -> WordPieces:
         """The vocabulary kept with the store."""
@@ -120,9 +126,38 @@ class PassageStore:
         """Running number of the document that passage `i` was cut from."""
         return int(self._document[i])
 
+    def block(self, start: int, stop: int) -> Block:
+        """Passages `start` to `stop` (at least one) as they were appended, documents by number."""
+        piece, sentence, byte = (
+            bounds[start : stop + 1]
+            for bounds in (self._piece_starts, self._sentence_ptr, self._text_starts)
+        )
+        document = self._document[start:stop]
+        return Block(
+            pieces=self.flat[piece[0] : piece[-1]].astype(np.int32),
+            offsets=self._offsets[piece[0] : piece[-1]],
+            piece_counts=np.diff(piece),
+            title_pieces=self._title_pieces[start:stop],
+            sentence_starts=self._sentence_starts[sentence[0] : sentence[-1]],
+            sentence_counts=np.diff(sentence),
+            text=self._text[byte[0] : byte[-1]].tobytes(),
+            text_bytes=np.diff(byte),
+            title_bytes=self._title_bytes[start:stop],
+            document=document,
+            documents=int(document[-1]) + 1,
+            empty=0,
+        )
+
     def lengths(self) -> Int32[np.ndarray, "N"]:
         """Pieces of `[CLS] title [SEP] body [SEP]` of every passage, untruncated."""
         return (np.diff(self._piece_starts) + 3).astype(np.int32)
+
+    def sentence_lengths(self) -> Int32[np.ndarray, "S"]:
+        """Pieces of every sentence of the store, in order."""
+        starts, stops = self.body_bounds(np.arange(len(self)))
+        ends = np.append(self._sentence_starts[1:], np.int32(0))
+        ends[self._sentence_ptr[1:] - 1] = stops - starts
+        return ends - self._sentence_starts
 
     def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
         """Start and stop in `flat` of the titles of many passages."""

@@ -1,59 +1,72 @@
-"""Passage stores as TFDS datasets, and TFDS datasets as documents; TensorFlow is not needed."""
+"""Passages as a TFDS dataset, and such a dataset as a passage store; TensorFlow is not needed."""
 
-from collections.abc import Iterator
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from realm_jax.corpus.readers import Document
+from realm_jax.corpus.split import Block
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import InputError
+from realm_jax.corpus.writer import StoreWriter
+from realm_jax.errors import InputError, MismatchError
+from realm_jax.text.wordpiece import WordPieces
+
+Example = dict[str, Any]
+_AT_ONCE = 1024  # passages copied together
 
 
-class RealmPassages(tfds.core.GeneratorBasedBuilder):
-    """Passages of one store, in row order: `id`, `title`, `body`, `title_ids`, `body_ids`."""
+class PassagesInfo(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """What every dataset of passages has: all that a passage store keeps, under its row as `id`."""
 
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "Title, body and word pieces of every passage."}  # noqa: RUF012
+    name = "realm_passages"
+    VERSION = tfds.core.Version("2.0.0")
+    RELEASE_NOTES = {"2.0.0": "All that a passage store keeps of every passage."}  # noqa: RUF012
 
-    def __init__(self, *, store: PassageStore, **options: Any):
-        self._store = store
+    def __init__(self, *, vocabulary: str, **options: Any):
+        self._vocabulary = vocabulary  # sha256
         super().__init__(**options)
 
     def _info(self) -> tfds.core.DatasetInfo:
-        features = tfds.features.FeaturesDict(
-            {
-                "id": np.int64,
-                "title": tfds.features.Text(),
-                "body": tfds.features.Text(),
-                "title_ids": tfds.features.Tensor(shape=(None,), dtype=np.int32),
-                "body_ids": tfds.features.Tensor(shape=(None,), dtype=np.int32),
-            }
-        )
+        text, tensor = tfds.features.Text, tfds.features.Tensor
+        features = {
+            "id": np.int64,
+            "document": np.int64,
+            "title": text(),
+            "body": text(),
+            "title_ids": tensor(shape=(None,), dtype=np.int32),
+            "body_ids": tensor(shape=(None,), dtype=np.int32),
+            "offsets": tensor(shape=(None, 2), dtype=np.int32),
+            "sentence_starts": tensor(shape=(None,), dtype=np.int32),
+        }
         return tfds.core.DatasetInfo(
             builder=self,
-            description=f"REALM passages, corpus {self._store.corpus_hash}",
-            features=features,
+            description="Passages cut for REALM, in the order of their numbers.",
+            features=tfds.features.FeaturesDict(features),
+            metadata=tfds.core.MetadataDict(vocabulary=self._vocabulary),
             disable_shuffling=True,  # the row is the passage's id
         )
+
+
+class StorePassages(PassagesInfo, skip_registration=True):  # type: ignore[call-arg]
+    """The passages of one store."""
+
+    name = PassagesInfo.name
+
+    def __init__(self, *, store: PassageStore, **options: Any):
+        self._store = store
+        super().__init__(vocabulary=store.vocabulary.sha256, **options)
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
         return {"train": self._generate_examples()}
 
-    def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for i in range(len(self._store)):
-            yield (
-                i,
-                {
-                    "id": i,
-                    "title": self._store.title(i),
-                    "body": self._store.body(i),
-                    "title_ids": self._store.title_ids(i),
-                    "body_ids": self._store.body_ids(i),
-                },
-            )
+    def _generate_examples(self) -> Iterator[tuple[int, Example]]:
+        for first in range(0, len(self._store), _AT_ONCE):
+            block = self._store.block(first, min(first + _AT_ONCE, len(self._store)))
+            yield from ((e["id"], e) for e in examples_of(block, first, 0))
 
 
 def build_tfds(store: PassageStore, data_dir: str | Path) -> Path:
@@ -67,44 +80,99 @@ def build_tfds(store: PassageStore, data_dir: str | Path) -> Path:
     Raises:
       InputError: a dataset is there already.
     """
-    builder = RealmPassages(store=store, data_dir=str(data_dir), file_format="array_record")
+    return prepare(StorePassages(store=store, data_dir=str(data_dir), file_format="array_record"))
+
+
+def prepare(builder: PassagesInfo, **options: Any) -> Path:
+    """Writes a dataset that is not there yet; returns its folder."""
     folder = Path(builder.data_dir)
     if folder.exists():
         raise InputError("the dataset exists already", where=folder, fix="give another data_dir")
-    builder.download_and_prepare()
+    builder.download_and_prepare(**options)
     return folder
 
 
-def read_tfds(folder: str | Path) -> Iterator[Document]:
-    """Documents of a prepared dataset with the text features `title` and `text` (or `body`).
+def examples_of(block: Block, first: int, document: int) -> Iterator[Example]:
+    """The passages of a block as examples.
 
     Args:
-      folder: the prepared version, `DATA_DIR/NAME/VERSION`; all its splits are read, by name.
+      block: the passages.
+      first: `id` of its first passage.
+      document: what the block counts its documents from.
+    """
+    piece, sentence, byte = (
+        np.concatenate([[0], np.cumsum(counts)]).tolist()
+        for counts in (block.piece_counts, block.sentence_counts, block.text_bytes)
+    )
+    for i, titles in enumerate(block.title_pieces.tolist()):
+        text = byte[i] + int(block.title_bytes[i])
+        yield {
+            "id": first + i,
+            "document": document + int(block.document[i]),
+            "title": block.text[byte[i] : text].decode(),
+            "body": block.text[text : byte[i + 1]].decode(),
+            "title_ids": block.pieces[piece[i] : piece[i] + titles].astype(np.int32),
+            "body_ids": block.pieces[piece[i] + titles : piece[i + 1]].astype(np.int32),
+            "offsets": block.offsets[piece[i] : piece[i + 1]],
+            "sentence_starts": block.sentence_starts[sentence[i] : sentence[i + 1]],
+        }
+
+
+def store_from_tfds(
+    folder: str | Path, out: str | Path, vocabulary: str | Path, passage_pieces: int = 0
+) -> dict[str, Any]:
+    """A passage store of a `realm_passages` dataset, byte for byte that of `realm corpus build`.
+
+    Args:
+      folder: the prepared version, `DATA_DIR/realm_passages/VERSION`.
+      out: folder of the store.
+      vocabulary: the one the passages were cut with.
+      passage_pieces: the budget they were cut for.
+
+    Returns:
+      See `StoreWriter.commit`.
 
     Raises:
-      InputError: no prepared dataset there, files that need TensorFlow, or other features.
+      MismatchError: the passages were cut with another vocabulary.
+      InputError: see `StoreWriter`.
     """
-    folder = Path(folder)
-    if not (folder / "dataset_info.json").is_file():
-        raise InputError(
-            "no prepared TFDS dataset",
-            where=f"--input {folder}",
-            expected="a folder DATA_DIR/NAME/VERSION with dataset_info.json",
-        )
     builder = tfds.builder_from_directory(folder)
-    features = set(builder.info.features or ())
-    text = "text" if "text" in features else "body"
-    if not {"title", text} <= features:
-        raise InputError(
-            "dataset has no documents",
+    expected = WordPieces.load(vocabulary).sha256
+    if builder.info.metadata["vocabulary"] != expected:
+        raise MismatchError(
+            "passages were cut with another vocabulary",
             where=folder,
-            expected="text features 'title' and 'text' (or 'body')",
-            found=", ".join(sorted(features)),
+            expected=f"{expected} ({vocabulary})",
+            found=builder.info.metadata["vocabulary"],
         )
-    for split in sorted(builder.info.splits):
-        for i, example in enumerate(builder.as_data_source(split)):
-            yield Document(_text(example["title"]), _text(example[text]), f"{folder}:{split}:{i}")
+    source = builder.as_data_source("train")
+    writer = StoreWriter(out, vocabulary, passage_pieces)
+    try:
+        for first in range(0, len(source), _AT_ONCE):
+            rows = range(first, min(first + _AT_ONCE, len(source)))
+            writer.append(_block_of(source.__getitems__(rows), writer.documents))
+        skipped = Path(folder).parent / "skipped.json"
+        return writer.commit(Counter(json.loads(skipped.read_text()) if skipped.exists() else {}))
+    finally:
+        writer.close()
 
 
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8")
+def _block_of(examples: Iterable[Example], document: int) -> Block:
+    rows = list(examples)
+    titles, bodies = ([row[name] for row in rows] for name in ("title", "body"))
+    numbers = np.array([row["document"] for row in rows], np.int64) - document
+    title_pieces = np.array([len(row["title_ids"]) for row in rows], np.int32)
+    return Block(
+        pieces=np.concatenate([row[n] for row in rows for n in ("title_ids", "body_ids")]),
+        offsets=np.concatenate([row["offsets"] for row in rows]),
+        piece_counts=title_pieces + np.array([len(row["body_ids"]) for row in rows], np.int64),
+        title_pieces=title_pieces,
+        sentence_starts=np.concatenate([row["sentence_starts"] for row in rows]),
+        sentence_counts=np.array([len(row["sentence_starts"]) for row in rows], np.int64),
+        text=b"".join(text for pair in zip(titles, bodies, strict=True) for text in pair),
+        text_bytes=np.array([len(t) + len(b) for t, b in zip(titles, bodies, strict=True)]),
+        title_bytes=np.array([len(title) for title in titles], np.int32),
+        document=numbers,
+        documents=int(numbers[-1]) + 1,
+        empty=0,
+    )

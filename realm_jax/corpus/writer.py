@@ -1,16 +1,19 @@
 """Writing a passage store, block by block; memory does not grow with the corpus."""
 
-from collections import Counter
+import hashlib
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.folder import FolderWriter
-from realm_jax.corpus.parallel import in_order
-from realm_jax.corpus.readers import Document
-from realm_jax.corpus.split import PASSAGE_PIECES, SPECIAL_PIECES, Block, block_of
+from realm_jax.corpus.parallel import batches, in_order
+from realm_jax.corpus.split import PASSAGE_PIECES, SPECIAL_PIECES, Block, block_of, split
 from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
 
@@ -26,20 +29,34 @@ ARRAYS = (
     "title_bytes.npy",
     "document.npy",
 )
+BOUNDS = ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
 TEXT, VOCABULARY = "text.bin", "vocab.txt"
+SHARD_RUNS = 16  # runs of documents after which a killed build goes on
 _BATCH_PASSAGES = 1024
 
 
 class StoreWriter:
-    """Appends blocks of passages to a fresh folder; `commit` makes it a store.
+    """Appends blocks of passages to a folder; `commit` makes it a store.
+
+    Args:
+      path: the folder; see `FolderWriter` for what may be in it.
+      vocabulary: a BERT vocab.txt; copied into the store.
+      passage_pieces: the budget the passages are cut for, or 0 when they come cut.
+
+    Attributes:
+      words: the vocabulary.
+      documents: documents appended so far.
+      shard: where a killed run is being continued, see `finish_shard`; else None.
 
     Raises:
       InputError: for the vocabulary or the folder (`FolderWriter`).
     """
 
-    def __init__(self, path: str | Path, vocabulary: str | Path):
+    def __init__(self, path: str | Path, vocabulary: str | Path, passage_pieces: int = 0):
         self.words = WordPieces.load(vocabulary)
-        self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY))
+        self._facts = {"passage_pieces": passage_pieces, "vocabulary": self.words.sha256}
+        self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY), self._facts)
+        self.shard = self._folder.shard
         (self._folder.path / VOCABULARY).write_bytes(Path(vocabulary).read_bytes())
         array = self._folder.array
         self._pieces = array("pieces.npy", np.uint16 if self.words.size < 65536 else np.int32)
@@ -48,20 +65,22 @@ class StoreWriter:
         self._sentence_starts = array("sentence_starts.npy", np.int32)
         self._title_bytes = array("title_bytes.npy", np.int32)
         self._document = array("document.npy", np.int64)
-        self._bounds = {
-            name: array(name, np.int64)
-            for name in ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
-        }
-        self._ends = dict.fromkeys(self._bounds, 0)
-        for bounds in self._bounds.values():
+        self._text = self._folder.bytes(TEXT)
+        self._bounds = {name: array(name, np.int64) for name in BOUNDS}
+        self._ends = dict.fromkeys(BOUNDS, 0) if self.shard is None else self.shard["ends"]
+        self.documents = 0 if self.shard is None else self.shard["documents"]
+        for bounds in self._bounds.values() if self.shard is None else ():
             bounds.append(np.zeros(1, np.int64))
-        self._text = (self._folder.path / TEXT).open("wb")
-        self.documents = 0
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder.path
 
     @property
     def passages(self) -> int:
         """Passages appended so far."""
-        return self._document.rows
+        return self._document.size
 
     def append(self, block: Block) -> None:
         """Adds the passages of a block, in order."""
@@ -71,7 +90,7 @@ class StoreWriter:
         self._sentence_starts.append(block.sentence_starts)
         self._title_bytes.append(block.title_bytes)
         self._document.append(block.document + self.documents)
-        self._text.write(block.text)
+        self._text.append(block.text)
         self._count("piece_starts.npy", block.piece_counts)
         self._count("sentence_ptr.npy", block.sentence_counts)
         self._count("text_starts.npy", block.text_bytes)
@@ -83,12 +102,16 @@ class StoreWriter:
             self._bounds[name].append(bounds)
             self._ends[name] = int(bounds[-1])
 
-    def commit(self, passage_pieces: int, skipped: Counter[str]) -> dict[str, Any]:
+    def finish_shard(self, **facts: Any) -> None:
+        """Makes all passages so far last: a later writer finds `facts` in its `shard`."""
+        self._folder.finish_shard(**facts, ends=self._ends, documents=self.documents)
+
+    def commit(self, skipped: Counter[str], source: str | None = None) -> dict[str, Any]:
         """Finishes the store.
 
         Args:
-          passage_pieces: the budget the passages were cut for, or 0 when they came cut.
           skipped: documents left out, by reason.
+          source: checksum of the documents it was made of (`Fingerprint`).
 
         Returns:
           `documents`, `passages`, `pieces`, `skipped` and `corpus_hash`.
@@ -96,7 +119,6 @@ class StoreWriter:
         Raises:
           InputError: there is no passage.
         """
-        self._text.close()
         if not self.passages:
             raise InputError(
                 "the input gave no passage",
@@ -107,18 +129,35 @@ class StoreWriter:
         facts = {
             "documents": self.documents,
             "passages": self.passages,
-            "pieces": self._pieces.rows,
+            "pieces": self._pieces.size,
             "skipped": dict(sorted(skipped.items())),
         }
-        manifest = self._folder.commit(
-            **facts, passage_pieces=passage_pieces, vocabulary=self.words.sha256
-        )
+        manifest = self._folder.commit(**facts, **self._facts, source=source)
         return {**facts, "corpus_hash": manifest["content_hash"]}
 
     def close(self) -> None:
         """Closes the files; the store stays unfinished unless `commit` came before."""
-        self._text.close()
         self._folder.close()
+
+
+class Fingerprint:
+    """A running checksum of documents, by which a build knows the input it was cut off from."""
+
+    def __init__(self) -> None:
+        self._sum = hashlib.blake2b(digest_size=16)
+        self._after: deque[str] = deque()
+
+    def of(self, runs: Iterable[list[Document]]) -> Iterator[list[Document]]:
+        """Passes runs of documents on, and notes the checksum after each."""
+        for run in runs:
+            for document in run:
+                self._sum.update(f"{document.title}\0{document.body}\0".encode())
+            self._after.append(self._sum.hexdigest())
+            yield run
+
+    def next(self) -> str:
+        """The checksum after the first run that was not asked for yet."""
+        return self._after.popleft()
 
 
 def write_store(
@@ -131,7 +170,9 @@ def write_store(
     skipped: Counter[str] | None = None,
     progress: Any = None,
 ) -> dict[str, Any]:
-    """Cuts documents into passages and writes them to a fresh folder, in the order given.
+    """Cuts documents into passages and writes them to a folder, in the order given.
+
+    A run that was killed goes on after its last finished shard, if the documents are the same.
 
     Args:
       path: the folder; must be new, empty or left unfinished.
@@ -143,10 +184,11 @@ def write_store(
       progress: called as `progress(documents, passages)` now and then.
 
     Returns:
-      See `StoreWriter.commit`.
+      See `StoreWriter.commit`; and `resumed`, the passages that an earlier run had finished.
 
     Raises:
-      InputError: see `StoreWriter`; or a budget that leaves no room for a body.
+      InputError: see `StoreWriter`; a budget that leaves no room for a body; or the unfinished
+        store was begun with other documents.
     """
     if passage_pieces < 2 * SPECIAL_PIECES:
         raise InputError(
@@ -156,17 +198,53 @@ def write_store(
             found=passage_pieces,
         )
     counted: Counter[str] = Counter() if skipped is None else skipped
-    writer = StoreWriter(path, vocabulary)
+    writer = StoreWriter(path, vocabulary, passage_pieces)
+    source = Fingerprint()
+    runs = source.of(batches(documents))
     try:
-        for block in in_order(documents, vocabulary, passage_pieces, workers):
+        done, empty, checksum = _skip_finished(writer, runs, source)
+        resumed = writer.passages
+        cut = partial(_split, vocabulary=str(vocabulary), passage_pieces=passage_pieces)
+        for block in in_order(cut, runs, workers):
             writer.append(block)
-            if block.empty:
-                counted["empty_body"] += block.empty
+            done, empty, checksum = done + 1, empty + block.empty, source.next()
+            if done % SHARD_RUNS == 0:
+                writer.finish_shard(runs=done, empty=empty, source=checksum)
             if progress is not None:
                 progress(writer.documents, writer.passages)
-        return writer.commit(passage_pieces, counted)
+        counted["empty_body"] += empty
+        return {**writer.commit(+counted, checksum), "resumed": resumed}
     finally:
         writer.close()
+
+
+def _split(documents: list[Document], vocabulary: str, passage_pieces: int) -> Block:
+    return split(documents, _words(vocabulary), passage_pieces)
+
+
+@lru_cache(maxsize=1)
+def _words(vocabulary: str) -> WordPieces:
+    return WordPieces.load(vocabulary)
+
+
+def _skip_finished(
+    writer: StoreWriter, runs: Iterator[list[Document]], source: Fingerprint
+) -> tuple[int, int, str]:
+    """Runs of documents that are in the store, how many of them were empty, their checksum."""
+    if writer.shard is None:
+        return 0, 0, ""
+    done, checksum = writer.shard["runs"], ""
+    for _ in islice(runs, done):
+        checksum = source.next()
+    if checksum != writer.shard["source"]:
+        raise InputError(
+            "the input is not the one this unfinished store was begun with",
+            where=writer.path,
+            expected=f"documents with checksum {writer.shard['source']}",
+            found=checksum or "no document",
+            fix="give the same --input, or delete the folder to start over",
+        )
+    return done, writer.shard["empty"], checksum
 
 
 def write_passages(
@@ -195,7 +273,7 @@ def write_passages(
                     found=f"{block.empty} without",
                 )
             writer.append(block)
-        return writer.commit(0, Counter())
+        return writer.commit(Counter())
     finally:
         writer.close()
 

@@ -19,6 +19,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.text.wordpiece import WordPieces
 
 NULL_PASSAGE = -1
+_LONG_RUN = 32  # pieces, on average
 
 
 class Rows(NamedTuple):
@@ -92,15 +93,23 @@ def _append(flat, ids, at, bounds, words: WordPieces) -> Int64[np.ndarray, "R"]:
 
 
 def _fill(flat, ids, at, start, size) -> None:
-    """ids[r, at[r] :] begins with flat[start[r] : start[r] + size[r]], for all rows at once."""
-    rows = np.repeat(np.arange(len(size)), size)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
-    ids[rows, np.repeat(at, size) + within] = flat[np.repeat(start, size) + within]
+    """ids[r, at[r] :] begins with flat[start[r] : start[r] + size[r]].
+
+    One gather over all pieces is quickest for short runs (titles), a copy a run for long ones.
+    """
+    if size.sum() < _LONG_RUN * len(size):
+        rows = np.repeat(np.arange(len(size)), size)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+        ids[rows, np.repeat(at, size) + within] = flat[np.repeat(start, size) + within]
+        return
+    bounds = zip(at.tolist(), start.tolist(), size.tolist(), strict=True)
+    for row, (column, begin, count) in zip(ids, bounds, strict=True):
+        row[column : column + count] = flat[begin : begin + count]
 
 
 def _shaped(ids, first_segment, total, shape) -> Rows:
-    columns = np.arange(ids.shape[1])
-    mask = columns < total[:, None]
-    segments = (mask & (columns >= first_segment[:, None])).astype(np.int32)
+    columns = np.arange(ids.shape[1], dtype=np.int32)
+    mask = columns < total[:, None].astype(np.int32)
+    segments = (columns >= first_segment[:, None].astype(np.int32)) & mask
     shape = (*shape, ids.shape[1])
-    return Rows(ids.reshape(shape), mask.reshape(shape), segments.reshape(shape))
+    return Rows(ids.reshape(shape), mask.reshape(shape), segments.astype(np.int32).reshape(shape))

@@ -8,7 +8,9 @@ misses names written small.
 
 import re
 
-_WORD = re.compile(r"[^\W\d_](?:[\w’'&-]*\w)?|[^\w\s]")
+# Small words that stand side by side are taken at once, since most are of no interest.
+_SMALL = r"[a-z]+(?: [a-z]+)*(?![\w’'&-])"
+_WORD = re.compile(rf"{_SMALL}|[^\W\d_](?:[\w’'&-]*\w)?|[^\w\s]")
 _JOINING_WORDS = "of the de la del della di da van der von bin ibn al du le"
 _COMMON_WORDS = """A After All Also Although An And Another Any Are As At Because Before Both But By
 Can Did Do Does During Each Early Even Few First For From Further He Her Here His How However I If
@@ -29,13 +31,16 @@ def name_spans(sentence: str) -> list[tuple[int, int]]:
     run: list[tuple[int, int]] = []
     reach = 0  # where the next word must begin for the run to go on
     for match in _WORD.finditer(sentence):
-        word, begin = match.group(), match.start()
+        word = match.group()
+        if not run and not word[0].isupper():
+            continue
+        begin = match.start()
         if run and sentence[reach:begin] != " ":
             spans += _close(sentence, run)
             run = []
         if _is_capital(word):
             run.append(match.span())
-        elif not (run and word in _JOINING):
+        elif not (run and _JOINING.issuperset(word.split(" "))):
             spans += _close(sentence, run)
             run = []
         reach = match.end()

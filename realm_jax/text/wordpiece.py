@@ -5,18 +5,16 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Int32
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from realm_jax.errors import InputError
+from realm_jax.text.plain_words import Pieces, PlainWords, is_plain
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-# Anonymous axes: the texts of one call differ in length.
-Pieces = tuple[Int32[np.ndarray, "_"], Int32[np.ndarray, "_ 2"]]
 
 
 class WordPieces:
@@ -39,6 +37,7 @@ class WordPieces:
         self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
         self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._decoder = decoders.WordPiece(cleanup=True)
+        self._plain = PlainWords(self._tokenized)
 
     @classmethod
     def load(cls, path: str | Path) -> "WordPieces":
@@ -55,6 +54,9 @@ class WordPieces:
             )
         content = path.read_bytes()
         return cls(_lines(path, content), hashlib.sha256(content).hexdigest())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WordPieces, (self.vocabulary, self.sha256))
 
     @property
     def special(self) -> tuple[int, ...]:
@@ -82,6 +84,12 @@ class WordPieces:
         Offsets are (start, stop) in characters of the text given, accents included, whether
         composed or written as combining marks.
         """
+        plain = [is_plain(text) for text in texts]
+        quick = iter(self._plain.pieces([t for t, p in zip(texts, plain, strict=True) if p]))
+        slow = iter(self._tokenized([t for t, p in zip(texts, plain, strict=True) if not p]))
+        return [next(quick if p else slow) for p in plain]
+
+    def _tokenized(self, texts: Sequence[str]) -> list[Pieces]:
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [
             (

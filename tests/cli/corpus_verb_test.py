@@ -1,9 +1,11 @@
 """`realm corpus`: what it says of bad input, and that nothing half is left."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
+from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 
 
@@ -142,3 +144,56 @@ def test_impossible_numbers(build, tmp_path, notes, flag):
 def test_inspecting_what_is_no_corpus(realm, notes):
     realm("corpus", "inspect", notes).refused("no passage store", notes)
     realm("corpus", "inspect", notes / "no").refused("no passage store", "no folder")
+
+
+def test_a_build_killed_before_the_spans_goes_on_with_them(build, tmp_path, notes, vocabulary):
+    assert build(notes).code == 0
+    whole = json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text())
+    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    again = build(notes)
+    assert again.code == 0
+    assert json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text()) == whole
+    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    build(notes, passage_pieces=99).refused("exists already", tmp_path / "out")
+    other = tmp_path / "other.txt"
+    other.write_text(vocabulary.read_text() + "extra\n")
+    build(notes, vocab=other).refused("exists already", tmp_path / "out")
+    (notes / "Bern.txt").write_text("Bern is a city.")
+    build(notes).refused("exists already", tmp_path / "out")
+
+
+def test_news_is_tied_to_the_corpus_it_will_be_trained_with(build, realm, tmp_path, notes):
+    assert build(notes, out=tmp_path / "z").code == 0
+    news = {"title": "Flood", "maintext": "Rome is flooded.", "url": "https://a.example/1"}
+    (tmp_path / "news.jsonl").write_text(json.dumps(news) + "\n")
+    flags = {"format": "cc_news", "out": tmp_path / "x", "knowledge": tmp_path / "z"}
+    (tmp_path / "other.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n")
+    build(tmp_path / "news.jsonl", vocab=tmp_path / "other.txt", **flags).refused(
+        "not that of the knowledge corpus", "other.txt"
+    )
+    assert not (tmp_path / "x").exists()
+    assert build(tmp_path / "news.jsonl", vocab=None, **flags).code == 0
+    x, z = PassageStore.open(tmp_path / "x"), PassageStore.open(tmp_path / "z")
+    spans = SpanStore.open(None, x)
+    assert spans.knowledge_hash == z.corpus_hash
+    assert spans.own.tolist() == [-1]
+    assert x.vocabulary.sha256 == z.vocabulary.sha256
+
+
+def test_inspect_reckons_padding_for_the_lengths_of_a_config(build, realm, tmp_path, notes):
+    assert build(notes).code == 0
+    command = ["corpus", "inspect", tmp_path / "out", "--json", "--config.lengths.passage=100"]
+    padding = realm(*command).json()["padding"]
+    assert [padding[name]["length"] for name in ("query", "passage", "joint")] == [96, 100, 384]
+
+
+def test_beam_gives_the_same_corpus(build, tmp_path, notes):
+    if find_spec("apache_beam") is None:
+        build(notes, beam="").refused("Beam is not installed", "realm-jax[beam]")
+        assert not (tmp_path / "out").exists()
+        pytest.skip("needs the extra [beam]")
+    assert build(notes, beam="--runner=DirectRunner").code == 0
+    assert build(notes, out=tmp_path / "plain").code == 0
+    by_beam, plain = (PassageStore.open(tmp_path / name) for name in ("out", "plain"))
+    assert by_beam.summary() == plain.summary()
+    assert SpanStore.open(None, by_beam).rows.tolist() == SpanStore.open(None, plain).rows.tolist()

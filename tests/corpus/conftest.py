@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from realm_jax.corpus.readers import Document
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from realm_jax.corpus import parallel
@@ -72,15 +73,24 @@ def test_inspect(files, tmp_path, vocabulary):
     (files / "3.jsonl").write_text(first)  # one document a second time
     build("jsonl", str(files), tmp_path / "s", vocabulary, passage_pieces=64)
     store = PassageStore.open(tmp_path / "s")
-    figures = inspect(store, seed=3, passage_pieces=64)
+    lengths = {"query": 20, "passage": 64, "joint": 80}
+    figures = inspect(store, lengths, seed=3)
     copies = sum(1 for i in range(len(store)) if store.document(i) == 30)
     assert figures["duplicates"] == copies > 0
     assert sum(figures["lengths"].values()) == figures["passages"] == len(store)
     kept = sum(min(int(n), 64) for n in store.lengths())
-    assert figures["padding"] == pytest.approx(1 - kept / (64 * len(store)))
+    padding = figures["padding"]
+    assert padding["passage"] == {"length": 64, "share": pytest.approx(1 - kept / 64 / len(store))}
+    bounds = [store.sentences(i) for i in range(len(store))]
+    sentences = [int(n) + 2 for b in bounds for n in np.diff(b)]
+    assert figures["sentences"] == len(sentences)
+    kept = sum(min(n, 20) for n in sentences)
+    assert padding["query"]["share"] == pytest.approx(1 - kept / 20 / len(sentences))
+    joint = [min(min(n, 20) + int(b[-1]) + 1, 80) for n in sentences for b in bounds]
+    assert padding["joint"]["share"] == pytest.approx(1 - np.mean(joint) / 80, abs=0.01)
     assert figures["oversize"] == (store.lengths() > 64).sum()
     assert len(figures["longest_titles"]) == 10
-    assert figures["sample"] == inspect(store, seed=3)["sample"]
+    assert figures["sample"] == inspect(store, lengths, seed=3)["sample"]
     assert figures["sample"]["body"] == store.body(figures["sample"]["passage"])
 
 

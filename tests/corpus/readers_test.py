@@ -1,8 +1,10 @@
 """Readers: what is read, what is counted and stepped over, what is refused and where."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import random
 import tarfile
 from collections import Counter
@@ -100,14 +102,23 @@ def test_jsonl(tmp_path):
     assert skipped == {"empty_title": 1, "empty_body": 1, "not_utf8": 1, "not_unicode": 1}
 
 
+@pytest.mark.parametrize("format", ["jsonl", "cc_news"])
 @pytest.mark.parametrize(
-    "line", ['{"title": "A", ', '{"title": "A"}', '["A", "b"]', '{"title": 1, "text": "b"}', "3"]
+    ("line", "said"),
+    [
+        ('{"title": "A", ', "JSONDecodeError"),
+        ('{"title": "A"}', "text but title"),
+        ('["A", "b"]', "list"),
+        ('{"title": 1, "text": "b"}', "'title' is a int"),
+        ("3", "int"),
+    ],
 )
-def test_a_malformed_json_line_is_refused_by_file_and_line(tmp_path, line):
+def test_a_malformed_json_line_is_refused_by_file_and_line(tmp_path, format, line, said):
     (tmp_path / "a.jsonl").write_text('{"title": "A", "text": "b"}\n' + line + "\n")
     with pytest.raises(InputError) as error:
-        run("jsonl", tmp_path / "a.jsonl")
+        run(format, tmp_path / "a.jsonl")
     assert "a.jsonl:2" in str(error.value)
+    assert said in str(error.value)
 
 
 def test_text_folder_reads_txt_files_by_path(tmp_path):
@@ -144,6 +155,22 @@ def make_archive(folder, members):
     return path
 
 
+@pytest.mark.parametrize("packed", [bz2, gzip, lzma])
+@pytest.mark.parametrize("damage", ["cut short", "a changed byte"])
+def test_a_damaged_compressed_file_is_refused(tmp_path, packed, damage):
+    noise = random.Random(0)
+    text = "".join(noise.choices("abcdefgh ", k=50_000))
+    content = packed.compress(json.dumps({"title": "A", "text": text}).encode())
+    changed = bytearray(content)
+    changed[len(content) // 2] ^= 255
+    suffix = {bz2: "bz2", gzip: "gz", lzma: "xz"}[packed]
+    path = tmp_path / f"a.jsonl.{suffix}"
+    path.write_bytes(content[: len(content) // 2] if damage == "cut short" else changed)
+    with pytest.raises(InputError, match="damaged or cut short") as error:
+        run("jsonl", path)
+    assert path.name in str(error.value)
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.98, 0.999])
 def test_a_truncated_archive_is_refused(tmp_path, share):
     noise = random.Random(0)
@@ -173,7 +200,9 @@ def test_a_text_folder_without_txt_is_refused(tmp_path):
 
 
 def test_an_unknown_format_names_the_known(tmp_path):
-    with pytest.raises(InputError, match="wikiextractor or jsonl or text or tfds"):
+    with pytest.raises(
+        InputError, match="wikiextractor or jsonl or text or cc_news or reuters or tfds"
+    ):
         run("wiki", tmp_path)
 
 

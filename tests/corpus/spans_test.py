@@ -88,3 +88,26 @@ def test_annotated_spans_never_cross_sentences_or_overlap(store):
             assert last <= start < stop
             assert stop <= bounds[np.searchsorted(bounds, start, "right")]
             last = stop
+
+
+def test_annotation_is_the_same_on_two_processes(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("realm_jax.corpus.annotate._ROWS", 20)
+    done = []
+    one = annotate(store, tmp_path / "one", progress=done.append)
+    two = annotate(store, tmp_path / "two", workers=2)
+    assert done == [*range(20, len(store), 20), len(store)]
+    for name in ("spans.npy", "span_starts.npy", "own.npy"):
+        assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
+
+
+def test_text_tied_to_another_corpus_knows_its_own_passages_there(store, tmp_path, vocabulary):
+    there = [2, 7, 5, 5]  # the last is a copy: the first of the two is meant
+    passages = [(store.title(i), [store.body(i)]) for i in there]
+    write_passages(tmp_path / "z", [*passages, ("News", ["The river."])], vocabulary)
+    knowledge = PassageStore.open(tmp_path / "z")
+    spans = annotate(store, knowledge=knowledge)
+    expected = np.full(len(store), -1)
+    expected[[2, 7, 5]] = 0, 1, 2
+    assert spans.own.tolist() == expected.tolist()
+    assert spans.knowledge_hash == knowledge.corpus_hash != store.corpus_hash
+    assert SpanStore.open(None, store).own.tolist() == expected.tolist()

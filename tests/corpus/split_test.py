@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from realm_jax.corpus.readers import Document
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.split import greedy, split
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store

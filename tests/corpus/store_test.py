@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from realm_jax.corpus.folder import ArrayFile
+from realm_jax.corpus.growing import ArrayFile
 from realm_jax.corpus.store import PassageStore, verify
 from realm_jax.corpus.writer import ARRAYS, StoreWriter, write_passages, write_store
 from realm_jax.errors import DamageError, InputError

@@ -94,3 +94,25 @@ def test_a_joint_row_too_long_loses_the_end_of_the_body(store):
     rows = joint_rows(queries, store, np.array([[0]]), 7)
     assert rows.ids[0, 0].tolist() == [CLS, E, F, SEP, C, D, SEP]
     assert rows.mask.all()
+
+
+@pytest.mark.parametrize("most", [20, 120])  # copied by one gather, and run by run
+def test_random_passages_are_laid_out_piece_by_piece(tmp_path, most):
+    rng = np.random.default_rng(most)
+    write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL, *"abcdef"])
+    passages = [
+        (" ".join(rng.choice([*"abcdef"], rng.integers(0, 5))), [" ".join(rng.choice([*"ab"], n))])
+        for n in rng.integers(1, most, 40)
+    ]
+    write_passages(tmp_path / "store", passages, tmp_path / "vocab.txt")
+    store = PassageStore.open(tmp_path / "store")
+    numbers = rng.integers(-1, len(store), (16, 4))
+    rows = passage_rows(store, numbers, 64)
+    for place in np.ndindex(*numbers.shape):
+        i = int(numbers[place])
+        title = [] if i < 0 else store.title_ids(i).tolist()
+        body = [] if i < 0 else store.body_ids(i).tolist()[: 64 - 3 - len(title)]
+        expected = [CLS, *title, SEP, *body, SEP]
+        assert rows.ids[place].tolist() == expected + [PAD] * (64 - len(expected))
+        assert rows.mask[place].sum() == len(expected)
+        assert rows.segments[place].sum() == len(body) + 1

@@ -1,0 +1,152 @@
+"""The split of `realm corpus build` on a cluster: Apache Beam, written as a TFDS dataset.
+
+Needs the extra `[beam]`. The unit of work is an input file, so give many files: an archive is one.
+Input, vocabulary and data_dir must be in places that all workers see.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from realm_jax.corpus.parallel import batches
+from realm_jax.corpus.readers import SUFFIXES, read
+from realm_jax.corpus.sources import files
+from realm_jax.corpus.split import PASSAGE_PIECES, split
+from realm_jax.corpus.tfds_builder import Example, PassagesInfo, examples_of, prepare
+from realm_jax.errors import InputError
+from realm_jax.text.wordpiece import WordPieces
+
+_COUNT = "count"
+# (file number, passages, documents, left out); file number -> (passages, documents) before it
+Count = tuple[int, int, int, dict[str, int]]
+Before = dict[int, tuple[int, int]]
+
+
+class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-arg]
+    """Passages of raw files, cut by a Beam pipeline; numbered as `realm corpus build` numbers."""
+
+    name = PassagesInfo.name
+
+    def __init__(
+        self, *, format: str, paths: list[Path], vocabulary_file: str, pieces: int, **options: Any
+    ):
+        self._how = {"format": format, "vocabulary": vocabulary_file, "passage_pieces": pieces}
+        self._paths = list(enumerate(map(str, paths)))
+        super().__init__(vocabulary=WordPieces.load(vocabulary_file).sha256, **options)
+
+    @property
+    def skipped_file(self) -> Path:
+        """Where the counts of what was left out go, beside the dataset: its own folder is moved."""
+        return Path(self.data_dir).parent / "skipped.json"
+
+    def _split_generators(self, dl_manager: Any, pipeline: Any) -> dict[str, Any]:
+        import apache_beam as beam
+
+        found = (
+            pipeline
+            | "Files" >> beam.Create(self._paths)
+            | "Spread" >> beam.Reshuffle()
+            | "Cut" >> beam.ParDo(_cut, **self._how).with_outputs(_COUNT, main="passages")
+        )
+        counts = found[_COUNT] | beam.combiners.ToList()
+        _ = counts | "Skipped" >> beam.Map(_write_skipped, path=self.skipped_file)
+        before = counts | "Before" >> beam.Map(_before)
+        numbered = found["passages"] | "Number" >> beam.Map(
+            _numbered, before=beam.pvalue.AsSingleton(before)
+        )
+        return {"train": numbered}
+
+    def _generate_examples(self) -> Any:
+        raise NotImplementedError("the pipeline is the split itself")
+
+
+def _cut(file: tuple[int, str], format: str, vocabulary: str, passage_pieces: int) -> Iterator[Any]:
+    """(file number, example) pairs, both ids counted within the file; reads run by run."""
+    from apache_beam.pvalue import TaggedOutput
+
+    number, path = file
+    words = _words(vocabulary)
+    skipped: Counter[str] = Counter()
+    passages = documents = 0
+    for run in batches(read(format, path, skipped)):
+        block = split(run, words, passage_pieces)
+        for example in examples_of(block, passages, documents):
+            yield number, example
+        passages, documents = passages + len(block.piece_counts), documents + block.documents
+        skipped["empty_body"] += block.empty
+    yield TaggedOutput(_COUNT, (number, passages, documents, dict(+skipped)))
+
+
+def _before(counts: list[Count]) -> Before:
+    before, passages, documents = {}, 0, 0
+    for number, more_passages, more_documents, _ in sorted(counts, key=itemgetter(0)):
+        before[number] = passages, documents
+        passages, documents = passages + more_passages, documents + more_documents
+    return before
+
+
+def _write_skipped(counts: list[Count], path: Path) -> None:
+    skipped = sum((Counter(skipped) for *_, skipped in counts), Counter[str]())
+    path.write_text(json.dumps(dict(sorted(skipped.items()))))
+
+
+def _numbered(found: tuple[int, Example], before: Before) -> tuple[int, Example]:
+    number, example = found
+    passages, documents = before[number]
+    own = {"id": example["id"] + passages, "document": example["document"] + documents}
+    return own["id"], example | own
+
+
+@lru_cache(maxsize=1)
+def _words(vocabulary: str) -> WordPieces:
+    return WordPieces.load(vocabulary)
+
+
+def build_with_beam(
+    format: str,
+    input: str,
+    data_dir: str | Path,
+    vocabulary: str | Path,
+    *,
+    passage_pieces: int = PASSAGE_PIECES,
+    options: str = "",
+) -> Path:
+    """Prepares `realm_passages` in `data_dir` from raw files; `store_from_tfds` makes it a store.
+
+    What was left out is counted in `skipped.json` beside the version's folder.
+
+    Args:
+      format: see `readers.read`, but not `tfds`.
+      input: see `readers.read`.
+      data_dir: where datasets are kept.
+      vocabulary: a BERT vocab.txt.
+      passage_pieces: budget of a passage in word pieces, special pieces included.
+      options: of the pipeline, as on a command line: "--runner=DataflowRunner --project=…".
+
+    Returns:
+      The folder of the prepared version.
+
+    Raises:
+      ModuleNotFoundError: Apache Beam is not installed.
+      InputError: nothing matches, a malformed file, or a dataset is there already.
+    """
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if format == "tfds":
+        raise InputError("Beam cuts files", where="format", expected="not tfds", found=format)
+    builder = BeamPassages(
+        format=format,
+        paths=files(input, SUFFIXES.get(format, "")),
+        vocabulary_file=str(vocabulary),
+        pieces=passage_pieces,
+        data_dir=str(data_dir),
+        file_format="array_record",
+    )
+    beam_options = PipelineOptions(options.split())
+    return prepare(builder, download_config=tfds.download.DownloadConfig(beam_options=beam_options))

@@ -1,0 +1,121 @@
+"""Documents out of TFDS datasets, `wikipedia` above all; TensorFlow is not needed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.example_parser import ExampleParserNp
+
+from realm_jax.corpus.documents import Document, Skipped, is_listing
+from realm_jax.errors import DamageError, InputError
+
+_NAME = re.compile(r"[a-z]\w*(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?")  # NAME/CONFIG:VERSION
+_WIKIPEDIA = "wikipedia/20190301.en"
+
+
+def read_tfds(input: str | Path, skipped: Skipped) -> Iterator[Document]:
+    """Documents of a prepared dataset with the text features `title` and `text` (or `body`).
+
+    ArrayRecord and TFRecord files are read; the published `wikipedia` datasets are TFRecords. Of
+    `wikipedia`, pages that only list others are counted and left out.
+
+    Args:
+      input: the folder of the prepared version, `DATA_DIR/NAME/CONFIG/VERSION`, or a name such as
+        `wikipedia/20190301.en`, looked up in `TFDS_DATA_DIR` or `~/tensorflow_datasets`. All
+        splits are read, by name.
+      skipped: counts what is left out.
+
+    Raises:
+      InputError: no prepared dataset there, other features or another file format.
+      DamageError: a file is cut short.
+    """
+    builder = _builder(input)
+    info = builder.info
+    features = set(info.features or ())
+    text = "text" if "text" in features else "body"
+    if not {"title", text} <= features:
+        raise InputError(
+            "dataset has no documents",
+            where=builder.data_dir,
+            expected="text features 'title' and 'text' (or 'body')",
+            found=", ".join(sorted(features)),
+        )
+    for split in sorted(info.splits):
+        for i, example in enumerate(_examples(builder, split)):
+            title, body = (_decoded(example[name]) for name in ("title", text))
+            if info.name != "wikipedia" or not is_listing(title, skipped):
+                yield Document(title, body, f"{builder.data_dir}:{split}:{i}")
+
+
+def _builder(input: str | Path) -> tfds.core.DatasetBuilder:
+    folder = Path(input)
+    if not folder.exists() and _NAME.fullmatch(str(input)):
+        folder = _prepared(str(input))
+    if not (folder / "dataset_info.json").is_file():
+        raise InputError(
+            "no prepared TFDS dataset",
+            where=f"--input {input}",
+            expected="a folder with dataset_info.json (DATA_DIR/NAME/CONFIG/VERSION), or a name "
+            f"such as {_WIKIPEDIA} of one in TFDS_DATA_DIR",
+            found="a folder without it" if folder.is_dir() else f"no folder {folder}",
+            fix=f"gsutil -m cp -r gs://tfds-data/datasets/{_WIKIPEDIA} TFDS_DATA_DIR/wikipedia/",
+        )
+    return tfds.builder_from_directory(folder)
+
+
+def _prepared(name: str) -> Path:
+    """The folder of the newest version, or of the one named."""
+    name, _, version = name.partition(":")
+    folder = Path(tfds.core.constants.DATA_DIR) / name
+    versions = sorted(tfds.core.utils.version.list_all_versions(folder))
+    return folder / (version or str(versions[-1]) if version or versions else "VERSION")
+
+
+def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
+    form = builder.info.file_format
+    if form == tfds.core.FileFormat.ARRAY_RECORD:
+        yield from builder.as_data_source(split)
+    elif form == tfds.core.FileFormat.TFRECORD:
+        features = builder.info.features
+        parser = ExampleParserNp(features.get_serialized_info())
+        for path in builder.info.splits[split].filepaths:
+            for record in tfrecords(Path(path)):
+                yield features.decode_example_np(parser.parse_example(record))
+    else:
+        raise InputError(
+            "dataset in a file format that is not read",
+            where=builder.data_dir,
+            expected="array_record or tfrecord",
+            found=form.value,
+        )
+
+
+def tfrecords(path: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file: length, its checksum, the bytes, their checksum.
+
+    The checksums (of a kind that Python does not have) are passed over.
+
+    Raises:
+      DamageError: the file ends in the middle of a record.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while header := file.read(12):
+            length = int.from_bytes(header[:8], "little")
+            end = file.tell() + length + 4
+            if len(header) < 12 or end > size:
+                raise DamageError(
+                    "TFRecord file is damaged or cut short",
+                    where=path,
+                    expected=f"a record up to byte {end}",
+                    found=f"{size} bytes",
+                    fix="fetch the file again",
+                )
+            yield file.read(length)
+            file.seek(4, 1)
+
+
+def _decoded(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8")

@@ -1,0 +1,150 @@
+"""A build that is killed goes on after its last finished shard, and ends as if nothing had been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from realm_jax.corpus import parallel, writer
+from realm_jax.corpus.folder import JOURNAL
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_store
+from realm_jax.errors import InputError, RealmError
+
+PROGRAM = """
+import multiprocessing, sys, time
+from realm_jax.corpus import parallel, writer
+from realm_jax.corpus.build import build
+
+def tell(documents, passages):
+    pids = [child.pid for child in multiprocessing.active_children()]
+    print(*pids, flush=True)
+    time.sleep(0.05)  # so that the kill comes in the middle
+
+if __name__ == "__main__":
+    parallel.BATCH_CHARACTERS, writer.SHARD_RUNS = 1000, 2
+    input, out, vocabulary, workers = sys.argv[1:]
+    build("jsonl", input, out, vocabulary, passage_pieces=64, workers=int(workers), progress=tell)
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr(parallel, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(writer, "SHARD_RUNS", 2)
+
+
+@pytest.fixture
+def input(tmp_path, documents):
+    path = tmp_path / "in.jsonl"
+    lines = [json.dumps({"title": d.title, "text": d.body}) for d in documents]
+    path.write_text("\n".join([*lines, '{"title": "Blank", "text": "\\u200b"}'] * 3))
+    return path
+
+
+def finished_shards(out):
+    journal = out / JOURNAL
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(") ")[2][0] not in "ZX"
+
+
+def wait_until(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "waited a minute in vain"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_build_goes_on_and_gives_the_same_store(tmp_path, input, vocabulary, workers):
+    program, out = tmp_path / "program.py", tmp_path / "killed"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(input), str(out), str(vocabulary), str(workers)]
+    told = tmp_path / "told.txt"
+    with told.open("w") as stdout, subprocess.Popen(command, stdout=stdout) as process:
+        wait_until(lambda: finished_shards(out) >= 3)
+        process.send_signal(signal.SIGKILL)
+    pids = {int(pid) for line in told.read_text().splitlines() for pid in line.split()}
+    with pytest.raises(InputError, match="unfinished"):
+        PassageStore.open(out)
+    if Path("/proc/self").exists():
+        assert bool(pids) == (workers == 2)
+        wait_until(lambda: not any(map(is_running, pids)))
+
+    from realm_jax.corpus.build import build
+
+    whole = build("jsonl", str(input), tmp_path / "whole", vocabulary, passage_pieces=64)
+    rest = build("jsonl", str(input), out, vocabulary, passage_pieces=64, workers=3 - workers)
+    assert whole["resumed"] == 0 < rest["resumed"] < rest["passages"]
+    for name in ("documents", "passages", "pieces", "skipped", "corpus_hash"):
+        assert rest[name] == whole[name]
+    assert whole["skipped"] == {"empty_body": 3}
+    assert PassageStore.open(out).verify() == []
+    assert not (out / JOURNAL).exists()
+
+
+def cut_off(path, documents, vocabulary, after=20):
+    """Fails while reading; what was finished till then stays."""
+
+    def reading():
+        yield from documents[:after]
+        raise RealmError("the disk is gone")
+
+    with pytest.raises(RealmError, match="gone"):
+        write_store(path, reading(), vocabulary, passage_pieces=64)
+    assert finished_shards(path) >= 2
+
+
+def test_another_input_is_refused_and_nothing_is_lost(tmp_path, documents, vocabulary):
+    cut_off(tmp_path / "s", documents, vocabulary)
+    shards = finished_shards(tmp_path / "s")
+    for other in (documents[::-1], documents[:3]):
+        with pytest.raises(InputError, match="not the one"):
+            write_store(tmp_path / "s", other, vocabulary, passage_pieces=64)
+    assert finished_shards(tmp_path / "s") == shards
+    assert write_store(tmp_path / "s", documents, vocabulary, passage_pieces=64)["resumed"] > 0
+
+
+def test_a_mistake_in_what_was_not_read_yet_can_be_mended(tmp_path, documents, vocabulary):
+    cut_off(tmp_path / "s", documents, vocabulary)
+    mended = [*documents[:20], *documents[25:]]
+    summary = write_store(tmp_path / "s", mended, vocabulary, passage_pieces=64)
+    fresh = write_store(tmp_path / "t", mended, vocabulary, passage_pieces=64)
+    assert summary["resumed"] > 0
+    assert summary["corpus_hash"] == fresh["corpus_hash"]
+
+
+def test_other_settings_start_over(tmp_path, documents, vocabulary):
+    cut_off(tmp_path / "s", documents, vocabulary)
+    summary = write_store(tmp_path / "s", documents, vocabulary, passage_pieces=40)
+    fresh = write_store(tmp_path / "t", documents, vocabulary, passage_pieces=40)
+    assert summary["resumed"] == 0
+    assert summary["corpus_hash"] == fresh["corpus_hash"]
+
+
+@pytest.mark.parametrize("damage", ["half a line", "rubbish", "rows behind the shard"])
+def test_what_a_kill_left_behind_does_not_count(tmp_path, documents, vocabulary, damage):
+    cut_off(tmp_path / "s", documents, vocabulary)
+    journal = tmp_path / "s" / JOURNAL
+    if damage == "half a line":
+        with journal.open("ab") as file:
+            file.write(b'{"runs": 9')
+    elif damage == "rubbish":
+        journal.write_bytes(b"\0\n\0\n")
+    else:
+        os.truncate(tmp_path / "s" / "text.bin", 10**6)
+        with (tmp_path / "s" / "pieces.npy").open("ab") as file:
+            file.write(b"x" * 1001)
+    summary = write_store(tmp_path / "s", documents, vocabulary, passage_pieces=64)
+    fresh = write_store(tmp_path / "t", documents, vocabulary, passage_pieces=64)
+    assert (summary["resumed"] == 0) == (damage == "rubbish")
+    assert summary["corpus_hash"] == fresh["corpus_hash"]
