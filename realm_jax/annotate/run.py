@@ -67,18 +67,24 @@ def annotate_corpus(
     began = time.monotonic()
     folder = out.with_name(f"{out.name}.shards")
     facts = {"corpus_hash": store.corpus_hash, "by": annotator.identity}
-    starts = range(0, len(store), shard)
-    resumed = 0
-    for first in starts:
-        passages = range(first, min(first + shard, len(store)))
-        path = folder / f"{first:08d}"
-        if _is_finished(path, {**facts, "first": first, "stop": passages.stop}):
-            resumed += len(passages)
-        else:
-            _write(path, store, passages, annotator, facts, done, stopped)
-        done(passages.stop)
+    shards = {
+        folder / f"{first:08d}": range(first, min(first + shard, len(store)))
+        for first in range(0, len(store), shard)
+    }
+    missing = {
+        path: passages
+        for path, passages in shards.items()
+        if not _is_finished(path, {**facts, "first": passages.start, "stop": passages.stop})
+    }
+    resumed = len(store) - sum(map(len, missing.values()))
+    finished = resumed
+    done(finished)
+    for path, passages in missing.items():
+        for marked in _write(path, store, passages, annotator, facts, stopped):
+            finished += marked
+            done(finished)
     same = knowledge is None or knowledge.corpus_hash == store.corpus_hash
-    spans = (own for first in starts for own in _read(folder / f"{first:08d}"))
+    spans = (own for path in shards for own in _read(path))
     own = np.arange(len(store)) if same else None
     made = SpanStore.write(out, store, spans, own=own, knowledge=None if same else knowledge)
     shutil.rmtree(folder)
@@ -99,10 +105,9 @@ def _write(
     passages: range,
     annotator: Annotator,
     facts: dict[str, str],
-    done: Callable[[int], None],
     stopped: Callable[[], bool],
-) -> None:
-    """Marks one shard."""
+) -> Iterator[int]:
+    """Marks one shard; tells each number of passages marked."""
     with FolderWriter(path, KIND, _FILES) as folder:
         flat = folder.array("spans.npy", np.int32, width=2)
         counts = folder.array("counts.npy", np.int32)
@@ -113,7 +118,7 @@ def _write(
             for own in annotator.spans(store, some):
                 flat.append(np.array(own, np.int32).reshape(-1, 2))
                 counts.append(np.array([len(own)], np.int32))
-            done(some.stop)
+            yield len(some)
         folder.commit(**facts, first=passages.start, stop=passages.stop)
 
 

@@ -87,7 +87,7 @@ def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
     config.corpus.knowledge = str(knowledge)
     config.retrieval.candidates = 4
     config.search.kind = "exact"
-    for stage in ("ict", "reader", "realm", "qa"):
+    for stage in config_lib.STAGES:
         config.stages[stage].update({"steps": 0, "batch": 8, "evaluate_every": 0})
         config.stages[stage].learning_rate = 1e-2
     config.stages.qa.update({"reader_passages": 2, "retriever_passages": 6})

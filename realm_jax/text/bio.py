@@ -10,6 +10,9 @@ from jaxtyping import Bool, Float32, Int64
 OUTSIDE = "O"
 _TAG = re.compile(r"O|([BI])(?:-(.*))?")
 _BARRED = np.float32(-1e9)
+# Two entities of one type stand side by side 70 times among the 23,499 of CoNLL-2003's training
+# file: log(23499 / 70). A weak model would otherwise begin a surname anew.
+SIDE_BY_SIDE = 5.8  # nats that a B costs right after an entity of its type
 
 
 class Entity(NamedTuple):
@@ -73,9 +76,9 @@ def decode(
     """The best-scored label sequences in which every I follows a B or I of its type (Viterbi).
 
     Args:
-      scores: of every word and label (in the order of `labels`), for example log probabilities.
-      begins: true on the first word of each sentence, where no I may stand; padding after the last
-        word harms nothing.
+      scores: log probabilities of every word and label, in the order of `labels`.
+      begins: true on the first word of each sentence, where no I may stand and a B costs nothing;
+        padding after the last word harms nothing.
     """
     size, length, count = scores.shape
     if length == 0:
@@ -85,13 +88,16 @@ def decode(
     barred[:, inside] = _BARRED
     barred[inside, inside] = 0
     barred[inside - 1, inside] = 0
+    near = barred.copy()  # within a sentence
+    near[inside - 1, inside - 1] = near[inside, inside - 1] = -SIDE_BY_SIDE
     scores = scores.copy()
     scores[:, :, inside] += np.where(begins, _BARRED, 0)[:, :, None].astype(np.float32)
     scores[:, 0, inside] = _BARRED
     came_from = np.zeros((size, length, count), np.int64)
     best = scores[:, 0]
     for place in range(1, length):
-        paths = best[:, :, None] + barred
+        steps = np.where(begins[:, place, None, None], barred, near)
+        paths = best[:, :, None] + steps
         came_from[:, place] = paths.argmax(1)
         best = paths.max(1) + scores[:, place]
     chosen = np.empty((size, length), np.int64)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from realm_jax.text.bio import decode, entities, labels, split_tag, tags_of
+from realm_jax.text.bio import SIDE_BY_SIDE, decode, entities, labels, split_tag, tags_of
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,20 @@ def allowed(sequence, begins, names):
     return True
 
 
+def value(scores, begins, sequence, names):
+    """The sum of the scores, less the cost of each entity right after one of its type."""
+    total = sum(scores[i, label] for i, label in enumerate(sequence))
+    for place in range(1, len(sequence)):
+        before, own = (split_tag(names[label]) for label in sequence[place - 1 : place + 1])
+        again = own[0] == "B" and before[0] != "O" and before[1] == own[1]
+        total -= SIDE_BY_SIDE * (again and not begins[place])
+    return total
+
+
 def test_decoding_finds_the_best_of_all_sequences_that_follow():
     names, length = labels("A B"), 5
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(20, length, len(names))).astype(np.float32)
+    scores = 3 * rng.normal(size=(20, length, len(names))).astype(np.float32)
     begins = rng.random((20, length)) < 0.3
     begins[:, 0] = True
     found = decode(scores, begins)
@@ -63,10 +73,18 @@ def test_decoding_finds_the_best_of_all_sequences_that_follow():
             for sequence in itertools.product(range(len(names)), repeat=length)
             if allowed(sequence, starts, names)
         ]
-        totals = [sum(own[i, label] for i, label in enumerate(s)) for s in candidates]
+        totals = [value(own, starts, sequence, names) for sequence in candidates]
         assert tuple(chosen.tolist()) == candidates[int(np.argmax(totals))]
         greedy_fails += not allowed(own.argmax(-1), starts, names)
     assert greedy_fails > 5
+
+
+def test_a_surname_does_not_begin_anew_unless_the_model_is_sure():
+    scores = np.log(np.array([[[0.1, 0.8, 0.1], [0.1, 0.6, 0.3]]], np.float32))  # O B I
+    assert decode(scores, np.array([[True, False]])).tolist() == [[1, 2]]
+    assert decode(scores, np.array([[True, True]])).tolist() == [[1, 1]]  # another sentence
+    sure = np.log(np.array([[[0.0005, 0.999, 0.0005], [0.0005, 0.999, 0.0005]]], np.float32))
+    assert decode(sure, np.array([[True, False]])).tolist() == [[1, 1]]
 
 
 def test_padding_changes_nothing_and_no_words_are_no_tags():

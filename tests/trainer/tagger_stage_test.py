@@ -20,7 +20,7 @@ from realm_jax.trainer.loop import Stopped
 from realm_jax.trainer.tagger_run import train_tagger
 from realm_jax.trainer.tagger_stage import TaggerStage, judged
 
-STEPS = 40
+STEPS = 60
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def newswire(tmp_path_factory):
 
 def config_of(tiny, newswire, **changes):
     fixed = {"stages__tagger__steps": STEPS, "lengths__sentences": 24, "model__dropout": 0.0}
-    changes = {**fixed, "model__init_stddev": 0.1, "optimizer__b2": 0.98, **changes}
+    learning = {"model__init_stddev": 0.1, "optimizer__b2": 0.98}
+    changes = {**fixed, **learning, "stages__tagger__learning_rate": 5e-3, **changes}
     config = tiny_config(corpus__tagged=newswire, **changes).copy_and_resolve_references()
     config.unlock()
     config.corpus.vocabulary = str(tiny.folder / "vocab.txt")
