@@ -142,6 +142,7 @@ def _members(path: Path, suffix: str) -> Iterator[Stream]:
                 file = archive.extractfile(member) if member.isreg() else None
                 if isinstance(file, BufferedIOBase) and _is_named(member.name, suffix):
                     yield Stream(f"{path}!{member.name}", file)
+                archive.members.clear()  # type: ignore[attr-defined]  # else one is kept per file
         while packed.read(1 << 20):
             pass
 
