@@ -15,6 +15,7 @@ import numpy as np
 
 from realm_jax.annotate.salient import Annotator, Spans
 from realm_jax.corpus.folder import MANIFEST, FolderWriter, problems, read_manifest
+from realm_jax.corpus.own import own_passages
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError, MismatchError
@@ -83,10 +84,10 @@ def annotate_corpus(
         for marked in _write(path, store, passages, annotator, facts, stopped):
             finished += marked
             done(finished)
-    same = knowledge is None or knowledge.corpus_hash == store.corpus_hash
-    spans = (own for path in shards for own in _read(path))
-    own = np.arange(len(store)) if same else None
-    made = SpanStore.write(out, store, spans, own=own, knowledge=None if same else knowledge)
+    spans = (marked for path in shards for marked in _read(path))
+    knowledge = store if knowledge is None else knowledge
+    own = own_passages(store, knowledge)
+    made = SpanStore.write(out, store, spans, own=own, knowledge=knowledge)
     shutil.rmtree(folder)
     seconds = time.monotonic() - began
     return {

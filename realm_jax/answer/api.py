@@ -83,7 +83,7 @@ def remove(
     body: Annotated[schema.PassageChoice | None, Body()] = None,
 ) -> schema.Changed:
     """Takes a passage out of what can be retrieved; its id as query parameter or in the body."""
-    chosen = [i for i in (id, body and body.id) if i is not None]
+    chosen = [i for i in (id, None if body is None else body.id) if i is not None]
     if len(chosen) != 1:
         raise InputError("which passage?", expected="one id", found=len(chosen))
     return schema.Changed(**run.remove(chosen[0]))
