@@ -1,5 +1,6 @@
 """Parameters in a folder, written and read by Orbax without knowing the model."""
 
+import os
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from realm_jax.errors import DamageError
-from realm_jax.exchange.files import foreign_write
+from realm_jax.exchange.files import foreign_write, is_local
 
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
@@ -21,17 +22,23 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
     with foreign_write(folder), _checkpointer() as checkpointer:
-        checkpointer.save(folder, ocp.args.PyTreeSave(arrays))
+        checkpointer.save(_absolute(folder), ocp.args.PyTreeSave(arrays))
 
 
 def load_parameters(folder: epath.Path) -> dict[str, Any]:
     """The nested dict that `save_parameters` wrote, as numpy arrays, without a target to fill."""
+    folder = _absolute(folder)
     with _checkpointer() as checkpointer:
         saved = checkpointer.metadata(folder).item_metadata
         if saved is None:
             raise DamageError("no parameters here", where=folder, expected="an Orbax folder")
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved.tree)
         return checkpointer.restore(folder, ocp.args.PyTreeRestore(restore_args=as_numpy))
+
+
+def _absolute(folder: epath.Path) -> epath.Path:
+    """Orbax refuses relative paths."""
+    return epath.Path(os.path.abspath(folder)) if is_local(folder) else folder
 
 
 def _checkpointer() -> ocp.Checkpointer:

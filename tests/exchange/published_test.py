@@ -53,6 +53,14 @@ def test_parameters_come_back_as_numpy_from_sharded_arrays(tmp_path):
     assert_same(jax.device_get(sharded), load_parameters(epath.Path(tmp_path) / "p"))
 
 
+def test_a_run_folder_may_be_named_from_where_one_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDir("runs/mine")
+    publish_snapshot(run, 3, {"w": np.arange(4.0)}, "{}", {"config_hash": "c"})
+    snapshot = read_snapshot(run.snapshots / step_name(3))
+    np.testing.assert_array_equal(snapshot.params["w"], np.arange(4.0))
+
+
 def test_snapshot_round_trip_from_a_thread(tmp_path):
     run = RunDir(tmp_path)
     arguments = (run, 500, TREE, '{"seed": 0}', {"config_hash": "c0ffee"})
