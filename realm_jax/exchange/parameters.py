@@ -1,6 +1,5 @@
 """Parameters in a folder, written and read by Orbax without knowing the model."""
 
-import os
 from typing import Any
 
 import jax
@@ -38,7 +37,7 @@ def load_parameters(folder: epath.Path) -> dict[str, Any]:
 
 def _absolute(folder: epath.Path) -> epath.Path:
     """Orbax refuses relative paths."""
-    return epath.Path(os.path.abspath(folder)) if is_local(folder) else folder
+    return folder.resolve() if is_local(folder) else folder
 
 
 def _checkpointer() -> ocp.Checkpointer:
