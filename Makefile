@@ -20,8 +20,8 @@ faults: $(VENV)/installed-dev
 
 # Against the published implementations: REALM's classes end with transformers 4.40.2.
 test-parity: .venv-parity/installed .venv-parity-current/installed
-	.venv-parity/bin/python -m pytest tests/interop/parity_test.py $(ARGS)
-	.venv-parity-current/bin/python -m pytest tests/interop/parity_test.py $(ARGS)
+	.venv-parity/bin/python -m pytest -m parity tests/interop $(ARGS)
+	.venv-parity-current/bin/python -m pytest -m parity tests/interop $(ARGS)
 
 .venv-%/installed: setup.py pyproject.toml
 	$(PYTHON) -m venv .venv-$*

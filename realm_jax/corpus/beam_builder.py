@@ -46,6 +46,9 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
         return Path(self.data_dir).parent / "skipped.json"
 
     def _split_generators(self, dl_manager: Any, pipeline: Any) -> dict[str, Any]:
+        return {"train": self._generate_examples(pipeline)}
+
+    def _generate_examples(self, pipeline: Any) -> Any:
         import apache_beam as beam
 
         found = (
@@ -57,13 +60,9 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
         counts = found[_COUNT] | beam.combiners.ToList()
         _ = counts | "Skipped" >> beam.Map(_write_skipped, path=self.skipped_file)
         before = counts | "Before" >> beam.Map(_before)
-        numbered = found["passages"] | "Number" >> beam.Map(
+        return found["passages"] | "Number" >> beam.Map(
             _numbered, before=beam.pvalue.AsSingleton(before)
         )
-        return {"train": numbered}
-
-    def _generate_examples(self) -> Any:
-        raise NotImplementedError("the pipeline is the split itself")
 
 
 def _cut(file: tuple[int, str], format: str, vocabulary: str, passage_pieces: int) -> Iterator[Any]:
