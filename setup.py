@@ -37,6 +37,7 @@ setup(
         "babel>=2.18",
         "safetensors>=0.5",
         "rich>=14",
+        "tensorboardX>=2.6.2",
         "regex>=2024.5.15",
     ],
     extras_require={
@@ -47,6 +48,7 @@ setup(
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
+        "wandb": ["wandb>=0.18"],
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,

@@ -47,6 +47,12 @@ def marginal_log_likelihood(
     raise ValueError(f"marginal: expected 'paper' or 'released', got {marginal!r}")
 
 
+def real_pieces(*masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
+    """A metric of every stage: the word pieces that its networks read, padding left out."""
+    total = sum(mask.sum(dtype=jnp.float32) for mask in masks)
+    return {"real_pieces": jnp.asarray(total, jnp.float32)}
+
+
 def realm_loss(
     scores: Float[Array, "B K"],
     token_log_p: Float[Array, "B K M"],

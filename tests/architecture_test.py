@@ -22,7 +22,7 @@ FLOORS = [
     {"data", "models", "parallel"},
     {"losses", "metrics", "search", "interop"},
     {"exchange"},
-    {"annotate"},
+    {"annotate", "watch"},
     {"trainer", "index_builder", "answer", "testing"},
     {"cli"},
 ]
