@@ -24,6 +24,7 @@ FLOORS = [
     {"exchange"},
     {"annotate", "watch"},
     {"trainer", "index_builder", "answer", "testing"},
+    {"report"},
     {"cli"},
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
