@@ -1,5 +1,6 @@
 """Held-out examples on the page: Table 3 of the paper, for one's own run."""
 
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from realm_jax.answer.answerer import Answerer
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.report.examined import Examined, chosen_examples, is_right
-from realm_jax.report.html import Element, element
+from realm_jax.report.html import Element, element, table
 
 _PASSAGES = 3  # shown of each example, the null passage apart
 _AROUND = 110  # characters of a passage shown on both sides of the answer
@@ -45,8 +46,9 @@ def _example(answerer: Answerer, text: MaskedText, seen: Examined, number: int) 
         "article",
         element("h3", _sentence(answerer, text, number, hidden)),
         element("p", element("span", badge[1], class_=badge[0]), class_="quiet"),
-        _table(("", "p(y|x)", "it says"), [(a, b, c) for a, b, c in figures], number_columns={1}),
+        table(("", "p(y|x)", "it says"), figures, numbers=(1,)),
         _passages(answerer, text, seen, number, hidden),
+        _missing(text, seen, number),
         class_="example",
     )
 
@@ -77,7 +79,16 @@ def _passages(
         passage = int(seen.chosen[number, k])
         known = passage >= 0 and passage == text.evidence[number]
         rows.append((_share(p_z), p_y, _quoted(answerer, passage, hidden, known=known)))
-    return _table(("p(z|x)", "p(y|z,x)", "passage"), rows, number_columns={1})
+    return table(("p(z|x)", "p(y|z,x)", "passage"), rows, numbers=(1,))
+
+
+def _missing(text: MaskedText, seen: Examined, number: int) -> Element | None:
+    """Says when the passage that states the hidden words was not retrieved at all."""
+    known = text.evidence[number]
+    if known < 0 or known in seen.chosen[number]:
+        return None
+    among = f"the {seen.chosen.shape[1] - 1} passages retrieved"
+    return element("p", f"The passage that states it is not among {among}.", class_="note")
 
 
 def _share(p_z: float) -> list[Element | str]:
@@ -91,7 +102,7 @@ def _quoted(answerer: Answerer, passage: int, hidden: str, *, known: bool) -> li
     title, body = answerer.store.title(passage), answerer.store.body(passage)
     head = [element("b", title), " "] if title else []
     badge = [element("span", "states it", class_="badge good"), " "] if known else []
-    at = body.casefold().find(hidden.casefold()) if len(body.casefold()) == len(body) else -1
+    at = _plain(body).find(_plain(hidden))
     if at < 0 or not hidden:
         return [*head, *badge, body[: 2 * _AROUND], "…" if len(body) > 2 * _AROUND else ""]
     first, last = max(at - _AROUND, 0), at + len(hidden) + _AROUND
@@ -108,22 +119,9 @@ def _quoted(answerer: Answerer, passage: int, hidden: str, *, known: bool) -> li
     ]
 
 
-def _table(head: tuple[str, ...], rows: list[Any], number_columns: set[int]) -> Element:
-    def cells(tag: str, row: Any) -> list[Element]:
-        return [
-            element(tag, cell, class_="number" if column in number_columns else None)
-            for column, cell in enumerate(row)
-        ]
-
-    return element(
-        "div",
-        element(
-            "table",
-            element("thead", element("tr", cells("th", head))),
-            element("tbody", [element("tr", cells("td", row)) for row in rows]),
-        ),
-        class_="scroll",
-    )
+def _plain(text: str) -> str:
+    """Lower case without accents, as the model reads it, character by character."""
+    return "".join(unicodedata.normalize("NFD", char)[0].lower()[:1] for char in text)
 
 
 def probability(p: float) -> str:

@@ -55,6 +55,20 @@ def _clean(text: str) -> str:
     return _NOT_TEXT.sub("�", text)
 
 
+def table(head: Iterable[str], rows: Iterable[Any], numbers: tuple[int, ...] = ()) -> Element:
+    """A table that scrolls by itself where it is too wide; columns in `numbers` stand right."""
+
+    def cells(tag: str, row: Iterable[Any]) -> list[Element]:
+        return [
+            element(tag, cell, class_="number" if column in numbers else None)
+            for column, cell in enumerate(row)
+        ]
+
+    top = element("thead", element("tr", cells("th", head)))
+    body = element("tbody", [element("tr", cells("td", row)) for row in rows])
+    return element("div", element("table", top, body), class_="scroll")
+
+
 def page(title: str, style: str, body: Iterable[Any]) -> bytes:
     """A whole document in UTF-8, of one file, that loads nothing."""
     root = element(

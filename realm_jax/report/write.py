@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from etils import epath
+
 from realm_jax.answer.answerer import Answerer
 from realm_jax.exchange import files
-from realm_jax.report import sections
+from realm_jax.report import curves, sections
 from realm_jax.report.card import CARD, model_card
 from realm_jax.report.examined import examine, utility_by_rank
 from realm_jax.report.examples import examples_section
@@ -23,7 +25,7 @@ _STYLE = Path(__file__).with_name("style.css")
 log = logging.getLogger(__name__)
 
 
-def write_report(workdir: str) -> Path | Any:
+def write_report(workdir: str) -> epath.Path:
     """Measures what was not measured yet, and writes report.json, report.html and the model card.
 
     A run that has exported nothing yet gets a page of its curves alone, and no card.
@@ -52,14 +54,14 @@ def write_report(workdir: str) -> Path | Any:
 
 def _body(finished: FinishedRun) -> list[Element | None]:
     looked_at = _held_out(finished) if finished.export else {}
-    bars = [sections.recall_chart(finished), looked_at.get("by_rank")]
+    bars = [curves.recall_chart(finished), looked_at.get("by_rank")]
     bars = [chart for chart in bars if chart is not None]
     return [
         element("h1", finished.name),
         element("p", _subtitle(finished), class_="quiet"),
         sections.tiles(finished),
         *_part("Was retrieval learnt?", [element("div", bars, class_="charts")] if bars else []),
-        *_part("Curves", [sections.charts_section(finished)]),
+        *_part("Curves", [curves.charts_section(finished)]),
         *_part("Held-out examples, with retrieval and without", looked_at.get("examples", [])),
         *_part("Where the time went", sections.seconds_section(finished)),
         *_part("Config", sections.config_section(finished)),
@@ -87,6 +89,6 @@ def _held_out(finished: FinishedRun) -> dict[str, Any]:
     seen = examine(answerer, text)
     count = finished.config.report.examples
     return {
-        "by_rank": sections.rank_chart(utility_by_rank(text, seen)),
+        "by_rank": curves.rank_chart(utility_by_rank(text, seen)),
         "examples": examples_section(answerer, text, seen, count) if count else [],
     }

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.extend
-import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -93,12 +92,16 @@ def products(jaxpr: jax.extend.core.Jaxpr) -> float:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            shape, made = (jnp.shape(v.aval) for v in (equation.invars[0], equation.outvars[0]))
+            shape, made = _shape(equation.invars[0]), _shape(equation.outvars[0])
             total += 2.0 * math.prod(shape[axis] for axis in contracted) * math.prod(made)
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
         inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_traced)
         total += times * sum(products(_open(part)) for part in inner if _is_traced(part))
     return total
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.aval.shape)
 
 
 def _is_traced(value: Any) -> bool:
