@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 Element = ElementTree.Element
-Child = Element | str | float | None | Iterable[Any]
+Child = Element | str | float | int | None | Iterable[Any]
 
 # Nothing is fetched and nothing runs, whatever the page holds.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

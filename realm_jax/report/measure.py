@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from realm_jax.errors import RealmError
+from realm_jax.exchange.export import read_export
 from realm_jax.report.finished import FinishedRun
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.index_in_use import staleness
@@ -59,13 +59,10 @@ def _recalls(finished: FinishedRun, inputs: Inputs) -> dict[str, float]:
         log.info("recall is not measured: more passages than config.report.most_passages")
         return {}
     embedders = {"untrained": jax.device_get(initial_networks(config, inputs)["embedder"])}
-    for stage in ("ict", "realm"):
-        if not config.stages[stage].steps:
-            continue
-        found = final_parameters(finished.folder, stage)
-        if found is None:
-            raise RealmError("a stage left no checkpoint", where=finished.folder.checkpoints(stage))
-        embedders[stage] = found[1]["embedder"]
+    warmed_up = final_parameters(finished.folder, "ict")
+    if warmed_up is not None:
+        embedders["ict"] = warmed_up[1]["embedder"]
+    embedders["realm"] = read_export(finished.folder).networks["embedder"]
     recalls = {
         name: masked_recall(config, inputs, text, parameters)
         for name, parameters in embedders.items()

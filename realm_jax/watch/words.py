@@ -22,7 +22,7 @@ def short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def count(value: float) -> str:
+def count(value: float | int) -> str:
     """A whole number in at most six characters, roughly where it is large: 12,345 or 1.23M."""
     for unit, size in (("G", 1e9), ("M", 1e6)):
         if value >= size:
@@ -30,7 +30,7 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value < 100_000 else f"{value / 1e3:.0f}k"
 
 
-def span(seconds: float) -> str:
+def span(seconds: float | int) -> str:
     """A span of time in its largest fitting unit."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
