@@ -48,9 +48,13 @@ def marginal_log_likelihood(
 
 
 def real_pieces(*masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
-    """A metric of every stage: the word pieces that its networks read, padding left out."""
-    total = sum(mask.sum(dtype=jnp.float32) for mask in masks)
-    return {"real_pieces": jnp.asarray(total, jnp.float32)}
+    """A metric of every stage: word pieces that its networks read for a query, without padding.
+
+    Args:
+      masks: of all rows that are read; the first has one row for each query.
+    """
+    total = jnp.stack([mask.sum(dtype=jnp.float32) for mask in masks]).sum()
+    return {"real_pieces": total / len(masks[0])}
 
 
 def realm_loss(

@@ -1,5 +1,6 @@
 """The model card of an export, in Hugging Face's format; of what was measured alone."""
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def model_card(finished: FinishedRun) -> str:
         eval_results=_results(finished),
     )
     parts = [
-        f"# {finished.name}",
+        f"# {escape(finished.name)}",
         _what(finished, tuned=tuned),
         _sizes(finished),
         _figures(finished),

@@ -77,7 +77,7 @@ def _passages(
         p_z = float(np.exp(seen.log_p_z[number, k]))
         p_y = probability(float(np.exp(seen.log_p_y[number, k])))
         passage = int(seen.chosen[number, k])
-        known = passage >= 0 and passage == text.evidence[number]
+        known = passage >= 0 and passage == int(text.evidence[number])
         rows.append((_share(p_z), p_y, _quoted(answerer, passage, hidden, known=known)))
     return table(("p(z|x)", "p(y|z,x)", "passage"), rows, numbers=(1,))
 

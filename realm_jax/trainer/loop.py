@@ -76,12 +76,7 @@ def train(
     if first >= steps:
         return state.parameters
     began = time.monotonic()
-    speed = Speed(peak_flops(mesh, config.report))
-    writers = Writers(
-        stage.name,
-        [*kept_writers(run, config, stage.name), person_writer(run, config, stage.name, first)],
-    )
-    report = Report(stage.name, steps, config.report.every, writers, speed, stage.beside)
+    report = _report(run, config, stage, mesh, first)
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
         for step in range(first, steps):
@@ -101,7 +96,7 @@ def train(
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
             if step == first:
-                speed.one_step(
+                report.count_products(
                     lambda p, b: stage.loss(stage.modules.bind(p), b, None), state.parameters, batch
                 )
             with jax.transfer_guard("disallow"):
@@ -116,6 +111,19 @@ def train(
         report.close()
         feed.close()
     return state.parameters
+
+
+def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int) -> Report:
+    view = person_writer(run, config, stage.name, first)
+    return Report(
+        stage.name,
+        stage.settings.steps,
+        config.report.every,
+        stage.settings.batch,
+        Writers(stage.name, [*kept_writers(run, config, stage.name), view]),
+        Speed(peak_flops(mesh, config.report)),
+        stage.beside,
+    )
 
 
 def _due(step: int, every: int) -> bool:

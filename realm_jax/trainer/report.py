@@ -12,7 +12,7 @@ from realm_jax.errors import RealmError
 from realm_jax.trainer.speed import Speed
 from realm_jax.watch.writers import Writers
 
-_PIECES = "real_pieces"  # a metric of every loss: word pieces in a batch that are not padding
+_PIECES = "real_pieces"  # a metric of every loss: word pieces read for a query, without padding
 
 
 class Report:
@@ -22,6 +22,7 @@ class Report:
       stage: its name.
       steps: its last step.
       every: steps between records.
+      queries: of a step.
       writers: of the records.
       speed: counts the time of the steps.
       beside: what the host knows of a step, for its record.
@@ -32,16 +33,21 @@ class Report:
         stage: str,
         steps: int,
         every: int,
+        queries: int,
         writers: Writers,
         speed: Speed,
         beside: Callable[[int], dict[str, Any]] = lambda step: {},
     ):
-        self._stage, self._steps, self._every = stage, steps, every
+        self._stage, self._steps, self._every, self._queries = stage, steps, every, queries
         self._writers, self._speed, self._beside = writers, speed, beside
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
         self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
+
+    def count_products(self, loss: Any, *arguments: Any) -> None:
+        """See `Speed.one_step`."""
+        self._speed.one_step(loss, *arguments)
 
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
@@ -99,7 +105,7 @@ class Report:
         self._since = []
         self._check(step, means)
         self._last_finite = step
-        pieces = means.pop(_PIECES, 0.0) * len(fetched)
+        pieces = means.pop(_PIECES) * self._queries * len(fetched)
         speeds = self._speed.figures(len(fetched), pieces)
         self.event(step, **means, **speeds, **self._beside(step - 1), **self._left(step))
 

@@ -71,7 +71,7 @@ def _figures(picture: Picture) -> list[tuple[str, str, str]]:
         ("accuracy", "accuracy", "of the batch"),
         ("retrieval_utility", "retrieval utility", "nats per piece"),
         ("held_out_retrieval_utility", "  on held-out text", "nats per piece"),
-        ("p_null", "p(null)", "no passage helps"),
+        ("p_null", "p(null)", "on no passage at all"),
     ]
     found += [(name, f"recall@{name.rsplit('_', 1)[1]}", "held out,") for name in sorted(recalls)]
     return [*found, ("held_out_fb1", "F1", "held out,")]
