@@ -88,8 +88,10 @@ def _realm_charts(finished: FinishedRun) -> list[Element | None]:
 def _ages(finished: FinishedRun) -> list[tuple[float, float]]:
     """The corners of staleness over steps."""
     corners: list[tuple[float, float]] = []
-    ends = [first for first, _ in finished.swaps[1:]] + [finished.config.stages.realm.steps]
-    for (first, index), end in zip(finished.swaps, ends, strict=True):
+    starts = [first for first, _ in finished.swaps]
+    steps = [record["step"] for record in finished.records.get("realm", [])]
+    ends = [*starts[1:], max([*steps, *starts[-1:]], default=0)]
+    for (first, index), end in zip(finished.swaps, ends, strict=False):
         corners += [(float(first), float(first - index)), (float(end), float(end - index))]
     return corners
 
