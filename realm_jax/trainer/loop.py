@@ -24,7 +24,7 @@ from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 from realm_jax.watch.terminal import person_writer
-from realm_jax.watch.writers import Writers, kept_writers
+from realm_jax.watch.writers import Writer, Writers, kept_writers
 
 
 class Stopped(Exception):
@@ -114,13 +114,16 @@ def train(
 
 
 def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int) -> Report:
-    view = person_writer(run, config, stage.name, first)
+    writers: list[Writer] = []
+    if jax.process_index() == 0:
+        view = person_writer(run, config, stage.name, first)
+        writers = [*kept_writers(run, config, stage.name), view]
     return Report(
         stage.name,
         stage.settings.steps,
         config.report.every,
         stage.settings.batch,
-        Writers(stage.name, [*kept_writers(run, config, stage.name), view]),
+        Writers(stage.name, writers),
         Speed(peak_flops(mesh, config.report)),
         stage.beside,
     )

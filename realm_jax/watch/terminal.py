@@ -1,5 +1,6 @@
 """What a person sees of a stage at work: a live view on a terminal, lines in a log elsewhere."""
 
+import contextlib
 import logging
 import sys
 import time
@@ -75,6 +76,8 @@ class LiveView:
         picture.now = time.time()
         if time.monotonic() - self._looked > _BUILDER_EVERY:
             self._looked = time.monotonic()
-            picture.builder = read_builder(self._run, picture.now)
-            picture.refresh = newest_refresh(self._run)
+            # A store out of reach for a while ends no view; what was seen last stays in it.
+            with contextlib.suppress(OSError):
+                picture.builder = read_builder(self._run, picture.now)
+                picture.refresh = newest_refresh(self._run)
         return View(picture)
