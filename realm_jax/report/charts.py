@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from realm_jax.report.html import Element, element
 from realm_jax.report.scale import Scale, scale, tick_text
 
-_WIDTH, _HEIGHT = 560.0, 230.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 10.0, 34.0
+_WIDTH, _HEIGHT = 460.0, 210.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 10.0, 34.0
 _MOST_POINTS = 400  # of a line; more become means of neighbours
 _MOST_MARKS = 60
-_BAR, _BAR_LABEL, _BAR_VALUE = 26.0, 150.0, 70.0
+_BAR, _BAR_LABEL, _BAR_VALUE = 26.0, 146.0, 54.0
 
 
 @dataclass(frozen=True)
