@@ -25,8 +25,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     def both() -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
         page = write_report(arguments.workdir)
-        sys.stderr.write(f"done; what it learnt: {page}\n")
-        sys.stderr.write(f'now: now: realm ask --workdir={arguments.workdir} "..."\n')
+        sys.stderr.write(
+            f'done; what it learnt: {page}\nnow: realm ask --workdir={arguments.workdir} "..."\n'
+        )
         return {"state": "done", "steps": config.stages.realm.steps}
 
     return until_stopped(both)

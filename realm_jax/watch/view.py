@@ -78,13 +78,14 @@ def _figures(picture: Picture) -> list[tuple[str, str, str]]:
 
 
 def _speed_rows(picture: Picture) -> list[tuple[Any, Any, Any]]:
-    pieces, mfu, eta = (picture.newest(k) for k in ("pieces_per_second", "mfu", "eta_s"))
-    if pieces is None:
+    measured = [record for record in picture.records if "pieces_per_second" in record]
+    if not measured:
         return []
-    share = "MFU not known here" if mfu is None else f"MFU {mfu[1]:.1%}"
-    over = picture.stage not in picture.stages
-    left = "" if eta is None or over else f", {span(eta[1])} left in this stage"
-    return [("real pieces per s", Text(count(pieces[1]), "bold"), Text(share + left))]
+    newest = measured[-1]
+    share = f"MFU {newest['mfu']:.1%}" if "mfu" in newest else "MFU not known here"
+    left = f", {span(newest['eta_s'])} left" if "eta_s" in newest else ""
+    pieces = Text(count(newest["pieces_per_second"]), "bold")
+    return [("real pieces per s", pieces, Text(share + left))]
 
 
 def _index_rows(picture: Picture) -> list[tuple[Any, Any, Any]]:

@@ -96,6 +96,15 @@ def test_the_view_shows_both_jobs(run):
         assert words in said, f"{words} is not in\n{said}"
 
 
+def test_the_last_record_of_a_stage_leaves_no_time():
+    picture = Picture("run", {"realm": 40}, stage="realm")
+    picture.take(record(20, pieces_per_second=1.0, eta_s=90.0))
+    assert "90 s left" in text_of(picture, 80)
+    picture.take(record(40, pieces_per_second=1.0, mfu=0.5))
+    assert " left" not in text_of(picture, 80)
+    assert "MFU 50.0%" in text_of(picture, 80)
+
+
 def test_what_a_resumed_run_does_again_is_shown_once():
     picture = Picture("run", {"realm": 40}, stage="realm")
     for step in (5, 10, 15):
