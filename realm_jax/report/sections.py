@@ -69,8 +69,9 @@ def seconds_section(finished: FinishedRun) -> list[Element]:
 
 
 def _speed(finished: FinishedRun, stage: str) -> str:
-    pieces = finished.last(stage, "pieces_per_second")
-    return "" if pieces is None else count(pieces)
+    pieces, mfu = (finished.last(stage, figure) for figure in ("pieces_per_second", "mfu"))
+    share = "" if mfu is None else f", MFU {mfu:.1%}"
+    return "" if pieces is None else f"{count(pieces)}{share}"
 
 
 def config_section(finished: FinishedRun) -> list[Element]:
