@@ -18,7 +18,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["realm_jax", "realm_jax.*"]),
-    package_data={"realm_jax": ["py.typed", "weights/*", "answer/page/*"]},
+    package_data={"realm_jax": ["py.typed", "weights/*", "answer/page/*", "report/style.css"]},
     install_requires=[
         "jax>=0.10.2",
         "flax>=0.12.8",
@@ -36,7 +36,9 @@ setup(
         "sentencex>=1.0.32",
         "babel>=2.18",
         "safetensors>=0.5",
+        "huggingface_hub>=0.26",
         "rich>=14",
+        "tensorboardX>=2.6.2",
         "regex>=2024.5.15",
     ],
     extras_require={
@@ -47,6 +49,7 @@ setup(
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
+        "wandb": ["wandb>=0.18"],
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,

@@ -136,6 +136,7 @@ _CHOICES = {
 }
 
 
+_WRITERS = ("tensorboard", "wandb")
 _AT_LEAST_ONE = """
   model.layers model.hidden model.heads model.mlp model.embedding lengths.masks lengths.answer
   stages.qa.reader_passages stages.qa.retriever_passages refresh.every refresh.keep checkpoint.keep
@@ -158,6 +159,9 @@ _LEAST: dict[str, float] = {
     "retrieval.candidates": 2,
     "refresh.wait_seconds": 0,
     "checkpoint.every": 0,
+    "report.peak_flops": 0,
+    "report.examples": 0,
+    "report.most_passages": 0,
     "builder.poll_seconds": 0.001,
 }
 _SHARES = """
@@ -179,6 +183,8 @@ def check(config: ConfigDict) -> ConfigDict:
             )
     for key, least in _LEAST.items():  # "not less" would let NaN pass
         _require(config, key, flat[key] >= least, f"at least {least}")
+    for writer in config.report.writers.split():
+        _require(config, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
     for key in _SHARES.split():
         _require(config, key, 0 <= flat[key] <= 1, "a share, 0 to 1")
     lengths, model = config.lengths, config.model

@@ -134,5 +134,9 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.evaluation.neighbours = 5  # recall is measured at this many passages
 
     config.report = ConfigDict()
-    config.report.every = 50  # steps between lines of the log
+    config.report.every = 50  # steps between records of figures
+    config.report.writers = "tensorboard"  # beside JSON lines: tensorboard, wandb, both or ""
+    config.report.examples = 10  # held-out examples in report.html
+    config.report.most_passages = 200_000  # of a corpus whose recall before training is measured
+    config.report.peak_flops = 0.0  # a second, of one device, for MFU; 0: known by its name or not
     return config

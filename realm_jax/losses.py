@@ -47,6 +47,16 @@ def marginal_log_likelihood(
     raise ValueError(f"marginal: expected 'paper' or 'released', got {marginal!r}")
 
 
+def real_pieces(*masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
+    """A metric of every stage: word pieces that its networks read for a query, without padding.
+
+    Args:
+      masks: of all rows that are read; the first has one row for each query.
+    """
+    total = jnp.stack([mask.sum(dtype=jnp.float32) for mask in masks]).sum()
+    return {"real_pieces": total / len(masks[0])}
+
+
 def realm_loss(
     scores: Float[Array, "B K"],
     token_log_p: Float[Array, "B K M"],

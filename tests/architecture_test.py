@@ -22,8 +22,9 @@ FLOORS = [
     {"data", "models", "parallel"},
     {"losses", "metrics", "search", "interop"},
     {"exchange"},
-    {"annotate"},
+    {"annotate", "watch"},
     {"trainer", "index_builder", "answer", "testing"},
+    {"report"},
     {"cli"},
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}

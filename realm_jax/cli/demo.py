@@ -14,7 +14,6 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
-from realm_jax.errors import RealmError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
 
@@ -33,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Builds the almanac, runs both jobs, measures, and writes report.json."""
+    """Builds the almanac, runs both jobs, measures, and writes report.json and report.html."""
     stop = runtime.start()
     from realm_jax.corpus.almanac_store import build_almanac
+    from realm_jax.report.write import write_report
 
     run_dir = RunDir(arguments.workdir)
     corpus = Path(arguments.workdir) / "corpus"
@@ -43,23 +43,17 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     log.info("making the almanac in %s", corpus)
     began = time.monotonic()
     built = build_almanac(corpus)
-    seconds = {"corpus": time.monotonic() - began}
+    seconds = time.monotonic() - began
     log.info("%d passages that state %d facts", built["passages"], built["facts"])
 
     def watch_it_learn() -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
-        began = time.monotonic()
         measured = _measure(arguments.workdir, config)
-        spent = seconds | _stage_seconds(run_dir) | {"measure": time.monotonic() - began}
-        report = {
-            "passages": built["passages"],
-            "facts": built["facts"],
-            "held_out_facts": built["held_out_facts"],
-            "seconds": {stage: round(value, 1) for stage, value in spent.items()},
-            **measured,
-            "seed": arguments.seed,
-        }
+        measured["seconds"] = {"corpus": round(seconds, 1), **measured["seconds"]}
+        counts = {key: built[key] for key in ("passages", "facts", "held_out_facts")}
+        report = {**counts, **measured, "seed": arguments.seed}
         files.write_bytes(run_dir.report, json.dumps(report, indent=1).encode())
+        write_report(arguments.workdir)
         _say(arguments.workdir, report)
         return report
 
@@ -77,66 +71,26 @@ def demo_config(corpus: Path, seed: int, overrides: dict[str, str]) -> ConfigDic
 
 def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
     """Everything on held-out facts; nothing here was trained on."""
-    import jax
-
     from realm_jax.answer.answerer import Answerer
     from realm_jax.answer.evaluate import closed_book, evaluate
     from realm_jax.data.question_files import read_questions
-    from realm_jax.trainer.checkpoint import final_parameters
-    from realm_jax.trainer.index_in_use import staleness
+    from realm_jax.report.finished import read_run
+    from realm_jax.report.measure import measure
     from realm_jax.trainer.inputs import open_inputs
-    from realm_jax.trainer.measure import masked_recall
-    from realm_jax.trainer.run import initial_networks, read_swaps
 
-    run_dir = RunDir(workdir)
-    inputs = open_inputs(config)
-    text = inputs.held_out.first(config.evaluation.queries)
-    embedders = {"untrained": jax.device_get(initial_networks(config, inputs)["embedder"])}
-    for stage in ("ict", "realm"):
-        found = final_parameters(run_dir, stage)
-        if found is None:
-            raise RealmError("a stage left no checkpoint", where=run_dir.checkpoints(stage))
-        embedders[stage] = found[1]["embedder"]
-    recalls = {
-        name: masked_recall(config, inputs, text, parameters)
-        for name, parameters in embedders.items()
-    }
+    began = time.monotonic()
+    measured = measure(read_run(workdir))
     answerer = Answerer.open(workdir)
     questions = read_questions(Path(config.corpus.questions) / "held_out.jsonl")
     judged = evaluate(answerer, questions[: config.evaluation.queries])
-    swaps = read_swaps(run_dir)
-    curve = _utility_curve(run_dir)
-    return {
-        "index_swaps": len(swaps) - 1,
-        "staleness_steps": staleness(swaps, config.stages.realm.steps),
-        f"recall_at_{config.evaluation.neighbours}": recalls,
-        "retrieval_utility": curve[-1][1],
-        "retrieval_utility_curve": curve,
+    text = open_inputs(config).held_out.first(config.evaluation.queries)
+    measured |= {
         "exact_match": judged["exact_match"],
         "exact_match_closed_book": closed_book(answerer, text),
         "question_recall_at": judged["evidence_recall_at"],
     }
-
-
-def _utility_curve(run_dir: RunDir) -> list[tuple[int, float]]:
-    """Held-out retrieval utility by step, in nats per token, as the REALM stage measured it."""
-    key = "held_out_retrieval_utility"
-    return [(r["step"], r[key]) for r in _records(run_dir, "realm") if key in r]
-
-
-def _stage_seconds(run_dir: RunDir) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for stage in config_lib.STAGES:
-        for record in _records(run_dir, stage):
-            if "seconds" in record:
-                found[stage] = found.get(stage, 0.0) + record["seconds"]
-    return found
-
-
-def _records(run_dir: RunDir, stage: str) -> list[dict[str, Any]]:
-    from realm_jax.trainer.checkpoint import read_jsonl
-
-    return read_jsonl(run_dir.logs / f"{stage}.jsonl", lambda record: True)
+    measured["seconds"]["measure"] = round(time.monotonic() - began, 1)
+    return measured
 
 
 def _say(workdir: str, report: dict[str, Any]) -> None:
@@ -153,7 +107,7 @@ On facts that no training sentence stated:
 {report["staleness_steps"]["max"]:.0f} steps)
 
 Where to look next:
-  {workdir}/report.json
+  {workdir}/report.html
   realm ask --workdir={workdir} "What do people call Norway in Icelandic?"
   realm ask --workdir={workdir} "In Slovenian, people call Germany [MASK]."
   realm check {workdir}

@@ -25,6 +25,7 @@ VERBS = {
     "ask": "realm_jax.cli.ask",
     "serve": "realm_jax.cli.serve",
     "status": "realm_jax.cli.status",
+    "report": "realm_jax.cli.report",
     "doctor": "realm_jax.cli.doctor",
     "check": "realm_jax.cli.check",
     "import": "realm_jax.cli.import_weights",

@@ -20,10 +20,14 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains with a builder beside it."""
     stop = runtime.start(devices=arguments.devices)
     config = job_config(arguments)
+    from realm_jax.report.write import write_report
 
     def both() -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
-        sys.stderr.write(f'done; now: realm ask --workdir={arguments.workdir} "..."\n')
+        page = write_report(arguments.workdir)
+        sys.stderr.write(
+            f'done; what it learnt: {page}\nnow: realm ask --workdir={arguments.workdir} "..."\n'
+        )
         return {"state": "done", "steps": config.stages.realm.steps}
 
     return until_stopped(both)

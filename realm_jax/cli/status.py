@@ -1,8 +1,16 @@
 """`realm status`: where a run stands, from the outside."""
 
 import argparse
+import contextlib
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
+
+from realm_jax.cli.arguments import seconds
+from realm_jax.watch.words import span
+
+if TYPE_CHECKING:
+    from realm_jax.exchange.layout import RunDir
 
 HELP = "where the two jobs of a run stand, read from its folder (also a remote one)"
 EXAMPLE = "realm status --workdir=runs/demo --json"
@@ -12,7 +20,10 @@ _SILENT = 600  # seconds without a sign of life that are worth a word
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--workdir", required=True, help="run folder, or gs://... address")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    form.add_argument("--watch", action="store_true", help="look again and again until it ends")
+    parser.add_argument("--every", type=seconds, default=5.0, help="seconds between two looks")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -20,9 +31,38 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.exchange.layout import RunDir
     from realm_jax.exchange.status import read_status
 
-    status = read_status(RunDir(arguments.workdir))
+    run = RunDir(arguments.workdir)
+    if arguments.watch:
+        return _watch(run, arguments.every)
+    status = read_status(run)
     if not arguments.json:
         sys.stdout.write("".join(f"{line}\n" for line in _lines(status)))
+    return status
+
+
+def _watch(run: "RunDir", every: float) -> dict[str, Any]:
+    """The live view on a terminal, lines elsewhere; the last status when the run has ended."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from realm_jax.exchange.status import read_status
+    from realm_jax.watch.picture import look
+    from realm_jax.watch.view import View
+
+    console = Console()
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    status: dict[str, Any] = {}
+    # Ctrl-C ends the looking, and nothing else.
+    with live or contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
+        while not status.get("ended"):
+            if status:
+                time.sleep(every)
+            status = read_status(run)
+            if live is not None:
+                live.update(View(look(run)), refresh=True)
+            else:
+                sys.stdout.write("".join(f"{line}\n" for line in [*_lines(status), ""]))
+                sys.stdout.flush()
     return status
 
 
@@ -34,9 +74,9 @@ def _lines(status: dict[str, Any]) -> list[str]:
         trainer = f"{status['stage']}, step {status['step']}{of}{_ago(age)}"
     lines = [f"trainer  {trainer}"]
     if status["index_step"] is not None:
-        lines += [
-            f"index    of step {status['index_step']}, {status['staleness_steps']} steps behind"
-        ]
+        old = "" if status["index_age_s"] is None else f", {span(status['index_age_s'])} old"
+        behind = f"{status['staleness_steps']} steps behind{old}"
+        lines += [f"index    of step {status['index_step']}, {behind}"]
     state = "no sign of life yet"
     if builder["state"] is not None:
         state = f"{builder['state']}{_share(builder)}{_ago(builder['heartbeat_age_s'])}"
@@ -51,16 +91,9 @@ def _lines(status: dict[str, Any]) -> list[str]:
 def _share(builder: dict[str, Any]) -> str:
     if builder["done"] is None or builder["total"] is None:
         return ""
-    left = "" if builder["eta_s"] is None else f", {_span(builder['eta_s'])} left"
+    left = "" if builder["eta_s"] is None else f", {span(builder['eta_s'])} left"
     return f" {builder['done']} of {builder['total']} passages{left}"
 
 
 def _ago(seconds: float | None) -> str:
-    return "" if seconds is None else f" ({_span(seconds)} ago)"
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return "" if seconds is None else f" ({span(seconds)} ago)"

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax.defaults import STAGES
-from realm_jax.errors import InputError
+from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.follow import ended
 from realm_jax.exchange.heartbeat import last_beat
@@ -24,7 +24,8 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
       `stage` (ict, reader, realm, qa, start or done) and `step`, from the newest of the trainer's
       heartbeat and its logs; `steps` of that stage; `heartbeat_age_s`, seconds since then;
       `index_step` that the step searched, and `staleness_steps` = step - index_step, both null
-      outside of stages realm and done; `builder`: `state`, passages `done` of `total`, `eta_s`
+      outside of stages realm and done; `index_age_s`, seconds since its snapshot was taken;
+      `builder`: `state`, passages `done` of `total`, `eta_s`
       and `heartbeat_age_s`; `ended`: nothing more will come. What is unknown is null.
 
     Raises:
@@ -44,7 +45,7 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
         raise InputError("no run here", where=run.workdir, expected="a folder that realm run made")
     now = clock()
     beat = last_beat(run, TRAINER) or {}
-    newest = max([beat, *_last_records(run)], key=lambda sign: sign.get("time", 0.0))
+    newest = max([beat, *_newest_records(run)], key=lambda sign: sign.get("time", 0.0))
     stage, step = newest.get("stage"), newest.get("step")
     index_step = _index_step(run, stage, step)
     return {
@@ -53,13 +54,15 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
         "steps": _steps(run, stage),
         "index_step": index_step,
         "staleness_steps": None if index_step is None or step is None else step - index_step,
-        "builder": _builder(run, now),
+        "index_age_s": _index_age(run, index_step, now),
+        "builder": read_builder(run, now),
         "heartbeat_age_s": _age(newest, now),
         "ended": ended(run),
     }
 
 
-def _builder(run: RunDir, now: float) -> dict[str, Any]:
+def read_builder(run: RunDir, now: float) -> dict[str, Any]:
+    """The `builder` of `read_status`."""
     beat = last_beat(run, BUILDER) or {}
     known = {key: beat.get(key) for key in ("state", "done", "total", "eta_s")}
     return {**known, "heartbeat_age_s": _age(beat, now)}
@@ -77,8 +80,19 @@ def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage != "realm" or step is None:
         return None
     # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
-    swaps = [record for record in _records(run.swaps) if record["step"] <= step]
+    swaps = [record for record in read_records(run.swaps) if record["step"] <= step]
     return swaps[-1]["index_step"] if swaps else None
+
+
+def _index_age(run: RunDir, index_step: int | None, now: float) -> float | None:
+    if index_step is None:
+        return None
+    try:
+        manifest = commit.read_manifest(run.published_index / step_name(index_step))
+    except (DamageError, MismatchError):
+        return None  # `realm check` says what is wrong with it
+    taken = (manifest or {}).get("snapshot_time")
+    return None if taken is None else round(max(now - taken, 0.0), 1)
 
 
 def _steps(run: RunDir, stage: str | None) -> int | None:
@@ -89,11 +103,11 @@ def _steps(run: RunDir, stage: str | None) -> int | None:
     return config.get("stages", {}).get("realm" if stage == "done" else stage, {}).get("steps")
 
 
-def _last_records(run: RunDir) -> list[dict[str, Any]]:
-    return [line for stage in STAGES for line in _records(run.logs / f"{stage}.jsonl")[-1:]]
+def _newest_records(run: RunDir) -> list[dict[str, Any]]:
+    return [line for stage in STAGES for line in read_records(run.logs / f"{stage}.jsonl")[-1:]]
 
 
-def _records(path: epath.Path) -> list[dict[str, Any]]:
+def read_records(path: epath.Path) -> list[dict[str, Any]]:
     """The whole lines of a log that another job may be writing to."""
     found = []
     for line in (files.read_bytes(path) or b"").split(b"\n"):

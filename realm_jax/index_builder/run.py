@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -21,6 +22,7 @@ from realm_jax.index_builder.check import PROBE_HITS, recall
 from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
 from realm_jax.search.passage_vectors import PassageEmbedder
 from realm_jax.search.searcher import build_searcher
+from realm_jax.watch.writers import Writers, kept_writers
 
 log = logging.getLogger(__name__)
 JOB = "index_builder"
@@ -51,6 +53,7 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
         stop=stop,
         ended=lambda: ended(run_dir),
     )
+    writers: Writers | None = None
     try:
         for step in snapshots:
             lease.hold({SNAPSHOTS: [step]})
@@ -59,19 +62,30 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
             except (DamageError, NotPublishedError) as error:
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
-            published += refresh(run_dir, snapshot, stop)
-            retain(run_dir, PUBLISHED_INDEX, _config(snapshot).refresh.keep)
+            config = _config(snapshot)
+            figures = refresh(run_dir, snapshot, stop)
+            if figures is not None:
+                published += 1
+                writers = writers or Writers(JOB, kept_writers(run_dir, config, JOB))
+                writers.write(step, figures)
+            retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
             heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command goes on at the shard it was at")
     finally:
         lease.release()
+        if writers is not None:
+            writers.close()
     heartbeat.beat(run_dir, JOB, state="stopped")
     return published
 
 
-def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
+def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[str, Any] | None:
     """One cycle: embed the corpus, build, check, publish.
+
+    Returns:
+      `passages`, `recall` and `seconds` of the index, also by part; None if that step was
+      published before.
 
     Raises:
       Stopped: the stop signal came between two shards.
@@ -97,6 +111,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         )
 
     vectors = embed_corpus(config, store, embedder, shards, stop, progress)
+    embedded = time.monotonic()
     heartbeat.beat(
         run_dir,
         JOB,
@@ -106,6 +121,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         total=len(store),
     )
     searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
+    built = time.monotonic()
     measured = recall(searcher, vectors, config.builder)
     if measured < config.builder.recall_floor:
         raise RealmError(
@@ -123,7 +139,9 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         "dtype": str(vectors.dtype),
         "recall": measured,
         "seconds": time.monotonic() - began,
+        "snapshot_time": snapshot.manifest.get("time"),
     }
+    checked = time.monotonic()
     rows = np.arange(len(store), dtype=np.int64)
     fresh = publish_index(
         run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
@@ -137,7 +155,14 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         PROBE_HITS,
         measured,
     )
-    return fresh
+    seconds = {
+        "seconds": time.monotonic() - began,
+        "seconds_embed": embedded - began,
+        "seconds_build": built - embedded,
+        "seconds_check": checked - built,
+        "seconds_publish": time.monotonic() - checked,
+    }
+    return {"passages": len(store), "recall": measured, **seconds} if fresh else None
 
 
 def _config(snapshot: Snapshot) -> ConfigDict:

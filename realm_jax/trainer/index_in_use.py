@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -59,6 +60,7 @@ class IndexInUse:
         self._lease = Lease(run, "trainer")
         self._renewed = 0.0
         self.current: PublishedIndex | None = None
+        self._taken: dict[int, float] = {}  # index step -> when its snapshot was taken
         self._fresh: PublishedIndex | None = None
         self._stop = threading.Event()  # of this object
         self._job_stop = stop or threading.Event()
@@ -82,6 +84,18 @@ class IndexInUse:
         """Waits for the index of the snapshot of `index_step` and puts it in use."""
         self.current = self._open(index_step)
         return self.current
+
+    def age(self, step: int) -> dict[str, Any]:
+        """Which index `step` searched, and how old it was then, in steps and in seconds until now.
+
+        {} before the first index.
+        """
+        past = [index for first, index in self.swaps if first <= step]
+        if not past:
+            return {}
+        found: dict[str, Any] = {"index_step": past[-1], "staleness_steps": step - past[-1]}
+        taken = self._taken.get(past[-1])
+        return found if taken is None else {**found, "index_age_s": time.time() - taken}
 
     def _log_swap(self, step: int, index_step: int) -> None:
         self.swaps.append((step, index_step))
@@ -166,7 +180,11 @@ class IndexInUse:
         self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         reach("index.leased")
-        return open_index(folder, self._expect)
+        opened = open_index(folder, self._expect)
+        taken = opened.manifest.get("snapshot_time")  # which older versions do not record
+        if taken is not None:
+            self._taken[index_step] = taken
+        return opened
 
     def _watch(self, after: int) -> None:
         self._watcher = threading.Thread(

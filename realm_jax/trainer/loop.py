@@ -19,9 +19,12 @@ from realm_jax.trainer.feed import Feed
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.report import Report
+from realm_jax.trainer.speed import Speed, peak_flops
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
+from realm_jax.watch.terminal import person_writer
+from realm_jax.watch.writers import Writer, Writers, kept_writers
 
 
 class Stopped(Exception):
@@ -73,7 +76,7 @@ def train(
     if first >= steps:
         return state.parameters
     began = time.monotonic()
-    report = Report(stage.name, steps, config.report.every, run.logs / f"{stage.name}.jsonl")
+    report = _report(run, config, stage, mesh, first)
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
         for step in range(first, steps):
@@ -82,6 +85,7 @@ def train(
                 publisher.publish(step, state.parameters)
                 heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
+                report.settle()
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 report.settle()
@@ -91,6 +95,10 @@ def train(
                 report.settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
+            if step == first:
+                report.count_products(
+                    lambda p, b: stage.loss(stage.modules.bind(p), b, None), state.parameters, batch
+                )
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
             report.step(step, metrics)
@@ -103,6 +111,22 @@ def train(
         report.close()
         feed.close()
     return state.parameters
+
+
+def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int) -> Report:
+    writers: list[Writer] = []
+    if jax.process_index() == 0:
+        view = person_writer(run, config, stage.name, first)
+        writers = [*kept_writers(run, config, stage.name), view]
+    return Report(
+        stage.name,
+        stage.settings.steps,
+        config.report.every,
+        stage.settings.batch,
+        Writers(stage.name, writers),
+        Speed(peak_flops(mesh, config.report)),
+        stage.beside,
+    )
 
 
 def _due(step: int, every: int) -> bool:

@@ -1,6 +1,7 @@
 """Publishes parameter snapshots beside the training: the step waits for a copy, not for a disk."""
 
 import threading
+import time
 from typing import Any
 
 import jax
@@ -24,14 +25,15 @@ class Publisher:
         """Copies the parameters to the host and starts to write them as the snapshot of `step`."""
         self.wait()
         copied = jax.device_get(parameters)
+        fields = {**self._fields, "time": time.time()}
         self._thread = threading.Thread(
-            target=self._write, args=(step, copied), name="publisher", daemon=True
+            target=self._write, args=(step, copied, fields), name="publisher", daemon=True
         )
         self._thread.start()
 
-    def _write(self, step: int, parameters: Parameters) -> None:
+    def _write(self, step: int, parameters: Parameters, fields: dict[str, Any]) -> None:
         try:
-            publish_snapshot(self._run, step, parameters, self._config, self._fields)
+            publish_snapshot(self._run, step, parameters, self._config, fields)
             retain(self._run, SNAPSHOTS, self._keep)
         except Exception as error:  # noqa: BLE001 - it is raised again by `wait`
             self._failure = error

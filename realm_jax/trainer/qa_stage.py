@@ -13,10 +13,10 @@ from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import IMPOSSIBLE
-from realm_jax.trainer.stage import Loss
+from realm_jax.trainer.stage import Loss, Unindexed
 
 
-class QaStage:
+class QaStage(Unindexed):
     """Each question is ranked over its hits by fresh scores; the best are read."""
 
     name = "qa"
@@ -53,7 +53,7 @@ class QaStage:
         spans = spans.reshape(gold.shape)
         size = len(scores)
         everywhere, positive, possible = _over_the_batch(questions, batch)
-        return losses.open_qa_loss(
+        loss, metrics = losses.open_qa_loss(
             everywhere,
             positive,
             possible,
@@ -61,6 +61,7 @@ class QaStage:
             gold.reshape(size, -1),
             (spans > IMPOSSIBLE).reshape(size, -1),
         )
+        return loss, metrics | losses.real_pieces(batch.questions.mask, flat.mask)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: answers are judged by `realm eval`, on what the run exports."""

@@ -86,7 +86,9 @@ class RealmStage:
         targets = jnp.repeat(text.targets, count, axis=0)
         log_p = losses.token_log_probs(logits, targets).reshape(size, count, -1)
         marginal = self._config.objective.marginal
-        return losses.realm_loss(scores, log_p, text.weights, batch.valid, marginal)
+        loss, metrics = losses.realm_loss(scores, log_p, text.weights, batch.valid, marginal)
+        read = (text.queries.mask, batch.passages.mask, batch.joint.mask)
+        return loss, metrics | losses.real_pieces(*read)
 
     def _embed_candidates(
         self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
@@ -126,8 +128,14 @@ class RealmStage:
             some = jax.tree.map(lambda x, part=part: x[part], text)
             metrics = self._measure(parameters, self.with_candidates(some, hits[part]))
             for name, value in metrics.items():
+                if name == "real_pieces":
+                    continue
                 sums[name] = sums.get(name, 0.0) + float(value) / len(starts)
         return sums
+
+    def beside(self, step: int) -> dict[str, Any]:
+        """The index that the step searched, and its age in steps and seconds."""
+        return self._index.age(step)
 
     def close(self) -> None:
         """Lets go of the index."""

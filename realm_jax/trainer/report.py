@@ -1,34 +1,53 @@
-"""What a person sees of a stage: lines, a bar below them on a terminal, JSON lines on disk."""
+"""The figures of a stage on their way from the devices to the writers, one step late."""
 
-import json
-import logging
 import math
-import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from realm_jax.errors import RealmError
+from realm_jax.trainer.speed import Speed
+from realm_jax.watch.writers import Writers
 
-log = logging.getLogger(__name__)
+_PIECES = "real_pieces"  # a metric of every loss: word pieces read for a query, without padding
 
 
 class Report:
-    """Metrics of a stage. They are read one step late, so the devices never wait for the host."""
+    """Metrics of a stage. They are read one step late, so the devices never wait for the host.
 
-    def __init__(self, stage: str, steps: int, every: int, path: epath.Path):
-        self._stage, self._steps, self._every, self._path = stage, steps, every, path
+    Args:
+      stage: its name.
+      steps: its last step.
+      every: steps between records.
+      queries: of a step.
+      writers: of the records.
+      speed: counts the time of the steps.
+      beside: what the host knows of a step, for its record.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        steps: int,
+        every: int,
+        queries: int,
+        writers: Writers,
+        speed: Speed,
+        beside: Callable[[int], dict[str, Any]] = lambda step: {},
+    ):
+        self._stage, self._steps, self._every, self._queries = stage, steps, every, queries
+        self._writers, self._speed, self._beside = writers, speed, beside
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
         self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
-        self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def count_products(self, loss: Any, *arguments: Any) -> None:
+        """See `Speed.one_step`."""
+        self._speed.one_step(loss, *arguments)
 
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
@@ -37,46 +56,46 @@ class Report:
             self._last_finite = step
         if self._clock is None and self._pending is not None:
             self._clock = (step, time.monotonic())  # the first step compiles: it does not count
+        self._speed.start()
         self._pending = (step, metrics)
 
     def event(self, step: int, **fields: Any) -> None:
-        """Writes a record at once: an evaluation, a swap, the end."""
-        record = {"stage": self._stage, "step": step, "time": time.time(), **fields}
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        self._say(step, fields)
+        """Writes a record at once: an evaluation, the end. One without figures is none."""
+        if fields:
+            self._writers.write(step, fields)
 
     def settle(self) -> None:
         """Reads all that was dispatched, so that what is kept next comes of finite losses.
 
+        The time until the next step is not counted as training.
+
         Raises:
           RealmError: a loss is not finite.
         """
-        if self._pending is None:
-            return
-        step = self._pending[0] + 1
-        self._read()
-        self._pending = None
-        for metrics in jax.device_get(self._since):
-            self._check(step, metrics)
+        if self._pending is not None:
+            step = self._pending[0] + 1
+            self._read()
+            self._pending = None
+            for metrics in jax.device_get(self._since):
+                self._check(step, metrics)
+        self._speed.stop()
 
     def finish(self) -> None:
         """Reads the last metrics."""
         self._read()
         self._pending = None
+        self._speed.stop()
 
     def close(self) -> None:
-        """Ends the bar, which would keep the terminal's cursor; needed however the stage ends."""
-        if self._bar is not None:
-            self._bar.close()
+        """Ends the view, which would keep the terminal's cursor; needed however the stage ends."""
+        self._writers.close()
 
     def _read(self) -> None:
         if self._pending is None:
             return
         step, metrics = self._pending
         self._since.append(metrics)
-        if self._bar is not None:
-            self._bar.advance(step + 1)
+        self._writers.at(step + 1)
         if (step + 1) % self._every == 0 or step + 1 == self._steps:
             self._write(step + 1)
 
@@ -86,7 +105,9 @@ class Report:
         self._since = []
         self._check(step, means)
         self._last_finite = step
-        self.event(step, **means)
+        pieces = means.pop(_PIECES) * self._queries * len(fetched)
+        speeds = self._speed.figures(len(fetched), pieces)
+        self.event(step, **means, **speeds, **self._beside(step - 1), **self._left(step))
 
     def _check(self, step: int, metrics: dict[str, Any]) -> None:
         for name in ("loss", "gradient_norm"):
@@ -100,37 +121,8 @@ class Report:
                     "is from before",
                 )
 
-    def _say(self, step: int, fields: dict[str, Any]) -> None:
-        by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])
-        figures = "  ".join(f"{k} {_short(v)}" for k, v in by_weight)
-        log.info("%s %d/%d%s: %s", self._stage, step, self._steps, self._left(step), figures)
-
-    def _left(self, step: int) -> str:
+    def _left(self, step: int) -> dict[str, float]:
         if self._clock is None or not self._clock[0] < step < self._steps:
-            return ""
+            return {}
         first, began = self._clock
-        seconds = (time.monotonic() - began) / (step - first) * (self._steps - step)
-        return f" ({seconds:.0f} s left)"
-
-
-class _Bar:
-    def __init__(self, stage: str, steps: int):
-        self._progress = Progress(
-            TextColumn(f"{stage:>7}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-        self._task = self._progress.add_task(stage, total=steps)
-        self._progress.start()
-
-    def advance(self, step: int) -> None:
-        self._progress.update(self._task, completed=step)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        return {"eta_s": (time.monotonic() - began) / (step - first) * (self._steps - step)}

@@ -35,8 +35,19 @@ class Stage(Protocol):
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Figures on held-out examples."""
 
+    def beside(self, step: int) -> dict[str, Any]:
+        """What the host knows of a step, for its record."""
 
-class IctStage:
+
+class Unindexed:
+    """What stages that search no index have in common."""
+
+    def beside(self, step: int) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class IctStage(Unindexed):
     """Inverse cloze task: the embedder learns which passage a sentence came from."""
 
     name = "ict"
@@ -57,14 +68,15 @@ class IctStage:
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         queries = networks.embedder.embed(*batch.queries, keys[0])
         passages = networks.embedder.embed(*batch.passages, keys[1])
-        return losses.ict_loss(queries, passages, batch.ids)
+        loss, metrics = losses.ict_loss(queries, passages, batch.ids)
+        return loss, metrics | losses.real_pieces(batch.queries.mask, batch.passages.mask)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: recall on masked sentences is measured between stages (`trainer.run`)."""
         return {}
 
 
-class ReaderStage:
+class ReaderStage(Unindexed):
     """The reader learns to read before REALM: to copy what is masked, and to point at it.
 
     Both heads learn from one pass of BERT over a sentence beside a passage (`data.reading`).
@@ -88,7 +100,7 @@ class ReaderStage:
         logits = networks.reader.predict(hidden, batch.text.positions)
         spans = networks.span_head.span_logits(hidden, mask, segments, self._widest)
         size = len(ids)
-        return losses.reading_loss(
+        loss, metrics = losses.reading_loss(
             losses.token_log_probs(logits, batch.text.targets),
             batch.text.weights,
             spans.reshape(size, -1),
@@ -96,6 +108,7 @@ class ReaderStage:
             (spans > IMPOSSIBLE).reshape(size, -1),
             batch.one_span,
         )
+        return loss, metrics | losses.real_pieces(mask)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: the REALM stage measures what this one is for."""

@@ -14,10 +14,10 @@ from realm_jax.models.modules import Modules, Parameters
 from realm_jax.text.bio import labels
 from realm_jax.text.conlleval import Figures, score
 from realm_jax.text.wordpiece import WordPieces
-from realm_jax.trainer.stage import Loss
+from realm_jax.trainer.stage import Loss, Unindexed
 
 
-class TaggerStage:
+class TaggerStage(Unindexed):
     """Cross-entropy of the label of each word, on its first piece."""
 
     name = "tagger"
@@ -50,7 +50,9 @@ class TaggerStage:
     ) -> Loss:
         """Cross-entropy per word."""
         logits = networks.tagger.label_logits(*batch.rows, key)
-        return losses.masked_lm_loss(losses.token_log_probs(logits, batch.labels), batch.weights)
+        log_p = losses.token_log_probs(logits, batch.labels)
+        loss, metrics = losses.masked_lm_loss(log_p, batch.weights)
+        return loss, metrics | losses.real_pieces(batch.rows.mask)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """conlleval's figures on the held-out file, in per cent; nothing without one."""

@@ -212,6 +212,16 @@ def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
     realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).refused("gone", "no folder")
 
 
+def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
+    result = realm("report", f"--workdir={copied.workdir}", "--json")
+    assert result.json() == {"report": str(copied.root / "report.html")}
+    page = (copied.root / "report.html").read_text("utf-8")
+    assert "Retrieval utility by rank" in page
+    assert "Recall@5" not in page  # no sentence of this land has known evidence
+    assert (copied.export / "README.md").read_text("utf-8").startswith("---\nlibrary_name: realm")
+    realm("report", f"--workdir={tmp_path / 'none'}").refused("no run here", "none")
+
+
 def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     folder = tmp_path / "questions"
     folder.mkdir()

@@ -40,6 +40,27 @@ def test_status_of_a_finished_run_and_of_none(realm, finished, tmp_path):
     realm("status").refused("--workdir", code=2)
 
 
+def test_status_watches_until_the_run_has_ended(realm, going, monkeypatch):
+    from realm_jax.cli import status
+    from realm_jax.exchange import follow
+
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 2:
+            follow.mark_end(going)
+
+    monkeypatch.setattr(status.time, "sleep", sleep)
+    result = realm("status", f"--workdir={going.workdir}", "--watch", "--every=7")
+    assert result.code == 0
+    assert looks == [7.0, 7.0]
+    assert result.out.count("trainer  ict, step 7") == 3
+    assert result.out.rstrip().endswith("run      ended")
+    both = realm("status", f"--workdir={going.workdir}", "--watch", "--json")
+    both.refused("--json", code=2)
+
+
 def test_status_works_without_loading_jax(going):
     import subprocess
 

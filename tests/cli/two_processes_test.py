@@ -80,6 +80,7 @@ def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_pat
     second = realm_process(*run_command, "--json")
     second.wait(0)
     assert second.json() == {"state": "done", "steps": 300}
+    assert "Retrieval utility by rank" in (run.root / "report.html").read_text()
     assert second.out.read_text().count("\n") == 1
     swaps = swaps_of(run)
     assert swaps[: len(before)] == before

@@ -47,6 +47,7 @@ def test_a_run_in_the_middle(run):
         "steps": 40,
         "index_step": 4,
         "staleness_steps": 8,
+        "index_age_s": None,
         "builder": {
             "state": "embedding",
             "done": 20,

@@ -99,6 +99,22 @@ def test_every_step_is_reported_with_its_metrics(tiny, tmp_path):
     assert all(np.isfinite(record["loss"]) and record["gradient_norm"] > 0 for record in measured)
 
 
+def test_speed_counts_the_pieces_that_are_not_padding(tiny, tmp_path):
+    stage = run(tmp_path, tiny, report__every=2, report__peak_flops=1e9)
+    assert stage.traces == 2  # of the step, and to count its products
+    lines = (tmp_path / "logs" / "ict.jsonl").read_text().splitlines()
+    measured = [r for r in map(json.loads, lines) if "loss" in r]
+    assert [record["step"] for record in measured] == [2, 4]
+    for record, steps in zip(measured, ((0, 1), (2, 3)), strict=True):
+        batches = [stage.batch(step) for step in steps]
+        real = np.mean([b.queries.mask.sum() + b.passages.mask.sum() for b in batches])
+        per_step = record["pieces_per_second"] / record["steps_per_second"]
+        assert per_step == pytest.approx(real)
+        assert record["mfu"] > 0
+        assert "real_pieces" not in record
+    assert "eta_s" not in measured[-1]
+
+
 def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_path):
     changes = {"stages__ict__learning_rate": 1e30, "checkpoint__every": 1, "stages__ict__steps": 8}
     with pytest.raises(RealmError, match=r"stage ict, steps \d to \d") as error:

@@ -1,0 +1,27 @@
+"""`realm report`: what a run learnt, as one page to look at and as a model card."""
+
+import argparse
+import sys
+from typing import Any
+
+from realm_jax import runtime
+
+HELP = "report.html: curves, recall before and after, held-out examples; and a model card"
+EXAMPLE = "realm report --workdir=runs/demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--workdir", required=True, help="run folder, finished or not")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measures what was not measured yet, and writes the page."""
+    runtime.log_to_stderr()
+    from realm_jax.report.write import write_report
+
+    path = write_report(arguments.workdir)
+    if not arguments.json:
+        sys.stdout.write(f"{path}\n")
+    return {"report": str(path)}

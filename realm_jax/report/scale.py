@@ -1,0 +1,60 @@
+"""Numbers to places on an axis, with round numbers as ticks."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps low .. high to first .. last; `ticks` are round numbers in between."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+    ticks: tuple[float, ...]
+
+    def __call__(self, value: float) -> float:
+        """The place of a value."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(self.first + share * (self.last - self.first), 1)
+
+
+def scale(values: list[float], first: float, last: float, *, count: int, zero: bool) -> Scale:
+    """A scale that holds all values.
+
+    Args:
+      values: finite.
+      first: place of the low end.
+      last: place of the high end.
+      count: ticks wanted; there will be about as many.
+      zero: whether the axis must show 0; it does so anyway where 0 is near.
+    """
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if zero or 0 < low < high / 2:
+        low = min(low, 0.0)
+    if zero or (high < 0 and high > low / 2):
+        high = max(high, 0.0)
+    if high - low < 1e-12 * max(abs(high), 1e-300):
+        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    step = _round_step((high - low) / count)
+    low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    number = round((high - low) / step)
+    return Scale(low, high, first, last, tuple(low + place * step for place in range(number + 1)))
+
+
+def _round_step(wanted: float) -> float:
+    """1, 2 or 5 times a power of ten, nearest above."""
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= wanted * (1 - 1e-9))
+
+
+def tick_text(value: float, ticks: tuple[float, ...]) -> str:
+    """As many digits as tell the ticks apart."""
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else abs(value) or 1.0
+    if abs(value) < step / 1e6:
+        return "0"
+    if abs(value) >= 10_000 and step >= 1000:
+        return f"{value / 1000:,.0f}k"
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{value:,.{digits}f}" if digits <= 4 else f"{value:.0e}"

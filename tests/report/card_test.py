@@ -1,0 +1,56 @@
+"""The model card says what the run says, reads as Hugging Face reads cards, and invents nothing."""
+
+import json
+import shutil
+
+import pytest
+from huggingface_hub import ModelCard
+
+from realm_jax.exchange.check import check
+from realm_jax.exchange.layout import RunDir
+from realm_jax.report.card import model_card
+from realm_jax.report.finished import read_run
+
+
+@pytest.fixture
+def run(reported, tmp_path):
+    shutil.copytree(reported.workdir, tmp_path / "run")
+    return RunDir(tmp_path / "run")
+
+
+def test_the_card_says_what_was_measured(reported):
+    card = ModelCard.load(str(reported.export / "README.md"))
+    measured = json.loads(reported.report.read_text())
+    values = {result.metric_name: result.metric_value for result in card.data.eval_results}
+    assert values == {
+        "recall@5 of masked sentences": round(measured["recall_at_5"]["realm"], 4),
+        "retrieval utility (nats per masked piece)": 0.75,
+    }
+    assert card.data.pipeline_tag == "question-answering"
+    assert card.data.library_name == "realm-jax"
+    for words in ("index of step 4", "export of step 4", "| layers | 2 |", "4 steps in 8 s"):
+        assert words in card.text
+    assert "# &lt;b&gt;bold run" in card.text
+
+
+def test_what_was_not_measured_is_not_there(run):
+    run.report.unlink()
+    shutil.rmtree(run.logs)
+    card = ModelCard(model_card(read_run(str(run.workdir))))
+    assert card.data.eval_results is None
+    assert "Measured" not in card.text and "stage" not in card.text
+
+
+def test_exact_match_is_there_once_it_was_measured(run):
+    measured = json.loads(run.report.read_text())
+    run.report.write_text(
+        json.dumps({**measured, "exact_match": 0.5, "exact_match_closed_book": 0.125})
+    )
+    card = ModelCard(model_card(read_run(str(run.workdir))))
+    values = {result.metric_name: result.metric_value for result in card.data.eval_results}
+    assert values["exact match"] == 0.5
+    assert values["exact match without retrieval"] == 0.125
+
+
+def test_a_run_with_its_card_is_still_sound(reported):
+    assert check(str(reported.workdir))["problems"] == []

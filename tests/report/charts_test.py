@@ -1,0 +1,96 @@
+"""Charts and scales: round ticks, everything inside the picture, no figure that is not finite."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from realm_jax.report.charts import Line, bar_chart, line_chart
+from realm_jax.report.examined import chosen_examples
+from realm_jax.report.finished import once
+from realm_jax.report.html import element, page
+from realm_jax.report.scale import scale, tick_text
+
+
+@pytest.mark.parametrize(
+    ("values", "zero", "ticks"),
+    [
+        ([0.1, 0.97], True, "0 0.2 0.4 0.6 0.8 1.0"),
+        ([2.0, 4.7], True, "0 1 2 3 4 5"),
+        ([100.0, 104.0], False, "100 101 102 103 104"),
+        ([-1.0, 1.0], False, "-1.0 -0.5 0 0.5 1.0"),
+        ([5.0, 5.0], False, "2 3 4 5 6 7 8"),
+        ([0.0, 200_000.0], False, "0 50k 100k 150k 200k"),
+        ([0.0, 3e-5], True, "0 1e-05 2e-05 3e-05"),
+        ([], False, "0 0.2 0.4 0.6 0.8 1.0"),
+    ],
+)
+def test_ticks_are_round_and_hold_all_values(values, zero, ticks):
+    made = scale(values, 0.0, 100.0, count=5, zero=zero)
+    assert " ".join(tick_text(tick, made.ticks) for tick in made.ticks) == ticks
+    assert all(0 <= made(value) <= 100 for value in values)
+
+
+def numbers(drawing, width, height):
+    """All places in a chart, which must lie inside it."""
+    for part in drawing.iter():
+        for name in ("x", "x1", "x2", "cx"):
+            assert -1 <= float(part.get(name, 0)) <= width, part.attrib
+        for name in ("y", "y1", "y2", "cy"):
+            assert -1 <= float(part.get(name, 0)) <= height, part.attrib
+        found = [float(n) for n in re.findall(r"-?[\d.]+", part.get("d", ""))]
+        assert all(-1 <= number <= width for number in found)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(0.0, 1.0)],
+        [(25.0, 3.0), (50.0, math.nan), (75.0, math.inf), (100.0, -2.0)],
+        [(float(n), 1e6 * math.sin(n)) for n in range(5000)],
+        [(0.0, 0.0), (1.0, 0.0)],
+    ],
+)
+def test_lines_stay_inside_the_picture(points):
+    figure = line_chart("t", "u", [Line("a", points, dots=True)], marks=[1.0], last=120.0)
+    drawing = figure.find("svg")
+    _, _, width, height = map(float, drawing.get("viewBox").split())
+    numbers(drawing, width, height)
+    text = ElementTree.tostring(figure, encoding="unicode")
+    assert "nan" not in text and "inf" not in text
+    assert len(text) < 30_000
+
+
+def test_bars_stay_inside_the_picture():
+    bars = [("a", 0.5, "50 %"), ("b", -2.0, "-2"), ("c", math.nan, "?"), ("d", 4.0, "4")]
+    figure = bar_chart("t", "u", bars)
+    _, _, width, height = map(float, figure.find("svg").get("viewBox").split())
+    numbers(figure.find("svg"), width, height)
+    assert len(list(figure.iter("rect"))) == 3
+
+
+def test_nothing_measured_is_no_chart():
+    assert line_chart("t", "u", [Line("a", []), Line("b", [(1.0, math.nan)])]) is None
+    assert bar_chart("t", "u", []) is None
+
+
+def test_characters_that_html_forbids_are_replaced():
+    made = page("t", "", [element("p", "a\x00b\ud800c\x1bd", title="\x07")]).decode()
+    assert '<p title="�">a�b�c�d</p>' in made
+
+
+def test_examples_are_half_failures_where_there_are_enough():
+    right = np.array([True] * 90 + [False] * 10)
+    assert [int(right[n]) for n in chosen_examples(right, 10)] == [1] * 5 + [0] * 5
+    assert sorted(chosen_examples(right[:90], 4)) == [0, 30, 59, 89]
+    assert len(chosen_examples(right[:3], 10)) == 3
+    few = right[88:]
+    assert [int(few[n]) for n in chosen_examples(few, 10)] == [1] * 2 + [0] * 8
+    assert chosen_examples(right[:0], 10) == []
+
+
+def test_a_log_with_steps_done_twice_counts_them_once():
+    records = [{"step": s, "life": life} for life, s in ((1, 1), (1, 2), (1, 3), (2, 2), (2, 4))]
+    assert [(r["life"], r["step"]) for r in once(records)] == [(1, 1), (1, 2), (2, 2), (2, 4)]

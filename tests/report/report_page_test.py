@@ -1,0 +1,142 @@
+"""report.html: everything is in it, nothing is loaded, and no text becomes markup."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from realm_jax.errors import InputError
+from realm_jax.exchange import files
+from realm_jax.exchange.layout import RunDir
+from realm_jax.report.write import write_report
+from tests.report.conftest import HOSTILE
+
+SECTIONS = [
+    "Was retrieval learnt?",
+    "Curves",
+    "Held-out examples, with retrieval and without",
+    "Where the time went",
+    "Config",
+    "Versions",
+]
+CHARTS = [
+    "Recall@5, before and after",
+    "Retrieval utility by rank",
+    "Retrieval utility",
+    "Recall@5 of held-out sentences",
+    "REALM loss",
+    "p(null)",
+    "Staleness of the index in use",
+]
+LOADS = {"src", "href", "srcset", "data", "action", "poster", "xlink:href", "background"}
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, texts by the tags around them; fails on unbalanced tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self._open = [], [], []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((tuple(self._open), data))
+
+    def inside(self, tag):
+        return [text for around, text in self.texts if tag in around]
+
+
+@pytest.fixture(scope="session")
+def page(reported):
+    return Page((reported.root / "report.html").read_text("utf-8"))
+
+
+def test_all_sections_and_charts_are_there(page):
+    assert page.inside("h2") == SECTIONS
+    titles = [text for around, text in page.texts if around[-2:] == ("figcaption", "b")]
+    assert titles == CHARTS
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == len(CHARTS)
+    assert page.inside("h1") == ["<b>bold run"]
+
+
+def test_nothing_is_loaded_and_nothing_runs(page):
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img")
+        assert not LOADS & attributes.keys()
+        assert not [name for name in attributes if name.startswith("on")]
+    [style] = page.inside("style")
+    assert "url(" not in style and "@import" not in style
+    [policy] = [a["content"] for t, a in page.tags if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'")
+
+
+def test_hostile_titles_are_text(page):
+    titles = [text for text in page.inside("b") if "evil" in text]
+    assert titles
+    assert all(text.endswith(HOSTILE) for text in titles)
+
+
+def test_ten_examples_show_probabilities_with_and_without(page):
+    articles = page.inside("article")
+    assert len([a for t, a in page.tags if t == "article"]) == 6
+    assert articles.count("with retrieval") == articles.count("without retrieval") == 6
+    assert articles.count("right") + articles.count("wrong") == 6
+    assert "no passage" in articles
+
+
+def test_swaps_are_marked_and_steps_done_twice_drawn_once(reported):
+    text = (reported.root / "report.html").read_text("utf-8")
+    assert text.count('class="swap"') == 5  # one swap, in five charts
+    assert "99" not in re.findall(r'class="label end">([^<]*)<', text)  # loss of a life cut short
+    assert "<title>step 2: 0.25</title>" in text
+    assert "<title>step 4: 0.75</title>" in text
+
+
+def test_the_figures_are_those_of_report_json(reported, page):
+    measured = json.loads((reported.root / "report.json").read_text())
+    assert measured["index_swaps"] == 1
+    assert measured["staleness_steps"] == {"mean": 1.0, "max": 2.0}
+    assert measured["retrieval_utility_curve"] == [[2, 0.25], [4, 0.75]]
+    recalls = list(measured["recall_at_5"].values())
+    assert len(recalls) == 2
+    tiles = page.inside("b")
+    assert f"{recalls[0]:.0%} → {recalls[1]:.0%}" in tiles
+    assert "+0.75" in tiles
+
+
+def test_what_was_measured_once_is_not_measured_again(reported, tmp_path):
+    shutil.copytree(reported.workdir, tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    measured = json.loads(run.report.read_text())
+    measured["recall_at_5"] = {"untrained": 0.125, "realm": 0.375}
+    run.report.write_text(json.dumps(measured))
+    write_report(str(run.workdir))
+    assert "12% → 38%" in Page((run.root / "report.html").read_text("utf-8")).inside("b")
+
+
+def test_a_run_that_has_exported_nothing_has_its_curves_alone(reported, tmp_path):
+    run = RunDir(tmp_path / "run")
+    files.write_bytes(run.config, reported.config.read_bytes())
+    shutil.copytree(reported.logs, run.logs)
+    write_report(str(run.workdir))
+    page = Page((run.root / "report.html").read_text("utf-8"))
+    assert page.inside("h2") == ["Curves", "Where the time went", "Config", "Versions"]
+    assert not run.report.exists() and not run.export.exists()
+
+
+def test_no_run_no_page(tmp_path):
+    with pytest.raises(InputError, match="no run here"):
+        write_report(str(tmp_path))
+    assert not list(tmp_path.iterdir())
