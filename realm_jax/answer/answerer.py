@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.answer.edits import EditedIndex, EditedStore
+from realm_jax.answer.evidence import Evidence, Shown
 from realm_jax.answer.networks import Networks
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
@@ -24,19 +25,7 @@ _MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cu
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """A passage that was read. `span` holds the answer's characters in `text`, or None."""
-
-    id: int
-    title: str
-    text: str
-    p_z: float
-    p_answer: float
-    span: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(Shown):
     """An answer; `probability` is the share of all spans read that say the same."""
 
     question: str
@@ -44,6 +33,11 @@ class Answer:
     probability: float
     index_step: int
     passages: list[Evidence]
+
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return f"{self.answer}   p {self.probability:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.answer.answerer import Answerer, Evidence
+from realm_jax.answer.answerer import Answerer
+from realm_jax.answer.evidence import Evidence, Shown
 from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
@@ -17,7 +18,7 @@ BLANK = "[MASK]"
 
 
 @dataclass(frozen=True)
-class Filling:
+class Filling(Shown):
     """What goes into the blank, and how much retrieval had to do with it.
 
     `probability` is p(y|x) of `answer`, `without_retrieval` that of the same answer with the null
@@ -31,6 +32,14 @@ class Filling:
     answer_without_retrieval: str
     index_step: int
     passages: list[Evidence]
+
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return (
+            f"{self.answer}   p(y|x) {self.probability:.3f}   without retrieval "
+            f"{self.without_retrieval:.2g} (it would say {self.answer_without_retrieval!r})"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.answer.answerer import Answer, Answerer, Evidence
+from realm_jax.answer.answerer import Answer, Answerer
 from realm_jax.answer.evaluate import closed_book, evaluate
+from realm_jax.answer.evidence import Evidence
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import Question
 from realm_jax.data.rows import NULL_PASSAGE, joint_rows
