@@ -7,7 +7,6 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli.arguments import positive
 
-HELP = "ask a trained run a question, or give it a sentence with one [MASK]"
 EXAMPLE = 'realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"'
 
 

@@ -18,7 +18,6 @@ from realm_jax.errors import RealmError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
 
-HELP = "learn retrieval from masked text on the built-in almanac, in minutes, on two cores"
 EXAMPLE = "realm demo --workdir=runs/demo"
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from typing import Any
 from realm_jax import __version__
 from realm_jax.cli import extras
 
-HELP = "versions, devices, processor, memory, disk, missing extras; can the demo run?"
 EXAMPLE = "realm doctor --json"
 _GIB = 2**30
 _NEEDED_DISK, _NEEDED_MEMORY = 1.0, 3.0  # GiB that `realm demo` takes

@@ -4,7 +4,6 @@ import argparse
 import sys
 from typing import Any
 
-HELP = "where the two jobs of a run stand, read from its folder (also a remote one)"
 EXAMPLE = "realm status --workdir=runs/demo --json"
 _SILENT = 600  # seconds without a sign of life that are worth a word
 
