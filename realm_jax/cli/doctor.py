@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from realm_jax import __version__
+from realm_jax import __version__, runtime
 from realm_jax.cli import extras
 
 EXAMPLE = "realm doctor --json"
@@ -74,10 +74,9 @@ def _broken_imports() -> dict[str, str]:
 def _devices() -> list[str]:
     import jax
 
-    try:
-        return [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
-    except RuntimeError:
+    if runtime.device_problem() is not None:
         return []
+    return [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
 
 
 def _cpu_features() -> list[str]:

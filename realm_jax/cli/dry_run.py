@@ -117,7 +117,7 @@ def free_bytes(folder: str | os.PathLike[str]) -> int | None:
     return shutil.disk_usage(there).free
 
 
-def size(count: float) -> str:
+def size(count: int) -> str:
     """1.2 GB."""
     for unit, bytes in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from realm_jax import __version__
+from realm_jax import __version__, runtime
 from realm_jax.cli import completion, exit_codes
 from realm_jax.errors import RealmError
 
@@ -134,6 +134,12 @@ def _run(parsed: argparse.Namespace) -> int:
     except OSError as error:
         sys.stderr.write(f"realm {parsed.verb}: {_of_the_machine(error)}\n")
         return exit_codes.PROBLEM
+    except (RuntimeError, AssertionError):
+        problem = runtime.device_problem() if "jax" in sys.modules else None
+        if problem is None:
+            raise
+        sys.stderr.write(f"realm {parsed.verb}: {problem}\n")
+        return exit_codes.PROBLEM
     except KeyboardInterrupt:
         sys.stderr.write(f"realm {parsed.verb}: interrupted\n")
         return exit_codes.STOPPED
@@ -146,6 +152,9 @@ def _of_the_machine(error: OSError) -> RealmError:
         errno.ENOSPC: "free some space, then run the same command again",
         errno.EACCES: "choose a folder that you may write to",
         errno.EROFS: "choose a folder that you may write to",
+        errno.EPERM: "choose a folder that you may write to",
+        errno.EEXIST: "choose another folder: this name is a file's",
+        errno.ENOTDIR: "choose another folder: this name is a file's",
     }
     problem = error.strerror or str(error) or type(error).__name__
     fix = None if error.errno is None else fixes.get(error.errno)
