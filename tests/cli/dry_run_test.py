@@ -32,12 +32,12 @@ def test_a_run_is_laid_out_and_nothing_is_made(realm, tmp_path, config_file, tin
         assert word in said
 
 
-def test_sizes_are_about_what_a_finished_run_has(realm, finished, config_file):
+def test_sizes_are_about_what_a_finished_run_has(realm, finished, untuned, config_file):
     command = ["run", f"--config={config_file}", f"--workdir={finished.workdir}", "--dry-run"]
     about = realm(*command, "--json").json()["bytes"]
     folders = {
         "published_index": finished.published_index / step_name(STEP),
-        "export": finished.export / step_name(STEP),
+        "export": untuned.export / step_name(STEP),
     }
     kept = {"published_index": 3, "export": 1}
     for name, folder in folders.items():
