@@ -13,8 +13,6 @@ import pytest
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main, make_parser
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.finished_run import write_finished_run
 from realm_jax.testing.processes import Command, environment
 
 # beginning of a command -> what a test adds so that it takes no time
@@ -109,23 +107,16 @@ def _understood(words):
 
 
 @pytest.fixture(scope="session")
-def clone(tmp_path_factory, tiny):
-    """What a user's clone holds, and runs that look finished under the names that are shown."""
+def clone(tmp_path_factory, documented_run):
+    """What a user's clone holds, some text, and a run that looks finished."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("docs", "experiments"):
         (folder / name).symlink_to(documents.ROOT / name)
-    config = tiny_config(
-        tiny.folder,
-        lengths__query=96,
-        lengths__joint=120,
-        model__positions=128,
-        lengths__passage=64,
-    )
-    write_finished_run(folder / "finished", tiny, config)
+    (folder / "finished").symlink_to(documented_run)
     (folder / "notes").mkdir()
-    (folder / "notes/Rome.txt").write_text(
-        "Rome is a city. It was Founded in 1535 by Romulus. " * 9
-    )
+    for city in ("Rome", "Oslo", "Lima"):
+        text = f"{city} is a city. It was Founded in 1535 by Romulus. " * 9
+        (folder / f"notes/{city}.txt").write_text(text)
     return folder
 
 
