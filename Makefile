@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow test-parity faults lint format clean
+.PHONY: demo test test-slow test-parity faults docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -27,6 +27,10 @@ test-parity: .venv-parity/installed .venv-parity-current/installed
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,$*]'
 	touch $@
+
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "read it: site/index.html"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -51,5 +55,9 @@ $(VENV)/installed-dev: setup.py pyproject.toml | $(VENV)/made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/installed
 
+$(VENV)/installed-docs: setup.py pyproject.toml | $(VENV)/made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@ $(VENV)/installed
+
 clean:
-	rm -rf $(VENV) .venv-* build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-* build site *.egg-info .pytest_cache .ruff_cache .mypy_cache

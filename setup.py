@@ -7,6 +7,8 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").read_text())[1]
+COMPLETION = ["argcomplete>=3.5"]
+DOCS = ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 SERVE = ["fastapi>=0.115", "fastapi-offline>=1.7", "uvicorn>=0.32"]
 
 setup(
@@ -50,9 +52,15 @@ setup(
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
         "wandb": ["wandb>=0.18"],
+        "completion": COMPLETION,
+        "docs": DOCS,
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,
+            *COMPLETION,
+            *DOCS,
+            "nbclient>=0.10",
+            "ipykernel>=6.29",
             "playwright>=1.49",
             "pyfarmhash>=0.4",
             "pytest>=8",

@@ -8,6 +8,8 @@ import sys
 import threading
 from typing import Any
 
+from realm_jax.errors import RealmError
+
 
 def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
     """Sets up a job; call it once, before jax does any work.
@@ -30,6 +32,24 @@ def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
     if threading.current_thread() is threading.main_thread():
         _listen(stop)
     return stop
+
+
+def device_problem() -> RealmError | None:
+    """What keeps jax from its devices, in words for people; None if it has some."""
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the second: a platform without its plugin
+        return RealmError(
+            "jax finds no device to compute on",
+            where=f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}",
+            expected="a platform that this machine has, and that no other process holds",
+            found=str(error).partition("\n")[0] or "none that is named there",
+            fix="unset JAX_PLATFORMS to take what there is; `realm doctor` says what that is, and "
+            "which extra (cuda, tpu) is missing",
+        )
+    return None
 
 
 def log_to_stderr() -> None:

@@ -111,8 +111,22 @@ def test_importing_the_host_side_never_imports_jax(part):
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_importing_a_public_face_never_imports_jax():
-    script = "import sys, realm_jax.interop; assert not {'jax', 'flax', 'numpy'} & set(sys.modules)"
+@pytest.mark.parametrize("face", ["realm_jax", "realm_jax.interop"])
+def test_importing_a_public_face_never_imports_jax(face):
+    script = f"import sys, {face}; assert not {{'jax', 'flax', 'numpy'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_face_gives_what_it_names_and_nothing_else():
+    script = """
+import realm_jax
+for name in realm_jax.__all__:
+    assert getattr(realm_jax, name) is not None, name
+assert dir(realm_jax) == sorted(realm_jax.__all__)
+assert realm_jax.Run.__name__ == "Run"
+assert callable(realm_jax.interop.load)
+assert not hasattr(realm_jax, "opne")
+"""
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 

@@ -43,3 +43,16 @@ def tiny(tmp_path_factory):
     from realm_jax.testing import fakes
 
     return fakes.write_land(tmp_path_factory.mktemp("land"))
+
+
+@pytest.fixture(scope="session")
+def documented_run(tmp_path_factory, tiny):
+    """The folder of a run with random weights that reads the long questions that docs show."""
+    from realm_jax.testing.fakes import tiny_config
+    from realm_jax.testing.finished_run import write_finished_run
+
+    longer = {"lengths__query": 96, "lengths__passage": 64, "lengths__joint": 120}
+    config = tiny_config(tiny.folder, model__positions=128, **longer)
+    workdir = tmp_path_factory.mktemp("documented") / "run"
+    write_finished_run(workdir, tiny, config)
+    return workdir

@@ -1,18 +1,17 @@
 """A trained run that answers: questions with evidence, and blanks with and without retrieval."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.answer.edits import EditedIndex, EditedStore
+from realm_jax.answer.evidence import Evidence, Shown
+from realm_jax.answer.networks import Networks
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
@@ -20,27 +19,13 @@ from realm_jax.errors import InputError
 from realm_jax.exchange.export import Export, read_export
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import PublishedIndex, open_index
-from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_head import IMPOSSIBLE
 from realm_jax.search.retriever import hits
 
 _MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cut in silence
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """A passage that was read. `span` holds the answer's characters in `text`, or None."""
-
-    id: int
-    title: str
-    text: str
-    p_z: float
-    p_answer: float
-    span: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(Shown):
     """An answer; `probability` is the share of all spans read that say the same."""
 
     question: str
@@ -48,6 +33,11 @@ class Answer:
     probability: float
     index_step: int
     passages: list[Evidence]
+
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return f"{self.answer}   p {self.probability:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -61,11 +51,7 @@ class Answerer:
         self.export, self.store = export, store
         self.index: PublishedIndex | EditedIndex = index
         self.config: ConfigDict = config_lib.from_json(export.config_json)
-        vocabulary = store.vocabulary.size
-        self._questions = Modules(self.config.model, vocabulary, ("embedder",))
-        self._reader = Modules(self.config.model, vocabulary, ("reader", "span_head"))
-        self._embed: Callable[..., Float[Array, "B E"]] = jax.jit(self._embedded)
-        self._spans: Callable[..., Float[Array, "B T J W"]] = jax.jit(self._span_scores)
+        self.networks = Networks(export, self.config, store.vocabulary.size)
 
     @classmethod
     def open(cls, workdir: str) -> "Answerer":
@@ -117,48 +103,31 @@ class Answerer:
             _check_question(question)
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
         found, scores = self.retrieve(rows, k or self.config.stages.qa.reader_passages)
+        return self.read(questions, rows, found, scores)
+
+    def retrieve(
+        self, rows: Rows, k: int
+    ) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+        """Passage ids and relevance scores of questions, best first; k is cut to the index."""
+        vectors = self.networks.vectors("question_embedder", rows)
+        found = hits(self.index, vectors, k)
+        return found, relevance(self.index, vectors, found)
+
+    def read(
+        self,
+        questions: list[str],
+        rows: Rows,
+        found: Int64[np.ndarray, "B T"],
+        scores: Float32[np.ndarray, "B T"],
+    ) -> list[Answer]:
+        """The best spans of passages that were retrieved."""
         joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
-        reader = {"reader": self._tuned("question_reader"), "span_head": self._tuned("span_head")}
-        spans = self._spans(reader, joint, scores)
+        spans = self.networks.span_scores(joint, scores)
         used = rows.mask.sum(-1)
         return [
-            self._answer(question, found[i], scores[i], np.asarray(spans[i]), int(used[i]))
+            self._answer(question, found[i], scores[i], spans[i], int(used[i]))
             for i, question in enumerate(questions)
         ]
-
-    def retrieve(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Passage ids [B, K] and relevance scores [B, K] of questions, best first."""
-        vectors = np.asarray(self._embed(self._tuned("question_embedder"), rows))
-        found = hits(self.index, vectors, k)
-        of_passages = self.index.vectors[found].astype(np.float32)
-        return found, np.einsum("be,bke->bk", vectors, of_passages)
-
-    def _tuned(self, network: str) -> Parameters:
-        if network not in self.export.networks:
-            raise InputError(
-                "this run was never taught to answer questions",
-                where=f"export of step {self.export.step}",
-                expected=f"a {network}",
-                found=", ".join(sorted(self.export.networks)),
-                fix="realm finetune --workdir=W --questions=FOLDER, or ask with a [MASK]",
-            )
-        return self.export.networks[network]
-
-    def _embedded(self, parameters: Parameters, rows: Rows) -> Float[Array, "B E"]:
-        return self._questions.bind({"embedder": parameters}).embedder.embed(*rows)
-
-    def _span_scores(
-        self, parameters: Parameters, joint: Rows, scores: Float[Array, "B T"]
-    ) -> Float[Array, "B T J W"]:
-        """Span score + relevance score, as the reader was trained."""
-        size, read, length = joint.ids.shape
-        networks = self._reader.bind(parameters)
-        flat = Rows(*(part.reshape(-1, length) for part in joint))
-        spans = networks.span_head.span_logits(
-            networks.reader.bert(*flat), flat.mask, flat.segments, self.config.lengths.answer
-        )
-        spans = spans.reshape(size, read, length, -1)
-        return jnp.where(spans > IMPOSSIBLE, spans + scores[:, :, None, None], -jnp.inf)
 
     def _answer(
         self,
@@ -236,6 +205,15 @@ def _check_question(question: str) -> None:
             expected=f"at most {_MOST_CHARACTERS} characters",
             found=len(question),
         )
+
+
+def relevance(
+    index: PublishedIndex | EditedIndex,
+    vectors: Float32[np.ndarray, "B E"],
+    found: Int64[np.ndarray, "B K"],
+) -> Float32[np.ndarray, "B K"]:
+    """Relevance scores of passages that were found: exact, whatever the searcher's are."""
+    return np.einsum("be,bke->bk", vectors, index.vectors_of(found).astype(np.float32))
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:

@@ -1,27 +1,24 @@
 """Filling blanks: p(y|x) with the passages beside p(y|x) without (Table 3 of the paper)."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from realm_jax.answer.answerer import Answerer, Evidence
+from realm_jax.answer.answerer import Answerer
+from realm_jax.answer.evidence import Evidence, Shown
 from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
-from realm_jax.models.modules import Modules
 from realm_jax.search.retriever import candidates, hits
 
 BLANK = "[MASK]"
 
 
 @dataclass(frozen=True)
-class Filling:
+class Filling(Shown):
     """What goes into the blank, and how much retrieval had to do with it.
 
     `probability` is p(y|x) of `answer`, `without_retrieval` that of the same answer with the null
@@ -36,31 +33,27 @@ class Filling:
     index_step: int
     passages: list[Evidence]
 
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return (
+            f"{self.answer}   p(y|x) {self.probability:.3f}   without retrieval "
+            f"{self.without_retrieval:.2g} (it would say {self.answer_without_retrieval!r})"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return asdict(self)
 
 
 class BlankFiller:
-    """The pre-trained embedder and reader of a run."""
+    """Fills blanks with the pre-trained embedder and reader of a run."""
 
     def __init__(self, answerer: Answerer):
         self._a = answerer
-        vocabulary = answerer.store.vocabulary.size
-        self._modules = Modules(answerer.config.model, vocabulary, ("embedder", "reader"))
-        networks = answerer.export.networks
-        self._parameters = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
-        self._embed: Callable[..., Float[Array, "B E"]] = jax.jit(
-            lambda p, rows: self._modules.bind(p).embedder.embed(*rows)
-        )
-        self._read: Callable[..., Float[Array, "R M V"]] = jax.jit(
-            lambda p, rows, positions: jax.nn.log_softmax(
-                self._modules.bind(p).reader.mlm_logits(*rows, positions), axis=-1
-            )
-        )
 
     def over(self, answerer: Answerer) -> "BlankFiller":
-        """The same networks, compiled once, over the passages of another answerer."""
+        """The same, over the passages of another answerer."""
         other = copy.copy(self)
         other._a = answerer
         return other
@@ -149,7 +142,7 @@ class BlankFiller:
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Candidates (null first), log p(z|x) [K] and log p(.|z,x) [K, M, V]."""
         a, retrieval = self._a, self._a.config.retrieval
-        vector = np.asarray(self._embed(self._parameters, query))
+        vector = a.networks.vectors("embedder", query)
         found = hits(a.index, vector, retrieval.candidates)
         chosen, valid = candidates(found, None, retrieval.candidates, retrieval.null_passage)
         scores = np.einsum("e,ke->k", vector[0], self._candidate_vectors(chosen[0]))
@@ -157,11 +150,11 @@ class BlankFiller:
         joint = joint_rows(query, a.store, chosen, a.config.lengths.joint)
         rows = Rows(*(part[0] for part in joint))
         repeated = np.repeat(positions, len(chosen[0]), axis=0)
-        return chosen[0].tolist(), log_p_z, np.asarray(self._read(self._parameters, rows, repeated))
+        return chosen[0].tolist(), log_p_z, a.networks.log_probabilities(rows, repeated)
 
     def _candidate_vectors(self, chosen: np.ndarray) -> np.ndarray:
         rows = passage_rows(self._a.store, chosen, self._a.config.lengths.passage)
-        return np.asarray(self._embed(self._parameters, rows))
+        return self._a.networks.vectors("embedder", rows)
 
     def _evidence(self, passage: int, p_z: float, p_answer: float) -> Evidence:
         if passage < 0:

@@ -1,15 +1,11 @@
 """What a model says by heart: the pre-trained reader beside the null passage alone."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
 
 from realm_jax.answer.answerer import Answerer
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, query_rows
-from realm_jax.models.modules import Modules
 
 
 @dataclass(frozen=True)
@@ -29,14 +25,6 @@ class ClosedBook:
 
     def __init__(self, answerer: Answerer):
         self._a = answerer
-        vocabulary = answerer.store.vocabulary.size
-        modules = Modules(answerer.config.model, vocabulary, ("reader",))
-        self._parameters = jax.device_put({"reader": answerer.export.networks["reader"]})
-        self._read: Callable[..., Float[Array, "R M V"]] = jax.jit(
-            lambda p, rows, positions: jax.nn.log_softmax(
-                modules.bind(p).reader.mlm_logits(*rows, positions), axis=-1
-            )
-        )
 
     def ask(self, question: str) -> ClosedBookAnswer | None:
         """The likeliest answer per piece of 1 to `lengths.masks` pieces.
@@ -56,7 +44,7 @@ class ClosedBook:
         used = places < widths[:, None]
         positions = np.where(used, places + len(asked) + 1, 0).astype(np.int32)
         rows = Rows(*(part[:, 0] for part in joint))
-        log_p = np.asarray(self._read(self._parameters, rows, positions))
+        log_p = self._a.networks.log_probabilities(rows, positions)
         total = np.where(used, log_p.max(-1), 0.0).sum(-1)
         best = int((total / widths).argmax())
         said = log_p[best].argmax(-1)[: widths[best]]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32, Int64, Integer
+from jaxtyping import Float16, Float32, Int32, Int64, Integer
 
 from realm_jax.corpus.store import Bounds, PassageStore
 from realm_jax.errors import RealmError
@@ -158,6 +158,10 @@ class EditedIndex:
     vectors: Any  # [N, E] by passage id; only indexing by an array of ids
     query_params: dict[str, Any]
 
+    def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
+        """See `PublishedIndex.vectors_of`."""
+        return self.vectors[passages]
+
 
 def edited_index(
     base: PublishedIndex, written: Mapping[int, WrittenPassage], removed: Set[int]
@@ -165,9 +169,8 @@ def edited_index(
     """The view of `base` in which `written` (each with a vector) and `removed` hold."""
     ids = np.array(sorted(written), np.int64)
     count = max(base.searcher.size, int(ids.max(initial=-1)) + 1)
-    by_passage = np.empty(base.searcher.size, np.int64)
-    by_passage[base.rows] = np.arange(base.searcher.size)
-    vectors = _Overlaid(base.vectors, ids, vectors_of(written, base.searcher.dims), by_passage)
+    own = vectors_of(written, base.searcher.dims)
+    vectors = _Overlaid(base.vectors, ids, own, base.row_of)
     searcher = EditedSearcher(base, written, removed)
     return EditedIndex(base.step, searcher, np.arange(count), vectors, base.query_params)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from etils import epath
 
@@ -17,7 +16,6 @@ from realm_jax.data.open_qa import Question, answer_spans, question_rows
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 from realm_jax.exchange import files
 from realm_jax.metrics import is_right
-from realm_jax.models.modules import Modules
 
 _BATCH = 64
 _RECALLS = (1, 5, 20, 100)
@@ -88,10 +86,10 @@ class _Judged:
 def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
     texts = [question.text for question in questions]
     padded = texts + [texts[-1]] * (_BATCH - len(texts))  # one shape, so one trace
-    said = answerer.ask_all(padded)[: len(texts)]
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
-    most = min(max(_RECALLS), answerer.index.searcher.size)
-    found = answerer.retrieve(rows, most)[0][: len(texts)]
+    found, scores = answerer.retrieve(rows, max(_RECALLS))
+    read = answerer.config.stages.qa.reader_passages
+    said = answerer.read(padded, rows, found[:, :read], scores[:, :read])[: len(texts)]
     answers = [accepted(question) for question in questions]
     own_rows = Rows(*(part[: len(texts)] for part in rows))
     readable = _readable(answerer, own_rows, said, answers)
@@ -141,16 +139,10 @@ def closed_book(answerer: Answerer, text: MaskedText) -> float:
 
     A generous bound on what the model knows by heart: it is told how many pieces the answer has.
     """
-    modules = Modules(answerer.config.model, answerer.store.vocabulary.size, ("reader",))
-    parameters = jax.device_put(answerer.export.networks["reader"])
     null = np.full((len(text.own), 1), NULL_PASSAGE, np.int64)
     joint = joint_rows(text.queries, answerer.store, null, answerer.config.lengths.joint)
 
-    @jax.jit
-    def said(parameters: Any, rows: Rows, positions: Any) -> Any:
-        reader = modules.bind({"reader": parameters}).reader
-        return reader.mlm_logits(*rows, positions).argmax(-1)
-
-    guesses = said(parameters, Rows(*(part[:, 0] for part in joint)), text.positions)
-    right = (np.asarray(guesses) == text.targets) | (text.weights == 0)
+    rows = Rows(*(part[:, 0] for part in joint))
+    guesses = answerer.networks.log_probabilities(rows, text.positions).argmax(-1)
+    right = (guesses == text.targets) | (text.weights == 0)
     return float(right.all(-1).mean())

@@ -6,6 +6,7 @@ from typing import Any
 
 from realm_jax import __version__
 from realm_jax.answer.answerer import Answerer
+from realm_jax.answer.batches import SIZES, batches
 from realm_jax.answer.blanks import BlankFiller
 from realm_jax.answer.closed_book import ClosedBook
 from realm_jax.answer.edits import EditedStore, WrittenPassage, edited_index
@@ -15,8 +16,7 @@ from realm_jax.exchange.published_index import PublishedIndex
 
 MOST_CHANGES = 1000  # passages added, edited or removed at a time
 MOST_PASSAGES = 20  # read per question
-MOST_QUESTIONS = 64  # in one batch
-_BATCHES = (1, 8, MOST_QUESTIONS)  # sizes that batches are padded to: one trace for each
+MOST_QUESTIONS = SIZES[-1]  # in one batch
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LiveRun:
     @property
     def answers_questions(self) -> bool:
         """Whether the run was fine-tuned; if not, it only fills blanks."""
-        return "question_embedder" in self._published.export.networks
+        return self._published.networks.has("question_embedder")
 
     def warm_up(self) -> None:
         """Compiles what the first requests would otherwise wait for."""
@@ -90,9 +90,9 @@ class LiveRun:
         with self._lock:
             for question in questions:
                 self._answerer.check_whole(question)
-            size = next(size for size in _BATCHES if size >= len(questions))
-            padded = questions + questions[-1:] * (size - len(questions))
-            answers = self._answerer.ask_all(padded, k)[: len(questions)]
+            answers = []
+            for some, count in batches(questions):
+                answers += self._answerer.ask_all(some, k)[:count]
             return [self._said(answer.as_dict()) for answer in answers]
 
     def fill(self, text: str, answer: str | None = None) -> dict[str, Any]:

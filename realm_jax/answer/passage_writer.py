@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32
 from ml_collections import ConfigDict
 
 from realm_jax.answer.edits import EditedStore, WrittenPassage
@@ -33,6 +33,11 @@ class PassageWriter:
         Raises:
           InputError: nothing to read in it, or more than the embedder reads.
         """
+        passage = self.pieces(title, text)
+        return replace(passage, vector=self.vectors([passage])[0])
+
+    def pieces(self, title: str, text: str) -> WrittenPassage:
+        """The passage in word pieces; see `write`."""
         words, most = self._store.vocabulary, self._length - 3
         (title_ids, _), (body_ids, offsets) = words.pieces([title, text])
         count = len(title_ids) + len(body_ids)
@@ -42,6 +47,10 @@ class PassageWriter:
                 expected=f"a text, and with its title at most {most} word pieces (lengths.passage)",
                 found=count,
             )
-        passage = WrittenPassage(title, text, title_ids, body_ids, offsets)
-        rows = passage_rows(EditedStore(self._store, {0: passage}), np.zeros(1, int), self._length)
-        return replace(passage, vector=np.asarray(self._embed(self._parameters, rows))[0])
+        return WrittenPassage(title, text, title_ids, body_ids, offsets)
+
+    def vectors(self, passages: list[WrittenPassage]) -> Float32[np.ndarray, "R E"]:
+        """As the embedder of the index sees them."""
+        store = EditedStore(self._store, dict(enumerate(passages)))
+        rows = passage_rows(store, np.arange(len(passages)), self._length)
+        return np.asarray(self._embed(self._parameters, rows))

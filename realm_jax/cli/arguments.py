@@ -20,6 +20,15 @@ def add_question_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """--dry-run."""
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check all inputs, say what would be done, do nothing",
+    )
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     return _whole(text, 1)

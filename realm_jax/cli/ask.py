@@ -7,7 +7,6 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli.arguments import positive
 
-HELP = "ask a trained run a question, or give it a sentence with one [MASK]"
 EXAMPLE = 'realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"'
 
 
@@ -23,35 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the answer with its evidence."""
     runtime.log_to_stderr()
-    from realm_jax.answer.answerer import Answerer
-    from realm_jax.answer.blanks import BLANK, BlankFiller
+    from realm_jax.answer.answerer import Answer, Answerer
+    from realm_jax.answer.blanks import BLANK, BlankFiller, Filling
 
     answerer = Answerer.open(arguments.workdir)
+    said: Answer | Filling
     if BLANK in arguments.question:
-        filling = BlankFiller(answerer).fill(arguments.question, arguments.answer)
-        report = filling.as_dict()
-        headline = (
-            f"{filling.answer}   p(y|x) {filling.probability:.3f}   without retrieval "
-            f"{filling.without_retrieval:.2g} (it would say {filling.answer_without_retrieval!r})"
-        )
+        said = BlankFiller(answerer).fill(arguments.question, arguments.answer)
     else:
-        answer = answerer.ask(arguments.question, arguments.k)
-        report = answer.as_dict()
-        headline = f"{answer.answer}   p {answer.probability:.3f}"
+        said = answerer.ask(arguments.question, arguments.k)
     if not arguments.json:
-        sys.stdout.write(
-            f"{headline}\n\n{_evidence(report)}\nindex of step {report['index_step']}\n"
-        )
-    return report
-
-
-def _evidence(report: dict[str, Any]) -> str:
-    lines = []
-    for passage in report["passages"]:
-        bar = "#" * round(20 * passage["p_z"])
-        text = passage["text"]
-        if passage["span"] is not None:
-            start, stop = passage["span"]
-            text = f"{text[:start]}>>{text[start:stop]}<<{text[stop:]}"
-        lines.append(f"p(z|x) {passage['p_z']:.3f} {bar:<20} {passage['title']}\n    {text}\n")
-    return "".join(lines)
+        sys.stdout.write(f"{said}\n")
+    return said.as_dict()

@@ -4,7 +4,6 @@ import argparse
 import sys
 from typing import Any
 
-HELP = "verify any checkpoint, snapshot, index, corpus or run folder"
 EXAMPLE = "realm check runs/a/published_index/00000500"
 
 

@@ -14,14 +14,13 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli.arguments import natural, positive
+from realm_jax.cli.arguments import add_dry_run, natural, positive
 from realm_jax.corpus.folder import MANIFEST, digest, has_shards
 from realm_jax.corpus.readers import FORMATS
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.errors import InputError, MismatchError
 
-HELP = "build a corpus from your text, or look into one"
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
 TELL_EVERY = 5.0  # seconds between lines of progress
@@ -50,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--knowledge", help="corpus to retrieve from, when this one is only text to pre-train on"
     )
+    add_dry_run(build)
     build.add_argument("--json", action="store_true", help="one JSON object on the last line")
     inspect = verbs.add_parser(
         "inspect", help="what is in a corpus", epilog=f"example: {EXAMPLE_INSPECT}"
@@ -71,6 +71,10 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.corpus.annotate import annotate
     from realm_jax.corpus.build import peak_memory
 
+    if arguments.dry_run:
+        from realm_jax.cli.dry_run_corpus import dry_run_build
+
+        return dry_run_build(arguments)
     began, workers = time.monotonic(), arguments.workers
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
     with _no_half_corpus(Path(arguments.out)):

@@ -17,7 +17,6 @@ from realm_jax.cli.jobs import run_both, until_stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
 
-HELP = "learn retrieval from masked text on the built-in almanac, in minutes, on two cores"
 EXAMPLE = "realm demo --workdir=runs/demo"
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from realm_jax import __version__
+from realm_jax import __version__, runtime
 from realm_jax.cli import extras
 
-HELP = "versions, devices, processor, memory, disk, missing extras; can the demo run?"
 EXAMPLE = "realm doctor --json"
 _GIB = 2**30
 _NEEDED_DISK, _NEEDED_MEMORY = 1.0, 3.0  # GiB that `realm demo` takes
@@ -75,10 +74,9 @@ def _broken_imports() -> dict[str, str]:
 def _devices() -> list[str]:
     import jax
 
-    try:
-        return [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
-    except RuntimeError:
+    if runtime.device_problem() is not None:
         return []
+    return [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
 
 
 def _cpu_features() -> list[str]:

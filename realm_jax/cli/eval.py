@@ -9,7 +9,6 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments, natural
 
-HELP = "exact match and recall of a trained run on a file of questions"
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
 
 

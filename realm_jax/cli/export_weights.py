@@ -7,7 +7,6 @@ from typing import Any
 
 from realm_jax import runtime
 
-HELP = "our networks for Hugging Face's BertModel or sentence-transformers"
 EXAMPLE = "realm export --workdir=runs/demo --to=exported --layout=hf"
 
 

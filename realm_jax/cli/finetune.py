@@ -7,7 +7,6 @@ from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 
-HELP = "teach a pre-trained run to answer questions, with its passage index frozen"
 EXAMPLE = "realm finetune --workdir=runs/wiki --questions=curatedtrec.tsv --format=trec"
 
 
@@ -28,6 +27,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "corpus.questions_without": arguments.without,
     }
     config = job_config(arguments)
+    if arguments.dry_run:
+        from realm_jax.cli.dry_run import dry_run
+
+        return dry_run(arguments, config, ("qa",))
     from realm_jax.trainer.run import finetune
 
     def tune() -> dict[str, Any]:

@@ -9,7 +9,6 @@ from realm_jax import runtime
 from realm_jax.cli.arguments import positive
 from realm_jax.errors import InputError
 
-HELP = "other people's BERT or REALM weights into a folder to start from"
 EXAMPLE = "realm import --from=downloads/bert-base-uncased --to=weights/bert"
 SHOWN = 5  # names of a list that people are shown
 

@@ -11,7 +11,6 @@ from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import seconds
 from realm_jax.cli.jobs import add_job_arguments
 
-HELP = "the index-builder job: follows snapshots, publishes fresh indexes until the run ends"
 EXAMPLE = "realm index --workdir=runs/a"
 
 
@@ -25,6 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds until the end marker or a stop signal."""
     stop = runtime.start(devices=arguments.devices)
+    if arguments.dry_run:
+        from realm_jax.cli.dry_run import dry_run_index
+
+        return dry_run_index(arguments)
     if arguments.beside_trainer:
         threading.Thread(target=_stop_with_trainer, args=(stop,), daemon=True).start()
     from realm_jax.index_builder.run import run

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import natural
+from realm_jax.cli.arguments import add_dry_run, natural
 from realm_jax.errors import ConfigError, RealmError
 from realm_jax.exchange.layout import RunDir
 
@@ -24,12 +24,16 @@ PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to he
 log = logging.getLogger(__name__)
 
 
-def add_job_arguments(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
-    """--workdir, --config, --devices and --json."""
+def add_job_arguments(
+    parser: argparse.ArgumentParser, *, config: bool = True, dry_run: bool = True
+) -> None:
+    """--workdir, --config, --devices, --dry-run and --json."""
     parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
     if config:
         parser.add_argument("--config", help="experiments/NAME.py; default: the workdir's config")
         parser.set_defaults(overridable=True)
+    if dry_run:
+        add_dry_run(parser)
     parser.add_argument("--devices", type=natural, default=0, help="virtual CPU devices to make")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 

@@ -6,31 +6,70 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from realm_jax import __version__
-from realm_jax.cli import exit_codes
+from realm_jax import __version__, runtime
+from realm_jax.cli import completion, exit_codes
 from realm_jax.errors import RealmError
 
-# verb -> module with HELP, EXAMPLE, add_arguments(parser) and main(arguments) -> report
+
+class Verb(NamedTuple):
+    """A module of this package, imported when the verb is asked for, and what the verb does.
+
+    The module has EXAMPLE, add_arguments(parser) and main(arguments) -> report.
+    """
+
+    module: str
+    help: str
+
+
 VERBS = {
-    "demo": "realm_jax.cli.demo",
-    "corpus": "realm_jax.cli.corpus",
-    "tag": "realm_jax.cli.tag",
-    "train": "realm_jax.cli.train",
-    "index": "realm_jax.cli.index",
-    "run": "realm_jax.cli.run",
-    "finetune": "realm_jax.cli.finetune",
-    "eval": "realm_jax.cli.eval",
-    "ask": "realm_jax.cli.ask",
-    "serve": "realm_jax.cli.serve",
-    "status": "realm_jax.cli.status",
-    "report": "realm_jax.cli.report",
-    "doctor": "realm_jax.cli.doctor",
-    "check": "realm_jax.cli.check",
-    "import": "realm_jax.cli.import_weights",
-    "export": "realm_jax.cli.export_weights",
+    "demo": Verb(
+        "demo", "learn retrieval from masked text on the built-in almanac, in minutes, on two cores"
+    ),
+    "corpus": Verb("corpus", "build a corpus from your text, or look into one"),
+    "tag": Verb("tag", "train the span tagger, judge it, or mark the salient spans of a corpus"),
+    "train": Verb("train", "the trainer job: ICT, reader warm start, REALM pre-training, open QA"),
+    "index": Verb(
+        "index",
+        "the index-builder job: follows snapshots, publishes fresh indexes until the run ends",
+    ),
+    "run": Verb("run", "both jobs on this machine, as two processes"),
+    "finetune": Verb(
+        "finetune", "teach a pre-trained run to answer questions, with its passage index frozen"
+    ),
+    "eval": Verb("eval", "exact match and recall of a trained run on a file of questions"),
+    "ask": Verb("ask", "ask a trained run a question, or give it a sentence with one [MASK]"),
+    "serve": Verb("serve", "a page and a JSON API that answer, and take changes to passages live"),
+    "status": Verb(
+        "status", "where the two jobs of a run stand, read from its folder (also a remote one)"
+    ),
+    "report": Verb("report", "report.html of a run, one file, and a model card beside its export"),
+    "doctor": Verb(
+        "doctor", "versions, devices, processor, memory, disk, missing extras; can the demo run?"
+    ),
+    "check": Verb("check", "verify any checkpoint, snapshot, index, corpus or run folder"),
+    "import": Verb(
+        "import_weights", "other people's BERT or REALM weights into a folder to start from"
+    ),
+    "export": Verb(
+        "export_weights", "our networks for Hugging Face's BertModel or sentence-transformers"
+    ),
+    "completion": Verb(
+        "completion", "a script for bash, zsh or fish: completes verbs, flags, config keys"
+    ),
 }
+_EPILOG = f"""\
+first steps:
+  realm demo
+  realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"
+
+exit codes:
+  {exit_codes.DONE}   done
+  {exit_codes.PROBLEM}   a problem, told in a sentence
+  {exit_codes.USAGE}   wrong usage: the command line itself
+  {exit_codes.STOPPED}  stopped by a signal, all saved: run the same command again
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,28 +82,45 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb; exit codes: 0 done, 1 a problem, 2 wrong usage, 75 stopped and resumable."""
+    """Runs a verb; for exit codes see `exit_codes`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _Parser(prog="realm", description="REALM in JAX: retrieval learned from masked text.")
+    if completion.is_asked():
+        parser, verb = make_parser(completion.asked_words())
+        completion.answer(parser, verb)
+    parser, verb = make_parser(arguments)
+    parsed, rest = parser.parse_known_args(arguments)
+    assert verb is not None
+    if rest and "overridable" not in parsed:
+        verb.error(f"unknown argument {rest[0]!r}")
+    parsed.overrides = _overrides(rest, verb.error)
+    return _run(parsed)
+
+
+def make_parser(arguments: Sequence[str]) -> tuple[_Parser, _Parser | None]:
+    """The parser of a command line, and of its verb, of which alone the module is imported."""
+    parser = _Parser(
+        prog="realm",
+        description="REALM in JAX: retrieval learned from masked text.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"realm {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
-    for name, module_name in VERBS.items():
-        module = import_module(module_name)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    found = None
+    for name, verb in VERBS.items():
         child = verbs.add_parser(
             name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=f"example:\n  {module.EXAMPLE}",
+            help=verb.help,
+            description=verb.help,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        child.set_defaults(main=module.main)
-        module.add_arguments(child)
-    parsed, rest = parser.parse_known_args(arguments)
-    refuse = verbs.choices[parsed.verb].error
-    if rest and "overridable" not in parsed:
-        refuse(f"unknown argument {rest[0]!r}")
-    parsed.overrides = _overrides(rest, refuse)
-    return _run(parsed)
+        if name == asked:
+            found, module = child, import_module(f"realm_jax.cli.{verb.module}")
+            child.epilog = f"example:\n  {module.EXAMPLE}"
+            child.set_defaults(main=module.main)
+            module.add_arguments(child)
+    return parser, found
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -79,6 +135,12 @@ def _run(parsed: argparse.Namespace) -> int:
     except OSError as error:
         sys.stderr.write(f"realm {parsed.verb}: {_of_the_machine(error)}\n")
         return exit_codes.PROBLEM
+    except (RuntimeError, AssertionError):
+        problem = runtime.device_problem() if "jax" in sys.modules else None
+        if problem is None:
+            raise
+        sys.stderr.write(f"realm {parsed.verb}: {problem}\n")
+        return exit_codes.PROBLEM
     except KeyboardInterrupt:
         sys.stderr.write(f"realm {parsed.verb}: interrupted\n")
         return exit_codes.STOPPED
@@ -91,6 +153,9 @@ def _of_the_machine(error: OSError) -> RealmError:
         errno.ENOSPC: "free some space, then run the same command again",
         errno.EACCES: "choose a folder that you may write to",
         errno.EROFS: "choose a folder that you may write to",
+        errno.EPERM: "choose a folder that you may write to",
+        errno.EEXIST: "choose another folder: this name is a file's",
+        errno.ENOTDIR: "choose another folder: this name is a file's",
     }
     problem = error.strerror or str(error) or type(error).__name__
     fix = None if error.errno is None else fixes.get(error.errno)

@@ -6,7 +6,6 @@ from typing import Any
 
 from realm_jax import runtime
 
-HELP = "report.html: curves, recall before and after, held-out examples; and a model card"
 EXAMPLE = "realm report --workdir=runs/demo"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli.jobs import add_job_arguments, job_config, run_both, until_stopped
 
-HELP = "both jobs on this machine, as two processes"
 EXAMPLE = "realm run --config=experiments/wiki_sample.py --workdir=runs/wiki"
 
 
@@ -20,6 +19,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains with a builder beside it."""
     stop = runtime.start(devices=arguments.devices)
     config = job_config(arguments)
+    if arguments.dry_run:
+        from realm_jax.cli.dry_run import dry_run
+
+        return dry_run(arguments, config)
     from realm_jax.report.write import write_report
 
     def both() -> dict[str, Any]:

@@ -15,7 +15,6 @@ from realm_jax.cli import extras
 from realm_jax.cli.arguments import natural
 from realm_jax.errors import RealmError
 
-HELP = "a page and a JSON API that answer, and take changes to passages live"
 EXAMPLE = "realm serve --workdir=runs/demo --port=8000"
 NEEDED = ["fastapi", "fastapi-offline", "uvicorn"]
 _AT_ONCE = 64  # connections; more are told to come back

@@ -12,7 +12,6 @@ from realm_jax.watch.words import span
 if TYPE_CHECKING:
     from realm_jax.exchange.layout import RunDir
 
-HELP = "where the two jobs of a run stand, read from its folder (also a remote one)"
 EXAMPLE = "realm status --workdir=runs/demo --json"
 _SILENT = 600  # seconds without a sign of life that are worth a word
 

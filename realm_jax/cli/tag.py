@@ -11,14 +11,13 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import positive
+from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import Tally
 from realm_jax.cli.tag_config import tagger_config
 from realm_jax.errors import InputError
 from realm_jax.exchange.layout import RunDir
 
-HELP = "train the span tagger, judge it, or mark the salient spans of a corpus"
 EXAMPLE = "realm tag train --input=conll.train.txt.xz --vocab=vocab.txt --workdir=runs/tagger"
 EXAMPLE_EVAL = "realm tag eval --tagger=runs/tagger --input=conll.valid.txt.xz"
 EXAMPLE_ANNOTATE = "realm tag annotate --corpus=runs/notes --tagger=runs/tagger"
@@ -32,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--input", help="CoNLL file: a word and its BIO tag on each line")
     train.add_argument("--held-out", help="the same, to measure on; never trained on")
     train.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
-    add_job_arguments(train)
+    add_job_arguments(train, dry_run=False)
     judge = verbs.add_parser("eval", help="conlleval's figures", epilog=f"example: {EXAMPLE_EVAL}")
     judge.add_argument("--tagger", help="workdir of `realm tag train`")
     judge.add_argument("--input", help="CoNLL file to tag and to judge by")
@@ -49,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mark.add_argument(
         "--shard", type=positive, default=4096, help="passages between two points to go on from"
     )
+    add_dry_run(mark)
     mark.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 
@@ -147,6 +147,10 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
         tagger, published = Tagger.open(arguments.tagger)
         annotator = ByTagger(tagger, published.identity)
     out = Path(arguments.out or Path(arguments.corpus) / SPANS)
+    if arguments.dry_run:
+        from realm_jax.cli.dry_run_corpus import dry_run_annotate
+
+        return dry_run_annotate(arguments, store, out)
     try:
         with Tally("passages", len(store)) as tally:
             report = annotate_corpus(

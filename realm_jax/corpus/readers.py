@@ -19,12 +19,15 @@ from realm_jax.corpus.documents import (
     lines_until,
 )
 from realm_jax.corpus.news import read_cc_news, read_reuters
-from realm_jax.corpus.sources import damage_named, stem, streams
+from realm_jax.corpus.sources import Suffix, damage_named, stem, streams
 from realm_jax.errors import InputError
 
 # JSON can spell half of a surrogate pair, which no UTF-8 file can hold.
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-SUFFIXES = {"text": ".txt", "reuters": ".sgm"}  # other files of a folder are left out
+SUFFIXES: dict[str, Suffix] = {
+    "text": (".txt", ".md"),
+    "reuters": ".sgm",
+}  # other files of a folder are left out
 _HEADER = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")*? title="(.*)">\s*')
 
 

@@ -22,6 +22,9 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 
 
+Suffix = str | tuple[str, ...]  # one ending of names, or several
+
+
 @dataclass(frozen=True)
 class Stream:
     """A named file opened for reading bytes; valid until the next one is taken."""
@@ -68,7 +71,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def files(input: str, suffix: str = "") -> list[Path]:
+def files(input: str, suffix: Suffix = "") -> list[Path]:
     """Those of `matches` that are archives, end in `suffix`, or are `input` itself.
 
     Raises:
@@ -81,11 +84,11 @@ def files(input: str, suffix: str = "") -> list[Path]:
         if path.name.endswith(_ARCHIVES) or path == given or _is_named(path.name, suffix)
     ]
     if not found:
-        raise InputError("no input file", where=f"--input {input}", expected=f"files *{suffix}")
+        raise InputError("no input file", where=f"--input {input}", expected=_wanted(suffix))
     return found
 
 
-def streams(input: str, suffix: str = "") -> Iterator[Stream]:
+def streams(input: str, suffix: Suffix = "") -> Iterator[Stream]:
     """Opens what `input` names, decompressing, and reading archives from front to end.
 
     Nothing is unpacked to disk, so names inside an archive cannot lead anywhere.
@@ -106,7 +109,7 @@ def streams(input: str, suffix: str = "") -> Iterator[Stream]:
                 count += 1
                 yield stream
     if not count:
-        raise InputError("no input file", where=f"--input {input}", expected=f"files *{suffix}")
+        raise InputError("no input file", where=f"--input {input}", expected=_wanted(suffix))
 
 
 @contextmanager
@@ -133,7 +136,7 @@ def _single(path: Path) -> Iterator[Stream]:
         yield Stream(str(path), file)
 
 
-def _members(path: Path, suffix: str) -> Iterator[Stream]:
+def _members(path: Path, suffix: Suffix) -> Iterator[Stream]:
     # tarfile's own decompression takes a cut between two members for the end of the archive;
     # the decompressors do not, if they are read to the end.
     with _opened(path) as packed:
@@ -152,7 +155,12 @@ def _opened(path: Path) -> BufferedIOBase:
     return opener(path, "rb") if opener else path.open("rb")
 
 
-def _is_named(name: str, suffix: str) -> bool:
+def _wanted(suffix: Suffix) -> str:
+    endings = (suffix,) if isinstance(suffix, str) else suffix
+    return "files " + " or ".join(f"*{ending}" for ending in endings)
+
+
+def _is_named(name: str, suffix: Suffix) -> bool:
     for packed in _OPENERS:
         name = name.removesuffix(packed)
     return name.endswith(suffix)

@@ -61,7 +61,10 @@ class MaskedTextSource:
         self._evidence = _or_none(spans.evidence, len(store))
         if not len(self.rows):
             raise InputError(
-                "no salient span in the pre-training corpus", where=spans.path, fix="annotate it"
+                "no salient span in the pre-training corpus",
+                where=spans.path,
+                expected="names or dates in more than one passage: every fiftieth is held out",
+                fix="give it more text, or annotate it",
             )
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ class PublishedIndex:
     query_params: dict[str, Any]
     config_json: str
     manifest: dict[str, Any]
+
+    def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
+        """Vectors of passages by id, all of them in the index."""
+        return self.vectors[self.row_of[passages]]
+
+    @cached_property
+    def row_of(self) -> Int64[np.ndarray, "ids"]:
+        """Passage id -> index row; -1 for ids that are not in the index."""
+        row_of = np.full(int(self.rows.max()) + 1, -1, np.int64)
+        row_of[self.rows] = np.arange(len(self.rows))
+        return row_of
 
 
 def publish_index(

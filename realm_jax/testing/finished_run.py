@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -20,7 +21,12 @@ STEP = 4  # of the last snapshot, of its index, and so of the export
 
 
 def write_finished_run(
-    workdir: Path, land: Land, config: ConfigDict, *, tuned: bool = True
+    workdir: Path,
+    land: Land,
+    config: ConfigDict,
+    *,
+    tuned: bool = True,
+    rows: Int64[np.ndarray, "N"] | None = None,
 ) -> RunDir:
     """Publishes an index of `land` and an export that belongs to it, and marks the end.
 
@@ -29,12 +35,13 @@ def write_finished_run(
       land: the knowledge corpus; `config` names it.
       config: of the run.
       tuned: with the networks that answer questions, not only those that fill blanks.
+      rows: the passages in the order of the index; None is as they lie in the corpus.
     """
     run = RunDir(workdir)
     as_json = config_lib.to_json(config)
     files.write_bytes(run.config, as_json.encode())
     networks = random_networks(config, land.store.vocabulary.size)
-    publish_random_index(run, land, config, networks["embedder"])
+    publish_random_index(run, land, config, networks["embedder"], rows=rows)
     if not tuned:
         networks = {name: networks[name] for name in ("embedder", "reader")}
     publish_export(run, STEP, STEP, networks, as_json)
@@ -53,10 +60,15 @@ def random_networks(config: ConfigDict, vocabulary: int) -> Parameters:
 
 
 def publish_random_index(
-    run: RunDir, land: Land, config: ConfigDict, embedder: Parameters, step: int = STEP
+    run: RunDir,
+    land: Land,
+    config: ConfigDict,
+    embedder: Parameters,
+    step: int = STEP,
+    rows: Int64[np.ndarray, "N"] | None = None,
 ) -> None:
     """An index of all passages as `embedder` sees them."""
-    rows = np.arange(len(land.store), dtype=np.int64)
+    rows = np.arange(len(land.store), dtype=np.int64) if rows is None else rows
     vectors = PassageEmbedder(config, land.store, embedder).vectors(rows)
     searcher = build_searcher("exact", vectors, config.search, config.seed)
     fields = {"snapshot_step": step, "corpus_hash": land.store.corpus_hash, "recall": 1.0}

@@ -104,8 +104,11 @@ class WordPieces:
         return [self.vocabulary[i] for i in ids]
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """Readable lower-case text: continuation pieces joined, punctuation closed up."""
-        return self._decoder.decode(self.tokens(ids))
+        """Readable lower-case text: continuation pieces joined, also the first, to what is not
+        shown; punctuation closed up."""
+        tokens = self.tokens(ids)
+        tokens[:1] = [token.removeprefix("##") for token in tokens[:1]]
+        return self._decoder.decode(tokens)
 
 
 def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarray, "n 2"]:

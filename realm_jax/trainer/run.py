@@ -71,18 +71,25 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
       Stopped: SIGTERM or SIGINT came; all is saved.
     """
     job = _Job(workdir, config, stop)
+    require_pretrained(job.run_dir, config)
     pretrained = final_parameters(job.run_dir, "realm")
-    if pretrained is None or pretrained[0] < config.stages.realm.steps:
-        raise InputError(
-            "pre-training is not finished",
-            where=job.run_dir.checkpoints("realm"),
-            expected=f"a checkpoint of step {config.stages.realm.steps}",
-            found="none" if pretrained is None else f"step {pretrained[0]}",
-            fix=f"realm run --workdir={workdir}",
-        )
+    assert pretrained is not None
     read = final_parameters(job.run_dir, "reader")
     job.networks |= (read[1] if read else {}) | pretrained[1]
     return job.finish()
+
+
+def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
+    """Refuses a run without a checkpoint of its last pre-training step."""
+    step = commit.latest(run_dir.checkpoints("realm"))
+    if step is None or step < config.stages.realm.steps:
+        raise InputError(
+            "pre-training is not finished",
+            where=run_dir.checkpoints("realm"),
+            expected=f"a checkpoint of step {config.stages.realm.steps}",
+            found="none" if step is None else f"step {step}",
+            fix=f"realm run --workdir={run_dir.workdir}",
+        )
 
 
 class _Job:
@@ -249,7 +256,13 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
 
 def claim(run_dir: RunDir, config: ConfigDict) -> None:
     """Writes the run's config, or refuses one that would make another model of the same run."""
+    check_claim(run_dir, config)
     run_dir.root.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
+
+
+def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
+    """Refuses a config of another model than the one that the run began with."""
     if run_dir.config.exists():
         before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
         if config_lib.model_hash(before) != config_lib.model_hash(config):
@@ -260,7 +273,6 @@ def claim(run_dir: RunDir, config: ConfigDict) -> None:
                 found=f"model hash {config_lib.model_hash(config)}",
                 fix="choose another --workdir, or the config that run began with",
             )
-    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
 
 
 def _swaps_until(index: IndexInUse) -> Callable[[int], dict[str, Any]]:

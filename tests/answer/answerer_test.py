@@ -1,11 +1,14 @@
 """Answers: what the probabilities add up to, and where spans are cut out of the text."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from realm_jax.answer.answerer import Answerer
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.finished_run import write_finished_run
 
 QUESTIONS = [
     "what is the river?",
@@ -45,13 +48,32 @@ def test_asking_together_changes_nothing(answerer):
         assert alone.probability == pytest.approx(one.probability, rel=1e-4)
 
 
+def test_the_order_of_rows_in_an_index_changes_nothing(answerer, accents, tmp_path):
+    order = np.array([3, 0, 5, 1, 4, 2])
+    config = tiny_config(accents.folder)
+    write_finished_run(tmp_path / "run", accents, config, rows=order)
+    shuffled = Answerer.open(str(tmp_path / "run"))
+    shuffled.networks = answerer.networks  # the same, compiled already
+    np.testing.assert_array_equal(shuffled.index.rows, order)
+    np.testing.assert_array_equal(
+        shuffled.index.vectors_of(np.arange(6)), answerer.index.vectors_of(np.arange(6))
+    )
+    for question in QUESTIONS:
+        ours, theirs = answerer.ask(question, 4), shuffled.ask(question, 4)
+        assert [p.id for p in ours.passages] == [p.id for p in theirs.passages]
+        assert ours.probability == pytest.approx(theirs.probability, rel=1e-5)
+        for mine, other in zip(ours.passages, theirs.passages, strict=True):
+            assert mine.p_z == pytest.approx(other.p_z, rel=1e-5)
+
+
 def _told(answerer: Answerer, places: dict[int, list[tuple[str, float]]]) -> Answerer:
     """The same answerer with a reader that gives scores to these texts in these passages only."""
     told = copy.copy(answerer)
-    told.retrieve = lambda rows, k: (np.array([sorted(places)]), np.zeros((1, len(places))))
+    scores = np.zeros((1, len(places)), np.float32)
+    told.retrieve = lambda rows, k: (np.array([sorted(places)]), scores)
     store = answerer.store
 
-    def spans(parameters, joint, scores):
+    def spans(joint, scores):
         body_starts = int((joint.mask[0, 0] & (joint.segments[0, 0] == 0)).sum())
         shape = (*joint.ids.shape, answerer.config.lengths.answer)
         found = np.full(shape, -np.inf, np.float32)
@@ -64,7 +86,7 @@ def _told(answerer: Answerer, places: dict[int, list[tuple[str, float]]]) -> Ans
                 found[0, row, body_starts + start, stop - start] = score
         return found
 
-    told._spans = spans
+    told.networks = SimpleNamespace(span_scores=spans)
     return told
 
 

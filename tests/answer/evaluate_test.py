@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.answer.answerer import Answer, Answerer, Evidence
+from realm_jax.answer.answerer import Answer, Answerer
 from realm_jax.answer.evaluate import closed_book, evaluate
+from realm_jax.answer.evidence import Evidence
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import Question
 from realm_jax.data.rows import NULL_PASSAGE, joint_rows
@@ -18,25 +19,33 @@ class Told(Answerer):
     """Says what it was told to, having read and retrieved what it was told to."""
 
     def tell(self, said: dict[str, str], found: dict[str, list[int]], read: int) -> "Told":
-        self.said, self.found, self.read, self.asked = said, found, read, []
+        self.said, self.found, self.reads, self.asked = said, found, read, []
         return self
 
-    def ask_all(self, questions, k=5):
-        self.asked.append(list(questions))
+    def retrieve(self, rows, k):
+        self.asked.append(_typed(self.store, rows))
+        found = np.array([self.found[question] for question in self.asked[-1]])
+        return found[:, :k], np.zeros(found[:, :k].shape, np.float32)
+
+    def read(self, questions, rows, found, scores):
+        assert questions == self.asked[-1]
+        assert found.shape == scores.shape
+        assert found.shape[1] <= self.config.stages.qa.reader_passages
         return [self._told(question) for question in questions]
 
     def _told(self, question):
-        store, read = self.store, self.found[question][: self.read]
+        store, read = self.store, self.found[question][: self.reads]
         passages = [
             Evidence(i, store.title(i), store.body(i), 0.5, 0.0, None if n else (0, 3))
             for n, i in enumerate(read)
         ]
         return Answer(question, self.said[question], 0.5, 4, passages)
 
-    def retrieve(self, rows, k):
-        found = np.array([self.found[question] for question in self.asked[-1]])
-        assert len(rows.ids) == len(found)
-        return found[:, :k], np.zeros(found.shape)
+
+def _typed(store, rows):
+    """The questions, read back from their rows."""
+    pieces = [ids[mask][1:-1] for ids, mask in zip(rows.ids, rows.mask, strict=True)]
+    return ["".join(store.vocabulary.decode(one).split()) for one in pieces]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,10 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
 if not CHROMIUM:
-    pytest.skip("no Chromium on this machine (Debian: chromium)", allow_module_level=True)
+    pytest.skip(
+        "no Chromium on this machine: apt-get install chromium, as .ci/run does where it is root",
+        allow_module_level=True,
+    )
 
 expect = playwright.expect
 expect.set_options(timeout=60_000)  # the first answer of each kind is compiled

@@ -75,6 +75,13 @@ def finished(tmp_path_factory, tiny):
 
 
 @pytest.fixture(scope="session")
+def untuned(tmp_path_factory, tiny):
+    """A finished run that was never fine-tuned; tests only read it."""
+    workdir = tmp_path_factory.mktemp("untuned") / "run"
+    return write_finished_run(workdir, tiny, tiny_config(tiny.folder), tuned=False)
+
+
+@pytest.fixture(scope="session")
 def config_file(tmp_path_factory, tiny):
     """An experiment file for the made-up land."""
     path = tmp_path_factory.mktemp("experiment") / "tiny.py"

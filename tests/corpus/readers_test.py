@@ -121,15 +121,16 @@ def test_a_malformed_json_line_is_refused_by_file_and_line(tmp_path, format, lin
     assert said in str(error.value)
 
 
-def test_text_folder_reads_txt_files_by_path(tmp_path):
+def test_text_folder_reads_its_text_files_by_path(tmp_path):
     (tmp_path / "b.txt").write_text("Body b.")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.txt").write_text("Body a.")
-    (tmp_path / "notes.md").write_text("No.")
+    (tmp_path / "c.md").write_text("Body c.")
+    (tmp_path / "notes.rst").write_text("No.")
     (tmp_path / ".hidden.txt").write_text("No.")
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
     documents, skipped = run("text", tmp_path)
-    assert documents == [("b", "Body b."), ("a", "Body a.")]
+    assert documents == [("b", "Body b."), ("c", "Body c."), ("a", "Body a.")]
     assert skipped == {"not_utf8": 1}
     assert run("text", tmp_path / "sub" / "*.txt")[0] == [("a", "Body a.")]
     assert run("text", f"{tmp_path}/**/a.txt")[0] == [("a", "Body a.")]
@@ -194,8 +195,8 @@ def test_an_input_that_matches_nothing_is_refused(tmp_path, input):
 
 
 def test_a_text_folder_without_txt_is_refused(tmp_path):
-    (tmp_path / "a.md").write_text("x")
-    with pytest.raises(InputError, match=r"\*\.txt"):
+    (tmp_path / "a.rst").write_text("x")
+    with pytest.raises(InputError, match=r"\*\.txt or \*\.md"):
         run("text", tmp_path)
 
 

@@ -55,6 +55,12 @@ def test_arrays_have_their_dtypes_even_when_empty(words):
         assert offsets.shape == (len(ids), 2)
 
 
+def test_decode_shows_no_marks_of_continuation_in_front(words):
+    ids = [words.vocabulary.index(piece) for piece in ("##a", "##b", "c")]
+    assert words.decode(ids) == "ab c"
+    assert words.decode([]) == ""
+
+
 def test_decode_joins_pieces_and_closes_up_punctuation(words):
     [(ids, _)] = words.pieces(["Café cab, dad."])
     assert words.decode(ids) == "cafe cab, dad."

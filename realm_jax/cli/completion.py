@@ -1,0 +1,72 @@
+"""`realm completion`: a script by which a shell completes verbs, flags and config keys."""
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Any
+
+EXAMPLE = 'eval "$(realm completion bash)"'
+COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants completions instead of work
+NEEDED = ["argcomplete"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.set_defaults(json=False)
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Prints the script."""
+    from realm_jax.cli import extras
+    from realm_jax.errors import RealmError
+
+    lacking = extras.missing(extras.requirements().get("completion", NEEDED))
+    if lacking:
+        raise RealmError(
+            "completion needs a package that is not installed",
+            expected=", ".join(NEEDED),
+            found=f"no {', '.join(lacking)}",
+            fix=extras.command(lacking),
+        )
+    import argcomplete
+
+    sys.stdout.write(argcomplete.shellcode(["realm"], shell=arguments.shell))
+    return {}
+
+
+def is_asked() -> bool:
+    """Whether a shell asks for completions."""
+    return COMPLETING in os.environ
+
+
+def asked_words() -> list[str]:
+    """What was typed so far, without `realm`."""
+    try:
+        return shlex.split(os.environ.get("COMP_LINE", ""))[1:]
+    except ValueError:  # a quote that is still open
+        return os.environ.get("COMP_LINE", "").split()[1:]
+
+
+def answer(parser: argparse.ArgumentParser, verb: argparse.ArgumentParser | None) -> None:
+    """Tells the shell, and ends the process; config keys are flags where a verb takes them."""
+    import argcomplete
+
+    for one in _overridable(verb) if verb else ():
+        from realm_jax import config as config_lib
+
+        for key in config_lib.keys(config_lib.default()):
+            one.add_argument(f"--config.{key}")
+    argcomplete.autocomplete(parser)
+
+
+def _overridable(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parser itself, or those of its sub-verbs, that take `--config.a.b=value`."""
+    below = [
+        child
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for child in action.choices.values()
+    ]
+    return [one for one in [parser, *below] if one.get_default("overridable")]

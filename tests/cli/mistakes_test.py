@@ -1,0 +1,204 @@
+"""Mistakes that people make: each gets one sentence that helps, its exit code, and no traceback."""
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from realm_jax.cli import extras
+from realm_jax.testing.processes import Command, environment
+
+ASK = "ask --workdir={run}"
+BUILD = "corpus build --format=text --input={notes} --out={new}"
+QUESTIONS = "--questions={file}"
+JSON_LINES = '{"question": "Who?", "answers": ["me"]}\n{"question": "Who?"\n'
+
+# what is wrong: the command, exit code, what the sentence names; `file` holds the text given
+MISTAKES = {
+    "a verb that is none": ("asks", 2, ["invalid choice: 'asks'", "'ask'", "--help"]),
+    "no verb": ("", 2, ["VERB", "--help"]),
+    "a flag that is none": (f"{ASK} --depth=3 Who?", 2, ["--depth=3", "ask --help"]),
+    "a needed flag left out": ("ask Who?", 2, ["--workdir"]),
+    "no question": (ASK, 2, ["question"]),
+    "no passages wanted": (f"{ASK} --k=0 Who?", 2, ["--k", "at least 1", "'0'"]),
+    "a run folder that is none": (
+        "ask --workdir={new} Who?",
+        1,
+        ["nothing to answer with", "{new}", "realm run"],
+    ),
+    "a file for a run folder": ("ask --workdir={file} Who?", 1, ["nothing to answer with"]),
+    "an empty question": (f"{ASK} ''", 1, ["question is empty"]),
+    "a question of 10,000 words": (f"{ASK} '{'why ' * 10_000}'", 1, ["too long", "40000"]),
+    "two blanks": (f"{ASK} '[MASK] is [MASK].'", 1, ["one [MASK]", "found:    2"]),
+    "a question to a run that only fills blanks": (
+        "ask --workdir={untuned} Who?",
+        1,
+        ["never taught", "realm finetune"],
+    ),
+    "a workdir of another model": (
+        "run --config={config} --workdir={run} --config.model.hidden=32",
+        1,
+        ["another model", "--workdir"],
+    ),
+    "a config file that is not there": (
+        "run --config=experiments/none.py --workdir={new}",
+        1,
+        ["no such config file", "experiments/"],
+    ),
+    "a typo in a config key": (
+        "run --config={config} --workdir={new} --config.stages.realm.stepz=3",
+        1,
+        ["stages.realm.stepz", "did you mean 'stages.realm.steps'"],
+    ),
+    "a negative batch": (
+        "train --config={config} --workdir={new} --config.stages.ict.batch=-1",
+        1,
+        ["config.stages.ict.batch", "at least 1", "-1"],
+    ),
+    "no config": ("run --workdir={new}", 1, ["no config", "--config="]),
+    "not a corpus folder": (
+        "run --config={config} --workdir={new} --config.corpus.knowledge={notes}",
+        1,
+        ["no passage store", "{notes}"],
+    ),
+    "no text under that name": (
+        "corpus build --format=text --input={new} --out={new}",
+        1,
+        ["no input file", "{new}"],
+    ),
+    "a format that is none": (
+        "corpus build --format=pdf --input={notes} --out={new}",
+        2,
+        ["--format", "'pdf'", "'text'"],
+    ),
+    "no vocabulary there": (f"{BUILD} --vocab={{new}}", 1, ["no vocabulary file", "vocab.txt"]),
+    "a corpus that is there already": (
+        "corpus build --format=text --input={notes} --out={corpus}",
+        1,
+        ["exists already", "--out"],
+    ),
+    "a file where a folder must be made": (
+        "corpus build --format=text --input={notes} --out={file}/corpus --vocab={vocabulary}",
+        1,
+        ["another folder"],
+    ),
+    "broken JSON in line 2": (
+        f"eval --workdir={{run}} {QUESTIONS}",
+        1,
+        ["not JSON", "{file}:2"],
+    ),
+    "questions of another format": (
+        f"eval --workdir={{run}} {QUESTIONS} --format=squad",
+        1,
+        ["not JSON", "{file}"],
+    ),
+    "fine-tuning before pre-training": (
+        f"finetune --config={{config}} --workdir={{new}} {QUESTIONS} --format=trec --part=all",
+        1,
+        ["{file}:1"],
+    ),
+    "nothing to verify": ("check {notes}", 1, ["expected", "found"]),
+    "weights that are none": ("import --from={notes} --to={new}", 1, ["{notes}", "expected"]),
+    "an export onto something": ("export --workdir={run} --to={notes}", 1, ["{notes}"]),
+    "a tagger judged on nothing": ("tag eval", 1, ["--tagger", "--input"]),
+    "a shell that is none": ("completion powershell", 2, ["'powershell'", "'bash'"]),
+    "an address of another machine": (
+        "serve --workdir={run} --host=192.0.2.1 --port=0",
+        1,
+        ["cannot listen there", "192.0.2.1"],
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory, finished, untuned, tiny, config_file):
+    """What the commands name; `new` is never made, and nothing else changes."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    notes, file = folder / "notes", folder / "file.jsonl"
+    notes.mkdir()
+    (notes / "Rome.txt").write_text("Rome is a city.")
+    file.write_text(JSON_LINES)
+    return {
+        "new": folder / "new",
+        "notes": notes,
+        "file": file,
+        "run": finished.workdir,
+        "untuned": untuned.workdir,
+        "corpus": tiny.folder,
+        "vocabulary": tiny.folder.parent / "vocab.txt",
+        "config": config_file,
+    }
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(realm, places, mistake):
+    command, code, words = MISTAKES[mistake]
+    result = realm(*_words(command, places))
+    result.refused(*(word.format(**places) for word in words), code=code)
+    assert len([line for line in result.err.splitlines() if line.strip()]) <= 12
+    assert not places["new"].exists()
+
+
+def _words(command, places):
+    """As a shell splits it."""
+    return [word.format(**places) for word in shlex.split(command)]
+
+
+def test_the_list_is_long_enough():
+    assert len(MISTAKES) >= 25
+
+
+def test_a_port_in_use(realm, places):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = realm("serve", f"--workdir={places['run']}", f"--port={port}")
+    result.refused("cannot listen there", port, "another --port")
+
+
+@pytest.mark.parametrize("verb", ["serve --workdir={run}", "completion bash"])
+def test_an_extra_that_is_missing(realm, places, monkeypatch, verb):
+    monkeypatch.setattr(extras, "version_of", lambda requirement: None)
+    realm(*_words(verb, places)).refused("not installed", "pip install")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_to(realm, places, tmp_path):
+    tmp_path.chmod(0o500)
+    command = _words(f"{BUILD} --vocab={{vocabulary}}", {**places, "new": tmp_path / "corpus"})
+    realm(*command).refused("Permission denied", "may write to")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "code", "words"),
+    [
+        ("ask --workdir={run} Who?", {"JAX_PLATFORMS": "cuda"}, 1, ["no device", "cuda", "doctor"]),
+        ("asks", {}, 2, ["'asks'"]),
+    ],
+)
+def test_a_mistake_in_a_process_of_its_own(places, tmp_path, command, settings, code, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "realm_jax.cli.main", *_words(command, places)],
+        env={**environment(tmp_path), **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+@pytest.mark.slow
+def test_a_builder_that_dies_ends_the_run_with_its_last_words(config_file, tmp_path):
+    """Only the builder ever reaches that point."""
+    settings = {**environment(tmp_path), "REALM_FAILPOINT": "shard.embedded=kill"}
+    arguments = ["run", f"--config={config_file}", f"--workdir={tmp_path / 'w'}"]
+    said = Command(tmp_path, settings, *arguments).wait(1)
+    for word in ("the index builder died", "index_builder.log", "same command again"):
+        assert word in said

@@ -1,0 +1,58 @@
+"""The documentation site: no warning when it is built, nothing fetched when it is read."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import documents
+import pytest
+
+pytest.importorskip("mkdocs", reason="needs the extra [docs]")
+pytest.importorskip("mkdocstrings", reason="needs the extra [docs]")
+# what a browser loads by itself, unlike <a href>
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|link)\b[^>]*?(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)"""
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=documents.ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_there_and_the_api_is_read_from_docstrings(site):
+    for page in documents.PAGES[1:]:
+        assert (site / page.with_suffix(".html").name).is_file(), page
+    api = (site / "api/run.html").read_text()
+    for name in ("realm_jax.open", "Run.retrieve", "Run.encode_document", "RealmError"):
+        assert name in api
+    assert "InputError" in api and "never fine-tuned" in api
+    shown = re.sub("<[^>]+>", "", (site / "api/config.html").read_text())
+    assert "config.retrieval.candidates = 8" in shown
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    assert _LOADED.findall(
+        '<link rel=x href="https://a.b/c.css"><script src=//a.b/c></script>'
+    ) == [
+        "https://a.b/c.css",
+        "//a.b/c",
+    ]
+    for page in Path(site).rglob("*.html"):
+        assert not _LOADED.findall(page.read_text()), page
+    for sheet in Path(site).rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
