@@ -29,6 +29,7 @@ RUN = {
         "--dry-run",
         "--workdir=runs/new",
     ],
+    "realm report": [],
     "realm status": [],
     "realm tag annotate --corpus=runs/notes": ["--dry-run"],
 }
