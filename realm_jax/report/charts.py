@@ -16,11 +16,10 @@ _BAR, _BAR_LABEL, _BAR_VALUE = 26.0, 146.0, 54.0
 
 @dataclass(frozen=True)
 class Line:
-    """A series; `stairs` keeps each value until the next, `dots` shows where it was measured."""
+    """A series; `dots` shows where it was measured."""
 
     label: str
     points: list[tuple[float, float]]
-    stairs: bool = False
     dots: bool = False
 
 
@@ -45,7 +44,7 @@ def line_chart(
       last: the step where the axis ends; None: at the last point.
       zero: whether the axis must show 0.
     """
-    lines = [Line(one.label, _finite(one.points), one.stairs, one.dots) for one in lines]
+    lines = [Line(one.label, _finite(one.points), one.dots) for one in lines]
     lines = [one for one in lines if one.points]
     if not lines:
         return None
@@ -146,12 +145,9 @@ def _mark(x: float) -> Element:
 
 
 def _drawn(one: Line, colour: int, across: Scale, up: Scale) -> list[Element]:
-    points = one.points if one.stairs else _thinned(one.points)
-    places = [(across(x), up(y)) for x, y in points]
-    steps = [f"M{places[0][0]},{places[0][1]}"]
-    for x, y in places[1:]:
-        steps += [f"H{x}V{y}"] if one.stairs else [f"L{x},{y}"]
-    found = [element("path", d="".join(steps), class_=f"line c{colour}")]
+    points = _thinned(one.points)
+    path = "M" + "L".join(f"{across(x)},{up(y)}" for x, y in points)
+    found = [element("path", d=path, class_=f"line c{colour}")]
     if (one.dots and len(points) <= 60) or len(points) == 1:
         found += [
             element(

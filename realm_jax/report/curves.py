@@ -76,7 +76,7 @@ def _realm_charts(finished: FinishedRun) -> list[Element | None]:
         line_chart(
             "Staleness of the index in use",
             "steps",
-            [Line("training step − step of the index", _ages(finished), stairs=False)],
+            [Line("training step − step of the index", _ages(finished))],
             note="Rises by one each step, falls when a fresh index is swapped in.",
             marks=swaps,
             last=steps,

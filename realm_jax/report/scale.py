@@ -36,7 +36,7 @@ def scale(values: list[float], first: float, last: float, *, count: int, zero: b
     if zero or (high < 0 and high > low / 2):
         high = max(high, 0.0)
     if high - low < 1e-12 * max(abs(high), 1e-300):
-        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+        low, high = (low - abs(low) / 2, high + abs(high) / 2) if high else (0.0, 1.0)
     step = _round_step((high - low) / count)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     number = round((high - low) / step)

@@ -1,8 +1,11 @@
 """The parts of the page that need the run's own records alone."""
 
+import platform
+from collections import Counter
 from importlib import metadata
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from realm_jax import __version__
@@ -92,14 +95,16 @@ def config_section(finished: FinishedRun) -> list[Element]:
 
 
 def versions_section() -> Element:
-    """Of the packages that wrote this page, which are those of the run when it has just ended."""
-    rows = [("realm-jax", __version__)]
+    """Of what wrote this page, which is what ran when the run has just ended."""
+    rows = [("realm-jax", __version__), ("Python", platform.python_version())]
     for name in _VERSIONED:
         try:
             rows.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
             continue
-    return table(("package", "version"), rows)
+    kinds = Counter(device.device_kind for device in jax.devices())
+    rows += [("devices", ", ".join(f"{number} {kind}" for kind, number in kinds.items()))]
+    return table(("of this page", ""), rows)
 
 
 def _flat(config: ConfigDict) -> dict[str, Any]:

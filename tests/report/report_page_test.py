@@ -71,6 +71,12 @@ def test_all_sections_and_charts_are_there(page):
     assert page.inside("h1") == ["<b>bold run"]
 
 
+def test_versions_and_devices_are_named(page):
+    cells = page.inside("td")
+    for words in ("realm-jax", "jaxlib", "scann", "8 cpu"):
+        assert words in cells
+
+
 def test_nothing_is_loaded_and_nothing_runs(page):
     for tag, attributes in page.tags:
         assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img")
