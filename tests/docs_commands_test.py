@@ -175,6 +175,14 @@ def test_three_commands_on_ones_own_text(clone, tmp_path, monkeypatch, capsys):
     }
 
 
+def test_links_of_the_readme_lead_somewhere():
+    """Those of docs/ are looked at when the site is built."""
+    targets = re.findall(r"\]\(([^)#]+)\)", (documents.ROOT / "README.md").read_text())
+    inside = [target for target in targets if "://" not in target]
+    assert len(inside) > 3
+    assert [target for target in inside if not (documents.ROOT / target).exists()] == []
+
+
 def test_python_on_a_page_runs(user):
     for block in documents.python_blocks(documents.ROOT / "docs/python.md"):
         exec(compile(block, "docs/python.md", "exec"), {})
