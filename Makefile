@@ -10,13 +10,13 @@ demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not slow and not faults" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not faults and not soak" $(ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 faults: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+	$(BIN)/python -m pytest -m "not soak" tests/faults $(ARGS)
 
 # Against the published implementations: REALM's classes end with transformers 4.40.2.
 test-parity: .venv-parity/installed .venv-parity-current/installed

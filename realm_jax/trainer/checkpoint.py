@@ -8,7 +8,7 @@ import jax
 from etils import epath
 
 from realm_jax.errors import MismatchError
-from realm_jax.exchange import commit, leases
+from realm_jax.exchange import commit, files, leases
 from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters, save_parameters
 from realm_jax.models.modules import Parameters
@@ -34,7 +34,7 @@ class Checkpoints:
         def write(folder: epath.Path) -> None:
             save_parameters(folder / PARAMETERS, state.parameters)
             save_parameters(folder / _OPTIMIZER, numbered)
-            (folder / CONFIG).write_text(self._config)
+            files.write_bytes(folder / CONFIG, self._config.encode())
 
         manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
         commit.publish(self._parent, step, write, {**manifest, **fields})

@@ -19,12 +19,15 @@ from realm_jax.exchange.published_index import open_index, publish_index
 from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
 from realm_jax.failpoints import armed
 from realm_jax.search.exact_searcher import ExactSearcher
+from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.state import TrainState
 
+FORM = "fail at N"
 ROWS, DIMS = 12, 4
 OLD, NEW = 10, 20
 ACTIONS = [
-    pytest.param("error", marks=pytest.mark.slow),
-    pytest.param("full", marks=pytest.mark.slow),
+    pytest.param("error", marks=pytest.mark.faults),
+    pytest.param("full", marks=pytest.mark.faults),
     "short",
 ]
 MOST = 200  # operations; a publication has a few dozen
@@ -74,7 +77,23 @@ def sound_export(run, step):
     jax.tree.map(np.testing.assert_array_equal, found.networks, parameters(step))
 
 
+def train_state(step):
+    return TrainState(np.int32(step), parameters(step), [np.full(4, step, np.float32)])
+
+
+def checkpoint(run, step):
+    Checkpoints(run, "realm", 9, f'{{"step": {step}}}').save(train_state(step), {})
+
+
+def sound_checkpoint(run, step):
+    like = jax.tree.map(jax.numpy.asarray, train_state(0))
+    found, manifest = Checkpoints(run, "realm", 9, "").restore(like)
+    jax.tree.map(np.testing.assert_array_equal, found, train_state(manifest["step"]))
+    assert manifest["step"] == commit.latest(run.checkpoints("realm"))
+
+
 KINDS = {
+    "checkpoint": (checkpoint, sound_checkpoint, "checkpoints/realm"),
     "snapshot": (snapshot, sound_snapshot, "snapshots"),
     "index": (index, sound_index, "published_index"),
     "export": (export, sound_export, "export"),
@@ -83,9 +102,10 @@ KINDS = {
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(tmp_path, kind, action):
+def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
+    tmp_path, kind, action, cases
+):
     publish, assert_sound, folder = KINDS[kind]
-    failures = 0
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         publish(run, OLD)
@@ -95,7 +115,7 @@ def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(tmp_pa
             break
         except OSError as error:
             assert "failpoint file" in str(error)
-        failures += 1
+        cases.append(n)
         seen = commit.latest(run.root / folder)
         assert seen in (OLD, NEW)
         assert_sound(run, seen)
@@ -104,13 +124,11 @@ def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(tmp_pa
         assert commit.latest(run.root / folder) == NEW
         assert_sound(run, NEW)
         assert n < MOST
-    print(f"{kind}, {action}: {failures} cases")
-    assert failures > 10
+    assert len(cases) > 10
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action):
-    failures = 0
+def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action, cases):
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         for step in (1, 2, 3):
@@ -120,20 +138,18 @@ def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action)
                 leases.retain(run, "snapshots", keep=1)
             break
         except OSError:
-            failures += 1
+            cases.append(n)
         for step in commit.steps(run.snapshots):
             sound_snapshot(run, step)
         leases.retain(run, "snapshots", keep=1)
         assert files.list_names(run.snapshots) == ["00000003", "LATEST.json"]
         assert n < MOST
-    print(f"retention, {action}: {failures} cases")
-    assert failures >= 4
+    assert len(cases) >= 4
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("name", ["lease", "end"])
-def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, name, action):
-    failures = 0
+def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, name, action, cases):
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         lease = leases.Lease(run, "reader", seconds=1000.0, clock=time.time)
@@ -146,10 +162,9 @@ def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, na
                     follow.mark_end(run, step=NEW)
             break
         except OSError:
-            failures += 1
+            cases.append(n)
         assert leases.leased(run, "snapshots") in ({OLD}, {NEW})
         marked = files.read_sealed(run.end_marker)
         assert marked is None or marked["step"] == NEW
         assert n < MOST
-    print(f"{name}, {action}: {failures} cases")
-    assert failures >= 4
+    assert len(cases) >= 4
