@@ -144,7 +144,7 @@ def _sync(path: epath.Path) -> None:
 
 def seal(content: dict[str, Any]) -> bytes:
     """JSON bytes of `content` with a checksum of it."""
-    return json.dumps({**content, SEAL: _checksum(content)}, indent=1, sort_keys=True).encode()
+    return json.dumps({**content, SEAL: checksum(content)}, indent=1, sort_keys=True).encode()
 
 
 def unseal(data: bytes, where: object) -> dict[str, Any]:
@@ -160,12 +160,12 @@ def unseal(data: bytes, where: object) -> dict[str, Any]:
             "file is torn", where=where, expected="sealed JSON", found=f"{len(data)} bytes: {error}"
         ) from error
     promised = content.pop(SEAL, None) if isinstance(content, dict) else None
-    if promised is None or promised != _checksum(content):
+    if promised is None or promised != checksum(content):
         raise DamageError(
             "file was altered",
             where=where,
             expected=f"{SEAL} {promised}",
-            found=_checksum(content),
+            found=checksum(content),
         )
     return content
 
@@ -181,5 +181,29 @@ def read_sealed(path: epath.Path) -> dict[str, Any] | None:
     return None if data is None else unseal(data, path)
 
 
-def _checksum(content: Any) -> str:
+def append_line(path: epath.Path, content: dict[str, Any]) -> None:
+    """Adds a line of JSON to a short log; one that was cut short before it stays a line alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = read_bytes(path)
+    torn = bool(before) and not before.endswith(b"\n")
+    line = (b"\n" if torn else b"") + json.dumps(content).encode() + b"\n"
+    with path.open("ab") as file:
+        reach("file.write", half=lambda: file.write(line[: len(line) // 2]))
+        file.write(line)
+
+
+def read_lines(path: epath.Path) -> list[dict[str, Any]]:
+    """The whole lines of a log; one that a kill cut short is none."""
+    found = []
+    for line in (read_bytes(path) or b"").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        found += [record] if isinstance(record, dict) else []
+    return found
+
+
+def checksum(content: Any) -> str:
+    """SHA-256 of JSON content, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -83,8 +83,13 @@ class RunDir:
 
     @property
     def swaps(self) -> epath.Path:
-        """One line for each swap: the training step, and the step of the index from there on."""
+        """One line for each swap: the training step, and the index that is searched from there on."""
         return self.logs / "swaps.jsonl"
+
+    @property
+    def indexes(self) -> epath.Path:
+        """One line for each index published, by its builder."""
+        return self.logs / "indexes.jsonl"
 
     @property
     def report(self) -> epath.Path:

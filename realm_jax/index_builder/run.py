@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange import commit, files, heartbeat, history
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
@@ -43,6 +43,7 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
     lease = Lease(run_dir, JOB)
     published = 0
     newest = commit.latest(run_dir.published_index)
+    history.note_missing(run_dir)
     heartbeat.beat(run_dir, JOB, state="waiting")
     snapshots = follow(
         run_dir.snapshots,
@@ -128,6 +129,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
     fresh = publish_index(
         run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
+    history.note_index(run_dir, snapshot.step, searcher, rows, vectors.astype(np.float16))
     files.delete_tree(shards)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",

@@ -8,6 +8,7 @@ from realm_jax.exchange import commit
 from realm_jax.exchange.check import check
 from realm_jax.exchange.export import read_export
 from realm_jax.exchange.layout import RunDir
+from realm_jax.testing.history import assert_history
 from realm_jax.testing.processes import Command, builder_of, state_of, swaps_of
 from realm_jax.testing.zygote import Zygote
 
@@ -83,6 +84,7 @@ class TwoJobs:
         """Of a finished run: every byte, every swap, the last checkpoint, the export, the end."""
         report = check(self.run.root)
         assert report["ok"], report["problems"]
+        assert_history(self.run, self.steps, self.every - 1 if self.mode == "sync" else None)
         if self.mode == "sync":
             assert swaps_of(self.run) == [(n, n) for n in range(0, self.steps, self.every)]
         assert commit.latest(self.run.checkpoints("realm")) == self.steps

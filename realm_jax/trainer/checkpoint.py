@@ -1,6 +1,5 @@
 """Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -108,13 +107,4 @@ def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
 
 def read_jsonl(path: epath.Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
     """Records of a JSON-lines log; a torn last line, left by a kill, is no record."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        records += [record] if keep(record) else []
-    return records
+    return [record for record in files.read_lines(path) if keep(record)]

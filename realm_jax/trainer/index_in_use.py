@@ -4,7 +4,6 @@ Opening (verify, load) happens in a thread of its own; a swap is the exchange of
 Every swap is logged as (first step, index step), and a replay follows that log.
 """
 
-import json
 import logging
 import threading
 import time
@@ -17,6 +16,7 @@ from realm_jax.exchange import commit
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import follow
 from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.history import note_swap
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.exchange.leases import SECONDS, Lease
 from realm_jax.exchange.published_index import PublishedIndex, open_index
@@ -58,6 +58,7 @@ class IndexInUse:
         self._replay, self._kept = list(replay), kept
         self._lease = Lease(run, "trainer")
         self._renewed = 0.0
+        self._warned_of: int | None = None  # index step
         self.current: PublishedIndex | None = None
         self._fresh: PublishedIndex | None = None
         self._stop = threading.Event()  # of this object
@@ -71,8 +72,9 @@ class IndexInUse:
             self.current = wanted
             reach("index.swapped")
             if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
-                self._log_swap(step, wanted.step)
+                self._log_swap(step, wanted)
         assert self.current is not None
+        self._warn_if_stale(step, self.current.step)
         if self._watcher is None and self._refresh.mode == "async" and not self._replay:
             self._watch(self.current.step)
         self._renew()
@@ -83,13 +85,27 @@ class IndexInUse:
         self.current = self._open(index_step)
         return self.current
 
-    def _log_swap(self, step: int, index_step: int) -> None:
-        self.swaps.append((step, index_step))
-        log.info("step %d: index of step %d in use", step, index_step)
-        record = {"step": step, "index_step": index_step, "time": time.time()}
-        self._run.logs.mkdir(parents=True, exist_ok=True)
-        with self._run.swaps.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+    def _log_swap(self, step: int, index: PublishedIndex) -> None:
+        self.swaps.append((step, index.step))
+        log.info("step %d: index of step %d in use", step, index.step)
+        note_swap(self._run, step, index)
+
+    def _warn_if_stale(self, step: int, index_step: int) -> None:
+        """Once for each index: a builder that has fallen behind is behind at every step."""
+        if step - index_step <= self._refresh.alarm_steps or self._warned_of == index_step:
+            return
+        self._warned_of = index_step
+        log.warning(
+            "step %d searches the index of step %d, which is %d steps old, more than %d "
+            "(config.refresh.alarm_steps); of the index builder: %s; see that it runs (%s), or "
+            "give it more devices",
+            step,
+            index_step,
+            step - index_step,
+            self._refresh.alarm_steps,
+            self._builder_state(),
+            self._how_to_start(),
+        )
 
     def _due(self, step: int) -> PublishedIndex | None:
         """What to swap in before `step`; None keeps what is in use."""
@@ -146,18 +162,23 @@ class IndexInUse:
         return "of any step" if index_step is None else f"of step {index_step}"
 
     def _no_index(self, index_step: int | None) -> RealmError:
-        beat = last_beat(self._run, "index_builder")
-        state = "it never gave a sign of life"
-        if beat is not None:
-            state = f"its last sign of life is {time.time() - beat['time']:.0f} s old: {beat}"
         return RealmError(
             "no index was published in time",
             where=self._run.published_index,
             expected=f"an index {self._named(index_step)} within "
             f"{self._refresh.wait_seconds:.0f} s (config.refresh.wait_seconds)",
-            found=f"none; of the index builder: {state}",
-            fix=f"start it: realm index --workdir={self._run.workdir}",
+            found=f"none; of the index builder: {self._builder_state()}",
+            fix=f"start it: {self._how_to_start()}",
         )
+
+    def _builder_state(self) -> str:
+        beat = last_beat(self._run, "index_builder")
+        if beat is None:
+            return "it never gave a sign of life"
+        return f"its last sign of life is {time.time() - beat['time']:.0f} s old: {beat}"
+
+    def _how_to_start(self) -> str:
+        return f"realm index --workdir={self._run.workdir}"
 
     def _opened(self, index_step: int) -> PublishedIndex:
         # The feed runs ahead: a checkpoint may still be written for the index before this one.

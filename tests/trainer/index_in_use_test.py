@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from realm_jax.errors import RealmError
+from realm_jax.exchange.heartbeat import beat
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir
 from realm_jax.exchange.leases import retain
 from realm_jax.exchange.published_index import open_index, publish_index
@@ -147,6 +148,25 @@ def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
     index = make("sync", replay=[(0, 0), (2, 2)])
     assert [index.for_step(step).step for step in (4, 5)] == [4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+
+
+def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
+    run, make, caplog
+):
+    publish(run, 0)
+    beat(run, "index_builder", state="embedding", done=3, total=5)
+    index = make(refresh__alarm_steps=4)
+    for step in range(5):
+        index.for_step(step)
+    assert "old" not in caplog.text
+    for step in range(5, 8):
+        index.for_step(step)
+    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert "step 5 searches the index of step 0" in warned
+    assert "'state': 'embedding'" in warned and "realm index --workdir=" in warned
+    publish(run, 2)
+    until(lambda: index.for_step(8).step == 2)
+    assert "step 8 searches the index of step 2" in caplog.text
 
 
 def test_staleness_counts_steps():
