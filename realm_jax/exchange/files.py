@@ -184,9 +184,8 @@ def read_sealed(path: epath.Path) -> dict[str, Any] | None:
 def append_line(path: epath.Path, content: dict[str, Any]) -> None:
     """Adds a line of JSON to a short log; one that was cut short before it stays a line alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = read_bytes(path)
-    torn = bool(before) and not before.endswith(b"\n")
-    line = (b"\n" if torn else b"") + json.dumps(content).encode() + b"\n"
+    before = read_bytes(path) or b"\n"
+    line = (b"" if before.endswith(b"\n") else b"\n") + json.dumps(content).encode() + b"\n"
     with path.open("ab") as file:
         reach("file.write", half=lambda: file.write(line[: len(line) // 2]))
         file.write(line)

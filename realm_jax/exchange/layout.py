@@ -83,7 +83,7 @@ class RunDir:
 
     @property
     def swaps(self) -> epath.Path:
-        """One line for each swap: the training step, and the index that is searched from there on."""
+        """One line for each swap: the training step, and the index searched from there on."""
         return self.logs / "swaps.jsonl"
 
     @property

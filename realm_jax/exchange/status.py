@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from etils import epath
-
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.exchange import commit, files
