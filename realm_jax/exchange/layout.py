@@ -92,6 +92,11 @@ class RunDir:
         return self.logs / "indexes.jsonl"
 
     @property
+    def replays(self) -> epath.Path:
+        """Batches at which a loss stopped being a number."""
+        return self.root / "replay"
+
+    @property
     def report(self) -> epath.Path:
         return self.root / "report.json"
 

@@ -22,6 +22,7 @@ from realm_jax.trainer.report import Report
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
+from realm_jax.trainer.suspects import Suspects
 
 
 class Stopped(Exception):
@@ -74,26 +75,29 @@ def train(
         return state.parameters
     began = time.monotonic()
     report = Report(stage.name, steps, config.report.every, run.logs / f"{stage.name}.jsonl")
+    suspects = Suspects(run, stage.name)
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
-                report.settle()
+                suspects.settle()
                 publisher.publish(step, state.parameters)
                 heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
-                report.settle()
+                suspects.settle()
                 checkpoints.save(state, fields(step))
             batch = None if stop.is_set() else feed.take(step, stop)
             if batch is None:
-                report.settle()
+                suspects.settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
+            suspects.note(step, batch, metrics, wait=_due(step, config.report.every))
             report.step(step, metrics)
+        suspects.settle()
         report.finish()
         publisher.publish(steps, state.parameters)
         publisher.wait()  # a stage whose last checkpoint exists is never asked to publish again

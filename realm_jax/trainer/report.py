@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import sys
 import time
 from typing import Any
@@ -12,8 +11,6 @@ import numpy as np
 from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from realm_jax.errors import RealmError
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +22,6 @@ class Report:
         self._stage, self._steps, self._every, self._path = stage, steps, every, path
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
-        self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
         self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,8 +29,6 @@ class Report:
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
         self._read()
-        if self._last_finite is None:
-            self._last_finite = step
         if self._clock is None and self._pending is not None:
             self._clock = (step, time.monotonic())  # the first step compiles: it does not count
         self._pending = (step, metrics)
@@ -45,20 +39,6 @@ class Report:
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
         self._say(step, fields)
-
-    def settle(self) -> None:
-        """Reads all that was dispatched, so that what is kept next comes of finite losses.
-
-        Raises:
-          RealmError: a loss is not finite.
-        """
-        if self._pending is None:
-            return
-        step = self._pending[0] + 1
-        self._read()
-        self._pending = None
-        for metrics in jax.device_get(self._since):
-            self._check(step, metrics)
 
     def finish(self) -> None:
         """Reads the last metrics."""
@@ -84,21 +64,7 @@ class Report:
         fetched = jax.device_get(self._since)
         means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
         self._since = []
-        self._check(step, means)
-        self._last_finite = step
         self.event(step, **means)
-
-    def _check(self, step: int, metrics: dict[str, Any]) -> None:
-        for name in ("loss", "gradient_norm"):
-            if not math.isfinite(metrics[name]):
-                raise RealmError(
-                    f"the {name} is not a finite number any more",
-                    where=f"stage {self._stage}, steps {self._last_finite} to {step}",
-                    expected="a finite number",
-                    found=float(metrics[name]),
-                    fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint "
-                    "is from before",
-                )
 
     def _say(self, step: int, fields: dict[str, Any]) -> None:
         by_weight = sorted(fields.items(), key=lambda field: "loss" not in field[0])

@@ -29,7 +29,7 @@ from realm_jax.trainer.loop import Stopped, train
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import IctStage, ReaderStage
+from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
 from realm_jax.trainer.state import stream
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,15 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     return job.finish()
 
 
+def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Parameters, Mesh]:
+    """Stages whose batches can be run without an index, by name; first parameters; the mesh."""
+    job = _Job(workdir, config, threading.Event())
+    store, text = job.inputs.knowledge, job.inputs.text
+    realm = RealmStage(config, store, text, job.inputs.held_out, job.index([]))
+    stages = (IctStage(config, store), ReaderStage(config, store, text), realm)
+    return {stage.name: stage for stage in stages}, job.networks, job.mesh
+
+
 class _Job:
     """The parameters on their way through the stages, and what all stages share."""
 
@@ -109,7 +118,7 @@ class _Job:
             self.networks |= finished[1]
             return
         follow.clear_end(self.run_dir)
-        index = self._index(read_swaps(self.run_dir))
+        index = self.index(read_swaps(self.run_dir))
         stage = RealmStage(
             self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
         )
@@ -128,7 +137,7 @@ class _Job:
         if steps == 0:
             follow.mark_end(self.run_dir, step=0)
             return 0
-        final = self._index([])
+        final = self.index([])
         try:
             index = final.of(steps)
         except NoLongerWaiting as error:
@@ -207,7 +216,7 @@ class _Job:
         self.networks |= jax.device_get(trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
-    def _index(self, replay: SwapLog) -> IndexInUse:
+    def index(self, replay: SwapLog) -> IndexInUse:
         corpus_hash = self.inputs.knowledge.corpus_hash
         return IndexInUse(
             self.run_dir,
