@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow test-parity faults lint format clean
+.PHONY: demo test test-slow test-parity faults soak lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -17,6 +17,11 @@ test-slow: $(VENV)/installed-dev
 
 faults: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m "not soak" tests/faults $(ARGS)
+
+SECONDS ?= 1200
+SEED ?= 0
+soak: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/soak.py --seconds=$(SECONDS) --seed=$(SEED) --out=benchmarks/results/soak.json
 
 # Against the published implementations: REALM's classes end with transformers 4.40.2.
 test-parity: .venv-parity/installed .venv-parity-current/installed
