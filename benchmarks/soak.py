@@ -8,6 +8,7 @@ memory and disk are sampled; the second half of the time may not need more than 
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
@@ -103,11 +104,10 @@ class Soak:
 
 def _disk(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_blocks * 512
-        except FileNotFoundError:
-            continue  # retention was there first
+    for parent, _, names in os.walk(folder):  # walks on where retention deletes
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(parent) / name).stat().st_blocks * 512
     return total
 
 

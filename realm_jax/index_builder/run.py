@@ -11,6 +11,7 @@ from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files, heartbeat, history
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
@@ -39,7 +40,11 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
     Returns:
       Indexes published.
     """
-    run_dir = RunDir(workdir)
+    with alone(RunDir(workdir), JOB, stop):
+        return _follow(RunDir(workdir), poll_seconds, stop)
+
+
+def _follow(run_dir: RunDir, poll_seconds: float, stop: threading.Event) -> int:
     lease = Lease(run_dir, JOB)
     published = 0
     newest = commit.latest(run_dir.published_index)

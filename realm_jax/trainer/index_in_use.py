@@ -175,7 +175,7 @@ class IndexInUse:
         beat = last_beat(self._run, "index_builder")
         if beat is None:
             return "it never gave a sign of life"
-        return f"its last sign of life is {time.time() - beat['time']:.0f} s old: {beat}"
+        return f"its last sign of life is {max(time.time() - beat['time'], 0.0):.0f} s old: {beat}"
 
     def _how_to_start(self) -> str:
         return f"realm index --workdir={self._run.workdir}"

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.exchange import heartbeat
 from realm_jax.exchange.layout import RunDir
+from realm_jax.failpoints import reach
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
 from realm_jax.trainer.checkpoint import Checkpoints
@@ -95,6 +96,7 @@ def train(
                 raise Stopped(stage.name, step)
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
+            reach("step.dispatched")
             suspects.note(step, batch, metrics, wait=_due(step, config.report.every))
             report.step(step, metrics)
         suspects.settle()

@@ -15,6 +15,7 @@ from realm_jax import config as config_lib
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.exchange import commit, files, follow, heartbeat
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
@@ -44,12 +45,13 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
-    job = _Job(workdir, config, stop)
-    heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
-    job.warm_start()
-    job.realm()
-    job.finish()
-    heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+    with alone(RunDir(workdir), JOB, stop):
+        job = _Job(workdir, config, stop)
+        heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
+        job.warm_start()
+        job.realm()
+        job.finish()
+        heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
 
 
 def prepare(workdir: str, config: ConfigDict) -> None:
@@ -82,7 +84,8 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
         )
     read = final_parameters(job.run_dir, "reader")
     job.networks |= (read[1] if read else {}) | pretrained[1]
-    return job.finish()
+    with alone(job.run_dir, JOB, stop):
+        return job.finish()
 
 
 def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Parameters, Mesh]:

@@ -5,7 +5,6 @@ same call again succeeds.
 """
 
 import itertools
-import time
 
 import pytest
 
@@ -77,7 +76,7 @@ def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action,
 def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, name, action, cases):
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
-        lease = leases.Lease(run, "reader", seconds=1000.0, clock=time.time)
+        lease = leases.Lease(run, "reader")
         lease.hold({"snapshots": [OLD]})
         try:
             with armed(f"file:{n}={action}"):
