@@ -121,9 +121,11 @@ def _step_problems(parent: epath.Path) -> Problems:
     for name in files.list_names(parent):
         if step_of(name) is not None and (parent / name / MANIFEST).exists():
             yield from _inside(name, iter(commit.verify(parent / name)))
-    torn = list(_torn(parent / POINTER))
-    yield from torn
-    pointer = None if torn else files.read_sealed(parent / POINTER)
+    try:
+        pointer = commit.read_pointer(parent)
+    except DamageError as error:
+        yield _problem(POINTER, error.expected, error.found)
+        return
     if pointer is not None and not (parent / step_name(pointer["step"]) / MANIFEST).exists():
         missing = f"{step_name(pointer['step'])}/{MANIFEST}"
         yield _problem(missing, f"a manifest: {POINTER} names this step", "none")

@@ -84,7 +84,7 @@ def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
       DamageError: a manifest that is torn or altered, or lacks what every manifest has.
       MismatchError: a manifest of another format version.
     """
-    manifest = files.read_sealed(folder / MANIFEST)
+    manifest = files.read_sealed(folder / MANIFEST, kind=str, step=int, files=dict)
     if manifest is not None and manifest.get("format") != FORMAT:
         raise MismatchError(
             "manifest of another format version",
@@ -94,21 +94,17 @@ def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
             fix="read this run with the version that wrote it",
         )
     if manifest is not None:
-        _assert_complete(manifest, folder / MANIFEST)
+        _assert_measures(manifest, folder / MANIFEST)
     return manifest
 
 
-def _assert_complete(manifest: dict[str, Any], where: epath.Path) -> None:
-    """A seal shows that a manifest is as it was written, not that we wrote it."""
-    shape = {"kind": str, "step": int, "files": dict}
-    wrong = [name for name, kind in shape.items() if not isinstance(manifest.get(name), kind)]
-    table = {} if wrong else manifest["files"]
-    wrong += [name for name, found in table.items() if not _is_measure(found)]
+def _assert_measures(manifest: dict[str, Any], where: epath.Path) -> None:
+    wrong = [name for name, found in manifest["files"].items() if not _is_measure(found)]
     if wrong:
         raise DamageError(
             "manifest is not one of ours",
             where=where,
-            expected="kind, step, and bytes and sha256 of each file",
+            expected="bytes and sha256 of each file",
             found=f"something else at {wrong[0]}",
         )
 
@@ -210,6 +206,11 @@ def write_pointer(parent: epath.Path, step: int) -> None:
     files.write_sealed(parent / POINTER, {"step": step})
 
 
+def read_pointer(parent: epath.Path) -> dict[str, Any] | None:
+    """The pointer, `{"step": ...}`; None if there is none. DamageError if it is not one of ours."""
+    return files.read_sealed(parent / POINTER, step=int)
+
+
 def latest(parent: epath.Path) -> int | None:
     """The newest published step; None if there is none.
 
@@ -217,7 +218,7 @@ def latest(parent: epath.Path) -> int | None:
     sound manifest, the folder is listed.
     """
     try:
-        pointer = files.read_sealed(parent / POINTER)
+        pointer = read_pointer(parent)
         problem = "missing"
     except DamageError:
         pointer, problem = None, "torn"

@@ -155,7 +155,7 @@ def unseal(data: bytes, where: object) -> dict[str, Any]:
     """
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamageError(
             "file is torn", where=where, expected="sealed JSON", found=f"{len(data)} bytes: {error}"
         ) from error
@@ -175,10 +175,30 @@ def write_sealed(path: epath.Path, content: dict[str, Any]) -> None:
     write_bytes(path, seal(content))
 
 
-def read_sealed(path: epath.Path) -> dict[str, Any] | None:
-    """The content of a sealed file; None if there is none. Raises DamageError if it is torn."""
+def read_sealed(path: epath.Path, **shape: Any) -> dict[str, Any] | None:
+    """The content of a sealed file; None if there is none.
+
+    Args:
+      path: of the file.
+      shape: fields it must have, and the types of their values: a seal shows that a file is as it
+        was written, not that we wrote it.
+
+    Raises:
+      DamageError: it is torn or altered, or lacks a field.
+    """
     data = read_bytes(path)
-    return None if data is None else unseal(data, path)
+    if data is None:
+        return None
+    content = unseal(data, path)
+    for name, kind in shape.items():
+        if name not in content or not isinstance(content[name], kind):
+            raise DamageError(
+                "file is not one of ours",
+                where=path,
+                expected=f"a field {name} of type {kind}",
+                found=repr(content.get(name)),
+            )
+    return content
 
 
 def append_line(path: epath.Path, content: dict[str, Any]) -> None:
@@ -197,7 +217,7 @@ def read_lines(path: epath.Path) -> list[dict[str, Any]]:
     for line in (read_bytes(path) or b"").splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         found += [record] if isinstance(record, dict) else []
     return found

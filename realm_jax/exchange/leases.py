@@ -10,6 +10,9 @@ writes beside it: the clocks of the machines may be wrong by hours.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from etils import epath
 
 from realm_jax.errors import DamageError
 from realm_jax.exchange import commit, files
@@ -71,15 +74,21 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
     now = 0.0 if not paths else _storage_time(run) if clock is None else clock()
     for path in paths:
         try:
-            lease = files.read_sealed(path)
+            lease = files.read_sealed(path, held=dict, seconds=(int, float))
             if lease is not None and path.stat().mtime + lease["seconds"] > now:
-                held |= set(lease["held"].get(what, []))
+                held |= _steps(lease["held"].get(what, []), path)
         except DamageError:
             if path.stat().mtime + SECONDS > now:
                 raise
         except FileNotFoundError:
             continue  # released meanwhile
     return held
+
+
+def _steps(held: Any, where: epath.Path) -> set[int]:
+    if isinstance(held, list) and all(isinstance(step, int) for step in held):
+        return set(held)
+    raise DamageError("lease is not one of ours", where=where, expected="steps", found=repr(held))
 
 
 def _storage_time(run: RunDir) -> float:

@@ -74,7 +74,7 @@ def _of_parent(parent: epath.Path, names: list[str]) -> Iterator[_Repair]:
 
 def _wrong_pointer(parent: epath.Path, left: list[int]) -> str | None:
     try:
-        pointer = files.read_sealed(parent / POINTER)
+        pointer = commit.read_pointer(parent)
     except DamageError as error:
         return error.problem
     if pointer is None or pointer["step"] in left:
