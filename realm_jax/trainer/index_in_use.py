@@ -116,8 +116,11 @@ class IndexInUse:
         if self._replay:
             return self._replayed(step)
         if self.current is None:
-            return self._open(None)
-        fresh, self._fresh = self._fresh, None
+            return self._open(None, step)
+        fresh = self._fresh
+        if fresh is None or fresh.step > step:  # of this run's own future, before it was killed
+            return None
+        self._fresh = None
         return fresh
 
     def _replayed(self, step: int) -> PublishedIndex | None:
@@ -126,7 +129,7 @@ class IndexInUse:
         if len(past) == len(self._replay):
             self._replay = []
         if not past or (self.current is not None and past[-1][1] == self.current.step):
-            return None if past else self._open(None)
+            return None if past else self._open(None, step)
         wanted, newest = past[-1][1], commit.latest(self._run.published_index)
         folder = self._run.published_index / step_name(wanted)
         if newest is not None and newest > wanted and not commit.is_published(folder):
@@ -137,15 +140,14 @@ class IndexInUse:
                 past[-1][0],
             )
             self._replay = []
-            return self._open(None)
+            return self._open(None, step)
         return self._open(wanted)
 
-    def _open(self, index_step: int | None) -> PublishedIndex:
-        """Waits for the index of a step (None: any) to be published, and opens it."""
+    def _open(self, index_step: int | None, step: int = 0) -> PublishedIndex:
+        """Waits for the index of a step (None: any good for `step`) to be published; opens it."""
         waited, told = 0.0, False
         while not (self._stop.is_set() or self._job_stop.is_set()):
-            newest = commit.latest(self._run.published_index)
-            found = newest if index_step is None else index_step
+            found = self._newest_at(step) if index_step is None else index_step
             folder = None if found is None else self._run.published_index / step_name(found)
             if folder is not None and found is not None and commit.is_published(folder):
                 return self._opened(found)
@@ -157,6 +159,15 @@ class IndexInUse:
             self._stop.wait(self._poll)
             waited += self._poll
         raise NoLongerWaiting("stopped while waiting for an index", where=self._run.published_index)
+
+    def _newest_at(self, step: int) -> int | None:
+        """A run that was killed finds indexes of steps it has yet to do again: none of those,
+        unless retention has left nothing else."""
+        newest = commit.latest(self._run.published_index)
+        if newest is None or newest <= step:
+            return newest
+        published = commit.steps(self._run.published_index)
+        return max((one for one in published if one <= step), default=published[0])
 
     def _named(self, index_step: int | None) -> str:
         return "of any step" if index_step is None else f"of step {index_step}"

@@ -77,21 +77,26 @@ def train(
     began = time.monotonic()
     report = Report(stage.name, steps, config.report.every, run.logs / f"{stage.name}.jsonl")
     suspects = Suspects(run, stage.name)
+
+    def settle() -> None:
+        suspects.settle()
+        report.settle()
+
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
-                suspects.settle()
+                settle()
                 publisher.publish(step, state.parameters)
                 heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
-                suspects.settle()
+                settle()
                 checkpoints.save(state, fields(step))
             batch = None if stop.is_set() else feed.take(step, stop)
             if batch is None:
-                suspects.settle()
+                settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
             with jax.transfer_guard("disallow"):
@@ -99,8 +104,7 @@ def train(
             reach("step.dispatched")
             suspects.note(step, batch, metrics, wait=_due(step, config.report.every))
             report.step(step, metrics)
-        suspects.settle()
-        report.finish()
+        settle()
         publisher.publish(steps, state.parameters)
         publisher.wait()  # a stage whose last checkpoint exists is never asked to publish again
         checkpoints.save(state, fields(steps))

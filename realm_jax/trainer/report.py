@@ -40,8 +40,8 @@ class Report:
             file.write(json.dumps(record) + "\n")
         self._say(step, fields)
 
-    def finish(self) -> None:
-        """Reads the last metrics."""
+    def settle(self) -> None:
+        """Reads the metrics of all that was dispatched: a line is written before what it is of."""
         self._read()
         self._pending = None
 

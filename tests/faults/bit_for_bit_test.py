@@ -60,9 +60,9 @@ def play(folder, zygote, knowledge, mode):
     kill_at_random_steps(killed, random.Random(mode))
     if mode == "async":
         shutil.copytree(killed.run.published_index, straight.run.published_index)
+        shutil.rmtree(straight.run.published_index / step_name(STEPS))  # built after the last step
         straight.run.logs.mkdir(parents=True)
         shutil.copy(killed.run.swaps, straight.run.swaps)
-        shutil.copy(killed.run.indexes, straight.run.indexes)
     straight.finish(PATIENCE)
     return killed, straight
 

@@ -143,6 +143,21 @@ def test_after_the_log_the_run_is_on_its_own_again(run, make):
     assert [of for _, of in index.swaps] == [0, 2, 4]
 
 
+def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
+    """It was killed at some step after 6, and goes on from a checkpoint at 3."""
+    publish(run, 0, 2, 6)
+    assert make().for_step(3).step == 2
+    index = make(replay=[(0, 0)])
+    assert index.for_step(3).step == 0
+    until(lambda: index._fresh is not None and index._fresh.step == 6)
+    assert [index.for_step(step).step for step in (4, 5, 6)] == [0, 0, 6]
+
+
+def test_where_nothing_else_is_left_the_index_nearest_to_come_is_searched(run, make):
+    publish(run, 4, 6)
+    assert make().for_step(3).step == 4
+
+
 def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2)])
