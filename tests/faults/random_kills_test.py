@@ -23,7 +23,8 @@ def kill_one(jobs, draw, seconds):
     """Kills something within so many seconds of a life; None where the run ended before."""
     life = jobs.start()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return None if life.process.wait(draw.uniform(0.0, seconds)) == 0 else "ended"
+        assert life.process.wait(draw.uniform(0.0, seconds)) == 0, life.err.read_text()
+        return None
     victims = draw.choice([["trainer"], ["builder"], ["builder", "trainer"]])
     pids = {"trainer": life.process.pid, "builder": builder_of(jobs.run)}
     for victim in victims:
