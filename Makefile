@@ -4,19 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow test-parity faults docs lint format clean
+.PHONY: demo test test-slow test-parity faults soak docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not slow and not faults" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not faults and not soak" $(ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 faults: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+	$(BIN)/python -m pytest -m "not soak" tests/faults $(ARGS)
+
+SECONDS ?= 1200
+SEED ?= 0
+soak: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/soak.py --seconds=$(SECONDS) --seed=$(SEED) --out=benchmarks/results/soak.json
 
 # Against the published implementations: REALM's classes end with transformers 4.40.2.
 test-parity: .venv-parity/installed .venv-parity-current/installed

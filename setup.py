@@ -66,6 +66,7 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.6",
             "beartype>=0.22",
+            "hypothesis>=6.140",
             "ruff>=0.14",
             "mypy>=1.18",
         ],

@@ -94,4 +94,11 @@ def armed(spec: str) -> Iterator[Armed]:
         _armed = before
 
 
-_armed: Armed | None = parse(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+def arm_from_environment() -> None:
+    """Arms what `REALM_FAILPOINT` names, or nothing; importing this module has done it once."""
+    global _armed  # noqa: PLW0603
+    _armed = parse(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+
+
+_armed: Armed | None = None
+arm_from_environment()

@@ -87,7 +87,7 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     log_path = Path(str(run_dir.logs)) / "index_builder.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as output:
-        builder = _start_builder(workdir, config, output)
+        builder = start_process(builder_command(workdir, config), output)
         failed: list[RealmError] = []
         over = threading.Event()  # the trainer has ended, well or not
         watcher = threading.Thread(
@@ -106,10 +106,14 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
                 raise failed[0]
 
 
-def _start_builder(workdir: str, config: ConfigDict, output: Any) -> "subprocess.Popen[bytes]":
+def builder_command(workdir: str, config: ConfigDict) -> list[str]:
     """The builder lives as long as this process holds the other end of its standard input."""
     command = [sys.executable, "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
-    command += [f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
+    return [*command, f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
+
+
+def start_process(command: list[str], output: Any) -> "subprocess.Popen[bytes]":
+    """A child with a pipe for its standard input, and its words in a file."""
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment

@@ -1,7 +1,10 @@
 """`realm train`: the trainer job."""
 
 import argparse
+import sys
 from typing import Any
+
+from ml_collections import ConfigDict
 
 from realm_jax import runtime
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
@@ -12,6 +15,7 @@ EXAMPLE = "realm train --config=experiments/almanac.py --workdir=runs/a"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_job_arguments(parser)
+    parser.add_argument("--replay", metavar="FILE", help="only run a batch of RUN/replay again")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -22,6 +26,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.cli.dry_run import dry_run
 
         return dry_run(arguments, config)
+    if arguments.replay is not None:
+        return _replay(arguments, config)
     from realm_jax.trainer.run import run
 
     def train() -> dict[str, Any]:
@@ -29,3 +35,18 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         return {"state": "done", "steps": config.stages.realm.steps}
 
     return until_stopped(train)
+
+
+def _replay(arguments: argparse.Namespace, config: ConfigDict) -> dict[str, Any]:
+    from realm_jax.trainer.replay import replay
+
+    report = replay(arguments.workdir, config, arguments.replay)
+    sys.stderr.write(
+        f"stage {report['stage']}, the batch of step {report['step']} on the parameters of step "
+        f"{report['checkpoint_step']}:\n"
+    )
+    for name, figure in report["figures"].items():
+        sys.stderr.write(f"  {name} {figure}\n")
+    broken = report["parameters_not_finite"]
+    sys.stderr.write(f"parameters not finite after this step: {', '.join(broken) or 'none'}\n")
+    return report

@@ -190,8 +190,11 @@ def _manifest(path: Path, kind: str) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text())
         found = (manifest["kind"], manifest["format"])
-        complete = {"files", "content_hash"} <= manifest.keys()
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        complete = isinstance(manifest["content_hash"], str) and all(
+            isinstance(promise["bytes"], int) and isinstance(promise["sha256"], str)
+            for promise in manifest["files"].values()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamageError("manifest cannot be read", where=file, found=repr(error)) from error
     if found != (kind, FORMAT) or not complete:
         raise InputError(

@@ -43,7 +43,7 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
     if (folder / ARRAYS_MANIFEST).exists():
         kind = _arrays_kind(folder)
         return _report(kind, list(_arrays_problems(folder, kind)))
-    if _parents(folder) or (folder / CONFIG).exists():
+    if step_parents(folder) or (folder / CONFIG).exists():
         return _report("run", list(_run_problems(folder)))
     expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} in it"
     found = ", ".join(files.list_names(folder)[:8]) or "nothing"
@@ -94,7 +94,7 @@ def _inside(prefix: str, problems: Problems) -> Problems:
         yield {**problem, "file": f"{prefix}/{problem['file']}"}
 
 
-def _parents(folder: epath.Path) -> list[epath.Path]:
+def step_parents(folder: epath.Path) -> list[epath.Path]:
     """The folders of a run that hold step folders."""
     run = RunDir(folder)
     stages = [run.checkpoints(stage) for stage in files.list_names(folder / CHECKPOINTS)]
@@ -107,7 +107,7 @@ def _run_problems(folder: epath.Path) -> Problems:
     if run.config.exists() and not _is_json(run.config):
         yield _problem(CONFIG, "JSON", "something else")
     yield from _torn(run.end_marker)
-    for parent in _parents(folder):
+    for parent in step_parents(folder):
         yield from _inside(str(parent.relative_to(folder)), _step_problems(parent))
     for name in files.list_names(folder / CORPUS):
         corpus = folder / CORPUS / name
@@ -121,9 +121,11 @@ def _step_problems(parent: epath.Path) -> Problems:
     for name in files.list_names(parent):
         if step_of(name) is not None and (parent / name / MANIFEST).exists():
             yield from _inside(name, iter(commit.verify(parent / name)))
-    torn = list(_torn(parent / POINTER))
-    yield from torn
-    pointer = None if torn else files.read_sealed(parent / POINTER)
+    try:
+        pointer = commit.read_pointer(parent)
+    except DamageError as error:
+        yield _problem(POINTER, error.expected, error.found)
+        return
     if pointer is not None and not (parent / step_name(pointer["step"]) / MANIFEST).exists():
         missing = f"{step_name(pointer['step'])}/{MANIFEST}"
         yield _problem(missing, f"a manifest: {POINTER} names this step", "none")

@@ -81,10 +81,10 @@ def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
     """The manifest of a step folder; None if there is none: not published.
 
     Raises:
-      DamageError: a manifest that is torn or altered.
+      DamageError: a manifest that is torn or altered, or lacks what every manifest has.
       MismatchError: a manifest of another format version.
     """
-    manifest = files.read_sealed(folder / MANIFEST)
+    manifest = files.read_sealed(folder / MANIFEST, kind=str, step=int, files=dict)
     if manifest is not None and manifest.get("format") != FORMAT:
         raise MismatchError(
             "manifest of another format version",
@@ -93,7 +93,24 @@ def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
             found=manifest.get("format"),
             fix="read this run with the version that wrote it",
         )
+    if manifest is not None:
+        _assert_measures(manifest, folder / MANIFEST)
     return manifest
+
+
+def _assert_measures(manifest: dict[str, Any], where: epath.Path) -> None:
+    wrong = [name for name, found in manifest["files"].items() if not _is_measure(found)]
+    if wrong:
+        raise DamageError(
+            "manifest is not one of ours",
+            where=where,
+            expected="bytes and sha256 of each file",
+            found=f"something else at {wrong[0]}",
+        )
+
+
+def _is_measure(found: Any) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("bytes"), int) and "sha256" in found
 
 
 def is_published(folder: epath.Path) -> bool:
@@ -111,10 +128,13 @@ def verify(folder: epath.Path) -> list[dict[str, Any]]:
     """
     try:
         manifest = read_manifest(folder)
-    except DamageError as error:
+    except (DamageError, MismatchError) as error:
         return [{"file": MANIFEST, "expected": error.expected, "found": error.found}]
     if manifest is None:
         return [{"file": MANIFEST, "expected": "a manifest, written last", "found": "none"}]
+    if step_of(folder.name) not in (None, manifest["step"]):
+        expected, of_other = f"of step {step_of(folder.name)}", f"that of step {manifest['step']}"
+        return [{"file": MANIFEST, "expected": expected, "found": of_other}]
     table = manifest["files"]
     present = set(files.list_files(folder)) - {MANIFEST}
     problems: list[dict[str, Any]] = [
@@ -162,7 +182,8 @@ def verified(folder: epath.Path, kind: str) -> dict[str, Any]:
             where=folder / first["file"],
             expected=first["expected"],
             found=first["found"],
-            fix=f"delete {folder} and publish that step again ({len(problems)} bad in all)",
+            fix=f"stop both jobs, and drop that step ({len(problems)} files bad in all): "
+            f"realm check --repair {folder}",
         )
     if manifest["kind"] != kind or manifest["step"] != step_of(folder.name):
         raise MismatchError(
@@ -185,6 +206,11 @@ def write_pointer(parent: epath.Path, step: int) -> None:
     files.write_sealed(parent / POINTER, {"step": step})
 
 
+def read_pointer(parent: epath.Path) -> dict[str, Any] | None:
+    """The pointer, `{"step": ...}`; None if there is none. DamageError if it is not one of ours."""
+    return files.read_sealed(parent / POINTER, step=int)
+
+
 def latest(parent: epath.Path) -> int | None:
     """The newest published step; None if there is none.
 
@@ -192,7 +218,7 @@ def latest(parent: epath.Path) -> int | None:
     sound manifest, the folder is listed.
     """
     try:
-        pointer = files.read_sealed(parent / POINTER)
+        pointer = read_pointer(parent)
         problem = "missing"
     except DamageError:
         pointer, problem = None, "torn"

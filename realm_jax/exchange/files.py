@@ -144,7 +144,7 @@ def _sync(path: epath.Path) -> None:
 
 def seal(content: dict[str, Any]) -> bytes:
     """JSON bytes of `content` with a checksum of it."""
-    return json.dumps({**content, SEAL: _checksum(content)}, indent=1, sort_keys=True).encode()
+    return json.dumps({**content, SEAL: checksum(content)}, indent=1, sort_keys=True).encode()
 
 
 def unseal(data: bytes, where: object) -> dict[str, Any]:
@@ -155,17 +155,17 @@ def unseal(data: bytes, where: object) -> dict[str, Any]:
     """
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamageError(
             "file is torn", where=where, expected="sealed JSON", found=f"{len(data)} bytes: {error}"
         ) from error
     promised = content.pop(SEAL, None) if isinstance(content, dict) else None
-    if promised is None or promised != _checksum(content):
+    if promised is None or promised != checksum(content):
         raise DamageError(
             "file was altered",
             where=where,
             expected=f"{SEAL} {promised}",
-            found=_checksum(content),
+            found=checksum(content),
         )
     return content
 
@@ -175,11 +175,54 @@ def write_sealed(path: epath.Path, content: dict[str, Any]) -> None:
     write_bytes(path, seal(content))
 
 
-def read_sealed(path: epath.Path) -> dict[str, Any] | None:
-    """The content of a sealed file; None if there is none. Raises DamageError if it is torn."""
+def read_sealed(path: epath.Path, **shape: Any) -> dict[str, Any] | None:
+    """The content of a sealed file; None if there is none.
+
+    Args:
+      path: of the file.
+      shape: fields it must have, and the types of their values: a seal shows that a file is as it
+        was written, not that we wrote it.
+
+    Raises:
+      DamageError: it is torn or altered, or lacks a field.
+    """
     data = read_bytes(path)
-    return None if data is None else unseal(data, path)
+    if data is None:
+        return None
+    content = unseal(data, path)
+    for name, kind in shape.items():
+        if name not in content or not isinstance(content[name], kind):
+            raise DamageError(
+                "file is not one of ours",
+                where=path,
+                expected=f"a field {name} of type {kind}",
+                found=repr(content.get(name)),
+            )
+    return content
 
 
-def _checksum(content: Any) -> str:
+def append_line(path: epath.Path, content: dict[str, Any]) -> None:
+    """Adds a line of JSON to a short log; one that was cut short before it stays a line alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = read_bytes(path) or b"\n"
+    line = (b"" if before.endswith(b"\n") else b"\n") + json.dumps(content).encode() + b"\n"
+    with path.open("ab") as file:
+        reach("file.write", half=lambda: file.write(line[: len(line) // 2]))
+        file.write(line)
+
+
+def read_lines(path: epath.Path) -> list[dict[str, Any]]:
+    """The whole lines of a log; one that a kill cut short is none."""
+    found = []
+    for line in (read_bytes(path) or b"").splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        found += [record] if isinstance(record, dict) else []
+    return found
+
+
+def checksum(content: Any) -> str:
+    """SHA-256 of JSON content, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -19,6 +19,11 @@ def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fie
 def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
     """The last sign of life: time in seconds, pid and fields; None if there is no whole one."""
     try:
-        return files.read_sealed(run.heartbeats / f"{job}.json")
+        beat = files.read_sealed(run.heartbeats / f"{job}.json", time=(int, float), pid=int)
     except DamageError:
         return None  # met while it was being overwritten; the next beat is whole again
+    known = {"stage": str, "step": int}
+    odd = beat is not None and any(
+        not isinstance(beat[name], kind) for name, kind in known.items() if name in beat
+    )
+    return None if odd else beat

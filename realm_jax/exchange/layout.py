@@ -83,8 +83,18 @@ class RunDir:
 
     @property
     def swaps(self) -> epath.Path:
-        """One line for each swap: the training step, and the step of the index from there on."""
+        """One line for each swap: the training step, and the index searched from there on."""
         return self.logs / "swaps.jsonl"
+
+    @property
+    def indexes(self) -> epath.Path:
+        """One line for each index published, by its builder."""
+        return self.logs / "indexes.jsonl"
+
+    @property
+    def replays(self) -> epath.Path:
+        """Batches at which a loss stopped being a number."""
+        return self.root / "replay"
 
     @property
     def report(self) -> epath.Path:

@@ -3,18 +3,23 @@
 The two may race. A reader writes its lease first and looks for the manifest after; retention
 deletes the manifest first and looks at the leases after, and puts the manifest back if one has
 appeared. So at least one of them sees the other: what was opened under a lease stays.
+
+The age of a lease is told by the storage, which stamps both the lease and a file that retention
+writes beside it: the clocks of the machines may be wrong by hours.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from etils import epath
 
 from realm_jax.errors import DamageError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import MANIFEST, RunDir, step_name, step_of
 from realm_jax.failpoints import reach
 
-SECONDS = 600.0  # a lease outlives its last renewal by this; far longer than clocks disagree
+SECONDS = 600.0  # a lease outlives its last renewal by this
 
 
 class Lease:
@@ -24,19 +29,11 @@ class Lease:
       run: the run folder.
       reader: a name that no other reader of this run has, like trainer-0.
       seconds: life of the lease after `hold` or `renew`.
-      clock: wall time in seconds.
     """
 
-    def __init__(
-        self,
-        run: RunDir,
-        reader: str,
-        *,
-        seconds: float = SECONDS,
-        clock: Callable[[], float] = time.time,
-    ):
+    def __init__(self, run: RunDir, reader: str, *, seconds: float = SECONDS):
         self.path = run.leases / f"{reader}.json"
-        self.seconds, self.clock = seconds, clock
+        self.seconds = seconds
         self.held: dict[str, list[int]] = {}
         self._one_writer = threading.RLock()
 
@@ -52,8 +49,7 @@ class Lease:
     def renew(self) -> None:
         """Starts the lease's life again; call it several times per `seconds`."""
         with self._one_writer:
-            expires = self.clock() + self.seconds
-            files.write_sealed(self.path, {"held": self.held, "expires": expires})
+            files.write_sealed(self.path, {"held": self.held, "seconds": self.seconds})
 
     def release(self) -> None:
         """Holds nothing any more."""
@@ -62,32 +58,47 @@ class Lease:
             files.delete_file(self.path)
 
 
-def leased(
-    run: RunDir, what: str, *, seconds: float = SECONDS, clock: Callable[[], float] = time.time
-) -> set[int]:
+def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) -> set[int]:
     """Steps of `what` (a folder of the run, like snapshots) that some reader holds.
 
+    Args:
+      run: the run folder.
+      what: for example `snapshots`.
+      clock: seconds, as the storage stamps its files; None asks the storage.
+
     Raises:
-      DamageError: a lease younger than `seconds` that is torn; nobody knows what it holds.
+      DamageError: a lease younger than `SECONDS` that is torn; nobody knows what it holds.
     """
     held: set[int] = set()
-    for name in files.list_names(run.leases):
-        path = run.leases / name
-        if path.suffix != ".json":
-            continue
+    paths = [run.leases / name for name in files.list_names(run.leases) if name.endswith(".json")]
+    now = 0.0 if not paths else _storage_time(run) if clock is None else clock()
+    for path in paths:
         try:
-            lease = files.read_sealed(path)
+            lease = files.read_sealed(path, held=dict, seconds=(int, float))
+            if lease is not None and path.stat().mtime + lease["seconds"] > now:
+                held |= _steps(lease["held"].get(what, []), path)
         except DamageError:
-            if path.stat().mtime + seconds > clock():
+            if path.stat().mtime + SECONDS > now:
                 raise
-            continue
-        if lease is not None and lease["expires"] > clock():
-            held |= set(lease["held"].get(what, []))
+        except FileNotFoundError:
+            continue  # released meanwhile
     return held
 
 
+def _steps(held: Any, where: epath.Path) -> set[int]:
+    if isinstance(held, list) and all(isinstance(step, int) for step in held):
+        return set(held)
+    raise DamageError("lease is not one of ours", where=where, expected="steps", found=repr(held))
+
+
+def _storage_time(run: RunDir) -> float:
+    stamped = run.leases / "clock"
+    files.write_bytes(stamped, b"")
+    return float(stamped.stat().mtime)
+
+
 def retain(
-    run: RunDir, what: str, keep: int, *, clock: Callable[[], float] = time.time
+    run: RunDir, what: str, keep: int, *, clock: Callable[[], float] | None = None
 ) -> list[int]:
     """A writer's own retention: deletes its oldest steps, but none that is leased.
 
@@ -98,7 +109,7 @@ def retain(
       run: the run folder.
       what: the folder within the run: snapshots, published_index or checkpoints/STAGE.
       keep: newest steps to leave; at least 1.
-      clock: wall time in seconds.
+      clock: see `leased`.
 
     Returns:
       The steps deleted.
@@ -113,7 +124,7 @@ def retain(
     return [step for step in old if _delete(run, what, step, clock)]
 
 
-def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float]) -> bool:
+def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float] | None) -> bool:
     """Deletes one step unless it is leased; the manifest goes first and may come back."""
     folder = run.root / what / step_name(step)
     if _may_be_leased(run, what, step, clock):
@@ -129,7 +140,7 @@ def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float]) -> bo
     return True
 
 
-def _may_be_leased(run: RunDir, what: str, step: int, clock: Callable[[], float]) -> bool:
+def _may_be_leased(run: RunDir, what: str, step: int, clock: Callable[[], float] | None) -> bool:
     try:
         return step in leased(run, what, clock=clock)
     except DamageError:

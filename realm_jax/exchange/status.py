@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from etils import epath
-
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.exchange import commit, files
@@ -80,7 +78,7 @@ def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage != "realm" or step is None:
         return None
     # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
-    swaps = [record for record in read_records(run.swaps) if record["step"] <= step]
+    swaps = [record for record in files.read_lines(run.swaps) if record["step"] <= step]
     return swaps[-1]["index_step"] if swaps else None
 
 
@@ -104,15 +102,4 @@ def _steps(run: RunDir, stage: str | None) -> int | None:
 
 
 def _newest_records(run: RunDir) -> list[dict[str, Any]]:
-    return [line for stage in STAGES for line in read_records(run.logs / f"{stage}.jsonl")[-1:]]
-
-
-def read_records(path: epath.Path) -> list[dict[str, Any]]:
-    """The whole lines of a log that another job may be writing to."""
-    found = []
-    for line in (files.read_bytes(path) or b"").split(b"\n"):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue  # the end of a line is not there yet, or a kill cut it short
-    return found
+    return [line for stage in STAGES for line in files.read_lines(run.logs / f"{stage}.jsonl")[-1:]]

@@ -11,7 +11,8 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange import commit, files, heartbeat, history
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
@@ -41,10 +42,15 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
     Returns:
       Indexes published.
     """
-    run_dir = RunDir(workdir)
+    with alone(RunDir(workdir), JOB, stop):
+        return _follow(RunDir(workdir), poll_seconds, stop)
+
+
+def _follow(run_dir: RunDir, poll_seconds: float, stop: threading.Event) -> int:
     lease = Lease(run_dir, JOB)
     published = 0
     newest = commit.latest(run_dir.published_index)
+    history.note_missing(run_dir)
     heartbeat.beat(run_dir, JOB, state="waiting")
     snapshots = follow(
         run_dir.snapshots,
@@ -146,6 +152,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
     fresh = publish_index(
         run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
+    history.note_index(run_dir, snapshot.step, searcher, rows, vectors.astype(np.float16))
     files.delete_tree(shards)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _texts(path: Path) -> list[Any]:
             read = {(1, 0): np.lib.format.read_array_header_1_0}
             header = read.get(version, np.lib.format.read_array_header_2_0)(file)
             found = _TextsOnly(file, path).load()
-        except BROKEN as error:
+        except (*BROKEN, tokenize.TokenError, SyntaxError) as error:
             raise DamageError(
                 "damaged block records", where=path, expected="a .npy of texts", found=error
             ) from error

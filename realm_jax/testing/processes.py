@@ -5,19 +5,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from realm_jax.errors import DamageError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
+from realm_jax.testing.zygote import Forked, Zygote
 
 
 def environment(compiled: Path) -> dict[str, str]:
     """One device, and compiled programs kept in `compiled` between processes."""
     return {
-        **{k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+        **os.environ,
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # tiny models: compiling is the most
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
@@ -25,16 +28,33 @@ def environment(compiled: Path) -> dict[str, str]:
 
 
 class Command:
-    """A `realm` process with its output in files."""
+    """A `realm` process with its output in files.
 
-    def __init__(self, folder: Path, environment: dict[str, str], *arguments: object):
+    Args:
+      folder: gets stdout.txt and stderr.txt.
+      start: the environment of a fresh process, or a zygote to fork it.
+      arguments: of `realm`.
+      added: to its environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        start: dict[str, str] | Zygote,
+        *arguments: object,
+        added: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.out, self.err = folder / "stdout.txt", folder / "stderr.txt"
+        self.process: subprocess.Popen[bytes] | Forked
+        if isinstance(start, Zygote):
+            self.process = start.start([*map(str, arguments)], dict(added), self.out, self.err)
+            return
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "realm_jax.cli.main", *map(str, arguments)],
                 stdout=out,
                 stderr=err,
-                env=environment,
+                env={**start, **added},
                 start_new_session=True,
             )
 

@@ -1,6 +1,5 @@
 """Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ import jax
 from etils import epath
 
 from realm_jax.errors import MismatchError
-from realm_jax.exchange import commit, leases
+from realm_jax.exchange import commit, files, leases
 from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters, save_parameters
 from realm_jax.models.modules import Parameters
@@ -34,7 +33,7 @@ class Checkpoints:
         def write(folder: epath.Path) -> None:
             save_parameters(folder / PARAMETERS, state.parameters)
             save_parameters(folder / _OPTIMIZER, numbered)
-            (folder / CONFIG).write_text(self._config)
+            files.write_bytes(folder / CONFIG, self._config.encode())
 
         manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
         commit.publish(self._parent, step, write, {**manifest, **fields})
@@ -108,13 +107,4 @@ def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
 
 def read_jsonl(path: epath.Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
     """Records of a JSON-lines log; a torn last line, left by a kill, is no record."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        records += [record] if keep(record) else []
-    return records
+    return [record for record in files.read_lines(path) if keep(record)]

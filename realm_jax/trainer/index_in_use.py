@@ -4,7 +4,6 @@ Opening (verify, load) happens in a thread of its own; a swap is the exchange of
 Every swap is logged as (first step, index step), and a replay follows that log.
 """
 
-import json
 import logging
 import threading
 import time
@@ -18,6 +17,7 @@ from realm_jax.exchange import commit
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import follow
 from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.history import note_swap
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.exchange.leases import SECONDS, Lease
 from realm_jax.exchange.published_index import PublishedIndex, open_index
@@ -59,6 +59,7 @@ class IndexInUse:
         self._replay, self._kept = list(replay), kept
         self._lease = Lease(run, "trainer")
         self._renewed = 0.0
+        self._warned_of: int | None = None  # index step
         self.current: PublishedIndex | None = None
         self._taken: dict[int, float] = {}  # index step -> when its snapshot was taken
         self._fresh: PublishedIndex | None = None
@@ -73,8 +74,9 @@ class IndexInUse:
             self.current = wanted
             reach("index.swapped")
             if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
-                self._log_swap(step, wanted.step)
+                self._log_swap(step, wanted)
         assert self.current is not None
+        self._warn_if_stale(step, self.current.step)
         if self._watcher is None and self._refresh.mode == "async" and not self._replay:
             self._watch(self.current.step)
         self._renew()
@@ -97,13 +99,27 @@ class IndexInUse:
         taken = self._taken.get(past[-1])
         return found if taken is None else {**found, "index_age_s": time.time() - taken}
 
-    def _log_swap(self, step: int, index_step: int) -> None:
-        self.swaps.append((step, index_step))
-        log.info("step %d: index of step %d in use", step, index_step)
-        record = {"step": step, "index_step": index_step, "time": time.time()}
-        self._run.logs.mkdir(parents=True, exist_ok=True)
-        with self._run.swaps.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+    def _log_swap(self, step: int, index: PublishedIndex) -> None:
+        self.swaps.append((step, index.step))
+        log.info("step %d: index of step %d in use", step, index.step)
+        note_swap(self._run, step, index)
+
+    def _warn_if_stale(self, step: int, index_step: int) -> None:
+        """Once for each index: a builder that has fallen behind is behind at every step."""
+        if step - index_step <= self._refresh.alarm_steps or self._warned_of == index_step:
+            return
+        self._warned_of = index_step
+        log.warning(
+            "step %d searches the index of step %d, which is %d steps old, more than %d "
+            "(config.refresh.alarm_steps); of the index builder: %s; see that it runs (%s), or "
+            "give it more devices",
+            step,
+            index_step,
+            step - index_step,
+            self._refresh.alarm_steps,
+            self._builder_state(),
+            self._how_to_start(),
+        )
 
     def _due(self, step: int) -> PublishedIndex | None:
         """What to swap in before `step`; None keeps what is in use."""
@@ -114,8 +130,11 @@ class IndexInUse:
         if self._replay:
             return self._replayed(step)
         if self.current is None:
-            return self._open(None)
-        fresh, self._fresh = self._fresh, None
+            return self._open(None, step)
+        fresh = self._fresh
+        if fresh is None or fresh.step > step:  # of this run's own future, before it was killed
+            return None
+        self._fresh = None
         return fresh
 
     def _replayed(self, step: int) -> PublishedIndex | None:
@@ -124,7 +143,7 @@ class IndexInUse:
         if len(past) == len(self._replay):
             self._replay = []
         if not past or (self.current is not None and past[-1][1] == self.current.step):
-            return None if past else self._open(None)
+            return None if past else self._open(None, step)
         wanted, newest = past[-1][1], commit.latest(self._run.published_index)
         folder = self._run.published_index / step_name(wanted)
         if newest is not None and newest > wanted and not commit.is_published(folder):
@@ -135,15 +154,14 @@ class IndexInUse:
                 past[-1][0],
             )
             self._replay = []
-            return self._open(None)
+            return self._open(None, step)
         return self._open(wanted)
 
-    def _open(self, index_step: int | None) -> PublishedIndex:
-        """Waits for the index of a step (None: any) to be published, and opens it."""
+    def _open(self, index_step: int | None, step: int = 0) -> PublishedIndex:
+        """Waits for the index of a step (None: any good for `step`) to be published; opens it."""
         waited, told = 0.0, False
         while not (self._stop.is_set() or self._job_stop.is_set()):
-            newest = commit.latest(self._run.published_index)
-            found = newest if index_step is None else index_step
+            found = self._newest_at(step) if index_step is None else index_step
             folder = None if found is None else self._run.published_index / step_name(found)
             if folder is not None and found is not None and commit.is_published(folder):
                 return self._opened(found)
@@ -156,22 +174,36 @@ class IndexInUse:
             waited += self._poll
         raise NoLongerWaiting("stopped while waiting for an index", where=self._run.published_index)
 
+    def _newest_at(self, step: int) -> int | None:
+        """A run that was killed finds indexes of steps it has yet to do again: none of those,
+        unless retention has left nothing else."""
+        newest = commit.latest(self._run.published_index)
+        if newest is None or newest <= step:
+            return newest
+        published = commit.steps(self._run.published_index)
+        return max((one for one in published if one <= step), default=published[0])
+
     def _named(self, index_step: int | None) -> str:
         return "of any step" if index_step is None else f"of step {index_step}"
 
     def _no_index(self, index_step: int | None) -> RealmError:
-        beat = last_beat(self._run, "index_builder")
-        state = "it never gave a sign of life"
-        if beat is not None:
-            state = f"its last sign of life is {time.time() - beat['time']:.0f} s old: {beat}"
         return RealmError(
             "no index was published in time",
             where=self._run.published_index,
             expected=f"an index {self._named(index_step)} within "
             f"{self._refresh.wait_seconds:.0f} s (config.refresh.wait_seconds)",
-            found=f"none; of the index builder: {state}",
-            fix=f"start it: realm index --workdir={self._run.workdir}",
+            found=f"none; of the index builder: {self._builder_state()}",
+            fix=f"start it: {self._how_to_start()}",
         )
+
+    def _builder_state(self) -> str:
+        beat = last_beat(self._run, "index_builder")
+        if beat is None:
+            return "it never gave a sign of life"
+        return f"its last sign of life is {max(time.time() - beat['time'], 0.0):.0f} s old: {beat}"
+
+    def _how_to_start(self) -> str:
+        return f"realm index --workdir={self._run.workdir}"
 
     def _opened(self, index_step: int) -> PublishedIndex:
         # The feed runs ahead: a checkpoint may still be written for the index before this one.

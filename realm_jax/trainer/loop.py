@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.exchange import heartbeat
 from realm_jax.exchange.layout import RunDir
+from realm_jax.failpoints import reach
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
 from realm_jax.trainer.checkpoint import Checkpoints
@@ -23,6 +24,7 @@ from realm_jax.trainer.speed import Speed, peak_flops
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
+from realm_jax.trainer.suspects import Suspects
 from realm_jax.watch.terminal import person_writer
 from realm_jax.watch.writers import Writer, Writers, kept_writers
 
@@ -77,22 +79,28 @@ def train(
         return state.parameters
     began = time.monotonic()
     report = _report(run, config, stage, mesh, first)
+    suspects = Suspects(run, stage.name)
+
+    def settle() -> None:
+        suspects.settle()
+        report.settle()
+
     feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
-                report.settle()
+                settle()
                 publisher.publish(step, state.parameters)
                 heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
-                report.settle()
+                settle()
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
-                report.settle()
+                settle()
                 checkpoints.save(state, fields(step))
             batch = None if stop.is_set() else feed.take(step, stop)
             if batch is None:
-                report.settle()
+                settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
             if step == first:
@@ -101,8 +109,10 @@ def train(
                 )
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
+            reach("step.dispatched")
+            suspects.note(step, batch, metrics, wait=_due(step, config.report.every))
             report.step(step, metrics)
-        report.finish()
+        settle()
         publisher.publish(steps, state.parameters)
         publisher.wait()  # a stage whose last checkpoint exists is never asked to publish again
         checkpoints.save(state, fields(steps))

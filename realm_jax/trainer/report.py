@@ -1,6 +1,5 @@
 """The figures of a stage on their way from the devices to the writers, one step late."""
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from realm_jax.errors import RealmError
 from realm_jax.trainer.speed import Speed
 from realm_jax.watch.writers import Writers
 
@@ -42,7 +40,6 @@ class Report:
         self._writers, self._speed, self._beside = writers, speed, beside
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
-        self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
 
     def count_products(self, loss: Any, *arguments: Any) -> None:
@@ -52,8 +49,6 @@ class Report:
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
         self._read()
-        if self._last_finite is None:
-            self._last_finite = step
         if self._clock is None and self._pending is not None:
             self._clock = (step, time.monotonic())  # the first step compiles: it does not count
         self._speed.start()
@@ -65,23 +60,10 @@ class Report:
             self._writers.write(step, fields)
 
     def settle(self) -> None:
-        """Reads all that was dispatched, so that what is kept next comes of finite losses.
+        """Reads the metrics of all that was dispatched: a line is written before what it is of.
 
         The time until the next step is not counted as training.
-
-        Raises:
-          RealmError: a loss is not finite.
         """
-        if self._pending is not None:
-            step = self._pending[0] + 1
-            self._read()
-            self._pending = None
-            for metrics in jax.device_get(self._since):
-                self._check(step, metrics)
-        self._speed.stop()
-
-    def finish(self) -> None:
-        """Reads the last metrics."""
         self._read()
         self._pending = None
         self._speed.stop()
@@ -103,23 +85,9 @@ class Report:
         fetched = jax.device_get(self._since)
         means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
         self._since = []
-        self._check(step, means)
-        self._last_finite = step
         pieces = means.pop(_PIECES) * self._queries * len(fetched)
         speeds = self._speed.figures(len(fetched), pieces)
         self.event(step, **means, **speeds, **self._beside(step - 1), **self._left(step))
-
-    def _check(self, step: int, metrics: dict[str, Any]) -> None:
-        for name in ("loss", "gradient_norm"):
-            if not math.isfinite(metrics[name]):
-                raise RealmError(
-                    f"the {name} is not a finite number any more",
-                    where=f"stage {self._stage}, steps {self._last_finite} to {step}",
-                    expected="a finite number",
-                    found=float(metrics[name]),
-                    fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint "
-                    "is from before",
-                )
 
     def _left(self, step: int) -> dict[str, float]:
         if self._clock is None or not self._clock[0] < step < self._steps:

@@ -15,6 +15,7 @@ from realm_jax import config as config_lib
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.exchange import commit, files, follow, heartbeat
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
@@ -29,7 +30,7 @@ from realm_jax.trainer.loop import Stopped, train
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import IctStage, ReaderStage
+from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
 from realm_jax.trainer.state import stream
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,13 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
-    job = _Job(workdir, config, stop)
-    heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
-    job.warm_start()
-    job.realm()
-    job.finish()
-    heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+    with alone(RunDir(workdir), JOB, stop):
+        job = _Job(workdir, config, stop)
+        heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
+        job.warm_start()
+        job.realm()
+        job.finish()
+        heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
 
 
 def prepare(workdir: str, config: ConfigDict) -> None:
@@ -76,7 +78,17 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     assert pretrained is not None
     read = final_parameters(job.run_dir, "reader")
     job.networks |= (read[1] if read else {}) | pretrained[1]
-    return job.finish()
+    with alone(job.run_dir, JOB, stop):
+        return job.finish()
+
+
+def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Parameters, Mesh]:
+    """Stages whose batches can be run without an index, by name; first parameters; the mesh."""
+    job = _Job(workdir, config, threading.Event())
+    store, text = job.inputs.knowledge, job.inputs.text
+    realm = RealmStage(config, store, text, job.inputs.held_out, job.index([]))
+    stages = (IctStage(config, store), ReaderStage(config, store, text), realm)
+    return {stage.name: stage for stage in stages}, job.networks, job.mesh
 
 
 def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
@@ -116,7 +128,7 @@ class _Job:
             self.networks |= finished[1]
             return
         follow.clear_end(self.run_dir)
-        index = self._index(read_swaps(self.run_dir))
+        index = self.index(read_swaps(self.run_dir))
         stage = RealmStage(
             self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
         )
@@ -135,7 +147,7 @@ class _Job:
         if steps == 0:
             follow.mark_end(self.run_dir, step=0)
             return 0
-        final = self._index([])
+        final = self.index([])
         try:
             index = final.of(steps)
         except NoLongerWaiting as error:
@@ -214,7 +226,7 @@ class _Job:
         self.networks |= jax.device_get(trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
-    def _index(self, replay: SwapLog) -> IndexInUse:
+    def index(self, replay: SwapLog) -> IndexInUse:
         corpus_hash = self.inputs.knowledge.corpus_hash
         return IndexInUse(
             self.run_dir,

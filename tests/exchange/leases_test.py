@@ -1,8 +1,10 @@
 """Retention, leases, following, heartbeats; and all of them together across processes."""
 
+import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,22 +54,44 @@ def test_retention_deletes_the_oldest(run):
     assert retain(run, "published_index", 2) == []
 
 
+def age(lease, seconds):
+    """As if the storage had stamped it so long ago."""
+    stamped = lease.path.stat().mtime - seconds
+    os.utime(lease.path, (stamped, stamped))
+
+
 def test_retention_respects_leases_until_they_end(run):
-    clock = Clock()
-    first, second = Lease(run, "a", seconds=60.0, clock=clock), Lease(run, "b", clock=clock)
+    first, second = Lease(run, "a", seconds=60.0), Lease(run, "b")
     first.hold({"snapshots": [1, 2], "published_index": [3]})
     second.hold({"snapshots": [2]})
-    assert leased(run, "snapshots", clock=clock) == {1, 2}
-    assert leased(run, "published_index", clock=clock) == {3}
-    assert retain(run, "snapshots", 1, clock=clock) == [3, 4]
-    clock.now += 59
+    assert leased(run, "snapshots") == {1, 2}
+    assert leased(run, "published_index") == {3}
+    assert retain(run, "snapshots", 1) == [3, 4]
+    age(first, 59)
     first.renew()
-    clock.now += 59
-    assert retain(run, "snapshots", 1, clock=clock) == []
-    clock.now += 2
-    assert retain(run, "snapshots", 1, clock=clock) == [1]  # the first has expired
+    age(first, 50)
+    assert retain(run, "snapshots", 1) == []
+    age(first, 11)
+    assert retain(run, "snapshots", 1) == [1]  # the first has expired
     second.release()
-    assert retain(run, "snapshots", 1, clock=clock) == [2]
+    assert retain(run, "snapshots", 1) == [2]
+
+
+@pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
+def test_the_clock_of_a_machine_may_be_wrong_by_an_hour(run, monkeypatch, wrong):
+    """Reader and writer agree about the age of a lease whatever their own clocks say."""
+    now = time.time
+    Lease(run, "a").hold({"snapshots": [1]})
+    monkeypatch.setattr(time, "time", lambda: now() + wrong)
+    assert retain(run, "snapshots", 1) == [2, 3, 4]
+    monkeypatch.undo()
+    publish(run, 6)
+    monkeypatch.setattr(time, "time", lambda: now() + wrong)
+    Lease(run, "b").hold({"snapshots": [5]})
+    monkeypatch.undo()
+    assert retain(run, "snapshots", 1) == []
+    age(Lease(run, "b"), leases.SECONDS + 1)
+    assert retain(run, "snapshots", 1) == [5]
 
 
 def test_manifest_of_a_leased_step_is_never_touched(run, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from realm_jax.errors import RealmError
+from realm_jax.exchange.heartbeat import beat
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir
 from realm_jax.exchange.leases import retain
 from realm_jax.exchange.published_index import open_index, publish_index
@@ -142,11 +143,45 @@ def test_after_the_log_the_run_is_on_its_own_again(run, make):
     assert [of for _, of in index.swaps] == [0, 2, 4]
 
 
+def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
+    """It was killed at some step after 6, and goes on from a checkpoint at 3."""
+    publish(run, 0, 2, 6)
+    assert make().for_step(3).step == 2
+    index = make(replay=[(0, 0)])
+    assert index.for_step(3).step == 0
+    until(lambda: index._fresh is not None and index._fresh.step == 6)
+    assert [index.for_step(step).step for step in (4, 5, 6)] == [0, 0, 6]
+
+
+def test_where_nothing_else_is_left_the_index_nearest_to_come_is_searched(run, make):
+    publish(run, 4, 6)
+    assert make().for_step(3).step == 4
+
+
 def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2)])
     assert [index.for_step(step).step for step in (4, 5)] == [4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+
+
+def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
+    run, make, caplog
+):
+    publish(run, 0)
+    beat(run, "index_builder", state="embedding", done=3, total=5)
+    index = make(refresh__alarm_steps=4)
+    for step in range(5):
+        index.for_step(step)
+    assert "old" not in caplog.text
+    for step in range(5, 8):
+        index.for_step(step)
+    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert "step 5 searches the index of step 0" in warned
+    assert "'state': 'embedding'" in warned and "realm index --workdir=" in warned
+    publish(run, 2)
+    until(lambda: index.for_step(8).step == 2)
+    assert "step 8 searches the index of step 2" in caplog.text
 
 
 def test_staleness_counts_steps():

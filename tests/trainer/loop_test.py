@@ -1,13 +1,14 @@
 """The training loop: resuming, stopping, tracing once, and refusing to keep what is broken."""
 
 import json
+import re
 import threading
 
 import jax
 import numpy as np
 import pytest
 
-from realm_jax.errors import InputError, MismatchError, RealmError
+from realm_jax.errors import DamageError, InputError, MismatchError, RealmError
 from realm_jax.exchange import commit
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters
@@ -15,9 +16,12 @@ from realm_jax.parallel.sharding import make_mesh
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.loop import Stopped, train
 from realm_jax.trainer.publisher import NoPublisher
+from realm_jax.trainer.replay import replay
 from realm_jax.trainer.stage import IctStage
+from realm_jax.trainer.suspects import read_batch
 
 STEPS = 4
+FOREIGN = b'{"stage": "ict", "step": 1, "batch": {"type": "os:stat_result", "parts": []}}'
 
 
 class WatchedStage(IctStage):
@@ -124,6 +128,34 @@ def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_pat
     assert steps
     for step in steps:
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved(tmp_path, step)))
+
+
+def test_the_batch_at_which_it_happened_is_saved_and_runs_again(tiny, tmp_path):
+    """Step 0 makes the parameters enormous, so step 1 is the first to give no number."""
+    changes = {"stages__ict__learning_rate": 1e30, "stages__ict__steps": 8, "report__every": 3}
+    with pytest.raises(RealmError, match=r"steps 1 to 2[\s\S]*--replay=(.*)\n") as error:
+        run(tmp_path, tiny, **changes)
+    path = re.search("--replay=(.*)", str(error.value))[1]
+    stage, step, batch = read_batch(path)
+    config = config_of(tiny, **changes)
+    made = IctStage(config, tiny.store).batch(1)
+    assert (stage, step, type(batch)) == ("ict", 1, type(made))
+    jax.tree.map(np.testing.assert_array_equal, batch, made)
+    report = replay(str(tmp_path), config, path)
+    assert (report["stage"], report["step"], report["checkpoint_step"]) == ("ict", 1, 0)
+    assert np.isfinite(report["figures"]["loss"])  # fresh parameters: the batch is sound
+
+
+def test_what_is_no_saved_batch_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such batch"):
+        read_batch(tmp_path / "none.npz")
+    for content in (b"", b"PK\x03\x04", b"\x93NUMPY", b"[]"):
+        (tmp_path / "batch.npz").write_bytes(content)
+        with pytest.raises(DamageError, match="not a batch"):
+            read_batch(tmp_path / "batch.npz")
+    np.savez(tmp_path / "foreign.npz", about=np.frombuffer(FOREIGN, np.uint8))
+    with pytest.raises(DamageError, match="no type of ours"):
+        read_batch(tmp_path / "foreign.npz")
 
 
 def test_what_making_a_batch_raises_reaches_the_caller(tiny, tmp_path):

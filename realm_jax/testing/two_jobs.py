@@ -1,0 +1,93 @@
+"""A small run of both jobs for tests that harm it, and what must hold when it is over."""
+
+import os
+import signal
+from pathlib import Path
+
+from realm_jax.exchange import commit
+from realm_jax.exchange.check import check
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.layout import RunDir
+from realm_jax.testing.history import assert_history
+from realm_jax.testing.processes import Command, builder_of, state_of, swaps_of
+from realm_jax.testing.zygote import Zygote
+
+_CONFIG = """
+from realm_jax.testing.fakes import tiny_config
+
+
+def get_config():
+    return tiny_config({knowledge!r}, **{changes!r})
+"""
+
+
+class TwoJobs:
+    """One run folder, and the command that is given again and again until the run is finished.
+
+    Args:
+      folder: new; config, run and outputs go there.
+      zygote: forks the processes.
+      knowledge: folder of the made-up land.
+      steps: of the REALM stage, the only one.
+      every: steps between snapshots, and between checkpoints.
+      changes: to `tiny_config`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        zygote: Zygote,
+        knowledge: Path,
+        steps: int,
+        every: int,
+        **changes: object,
+    ):
+        self.folder, self.steps, self.every, self._zygote = folder, steps, every, zygote
+        self.run = RunDir(folder / "run")
+        self.mode = changes.get("refresh__mode", "sync")
+        self.lives: list[Command] = []
+        sizes = {
+            "model__layers": 1,
+            "stages__realm__steps": steps,
+            "refresh__every": every,
+            "checkpoint__every": every,
+            "report__every": every,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = folder / "config.py"
+        text = _CONFIG.format(knowledge=str(knowledge), changes={**sizes, **changes})
+        self._config.write_text(text)
+
+    def start(self, verb: str = "run", *arguments: str, **added: str) -> Command:
+        """One more life of the run; `added` goes into its environment."""
+        folder = self.folder / f"life_{len(self.lives)}"
+        folder.mkdir()
+        given = [f"--workdir={self.run.workdir}", *arguments]
+        given += [] if verb == "index" else [f"--config={self._config}"]
+        self.lives.append(Command(folder, self._zygote, verb, *given, added=added))
+        return self.lives[-1]
+
+    def kill(self) -> None:
+        """Leaves no process of any life."""
+        for pid in [builder_of(self.run), *(life.process.pid for life in self.lives)]:
+            if pid is not None and state_of(pid) not in ("", "Z"):
+                os.kill(pid, signal.SIGKILL)
+
+    def finish(self, seconds: float = 600.0) -> None:
+        """The same command, once more, ends the run; then nothing that was promised is missing."""
+        before = swaps_of(self.run)
+        self.start().wait(0, seconds)
+        assert swaps_of(self.run)[: len(before)] == before
+        self.assert_whole()
+
+    def assert_whole(self) -> None:
+        """Of a finished run: every byte, every swap, the last checkpoint, the export, the end."""
+        report = check(self.run.root)
+        assert report["ok"], report["problems"]
+        assert_history(self.run, self.steps, self.every - 1 if self.mode == "sync" else None)
+        if self.mode == "sync":
+            assert swaps_of(self.run) == [(n, n) for n in range(0, self.steps, self.every)]
+        assert commit.latest(self.run.checkpoints("realm")) == self.steps
+        export = read_export(self.run)
+        assert (export.step, export.index_step) == (self.steps, self.steps)
+        assert self.run.end_marker.exists()

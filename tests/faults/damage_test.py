@@ -1,0 +1,171 @@
+"""Every file of every kind of step, damaged in five ways: refused by name, reported, repaired."""
+
+import shutil
+import time
+
+import pytest
+
+from realm_jax.cli.main import main
+from realm_jax.errors import DamageError, RealmError
+from realm_jax.exchange import commit, files
+from realm_jax.exchange.check import check
+from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name
+from realm_jax.exchange.repair import repair
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.steps import CORPUS_HASH, DIMS, KINDS, NEW, OLD
+from realm_jax.trainer.index_in_use import IndexInUse
+
+FORM = "damage"
+PATIENCE = 60.0
+
+
+def delete(path, old):
+    path.unlink()
+
+
+def empty(path, old):
+    path.write_bytes(b"")
+
+
+def cut_in_half(path, old):
+    path.write_bytes(path.read_bytes()[: path.stat().length // 2])
+
+
+def flip_a_bit(path, old):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 16
+    path.write_bytes(data)
+
+
+def replace_by_the_old_one(path, old):
+    path.write_bytes(old.read_bytes())
+
+
+DAMAGES = [delete, empty, cut_in_half, flip_a_bit, replace_by_the_old_one]
+
+
+def damaged(tmp_path, kind, damage):
+    """One run after another with one file of its newest step damaged: (run, file name)."""
+    sound = RunDir(tmp_path / "sound")
+    for step in (OLD, NEW):
+        KINDS[kind].publish(sound, step)
+    assert check(sound.root)["ok"]
+    parent = sound.root / KINDS[kind].folder
+    for number, name in enumerate(files.list_files(parent / step_name(NEW))):
+        run = RunDir(tmp_path / f"{kind}_{number}")
+        shutil.copytree(sound.root, run.root)
+        new, old = (run.root / KINDS[kind].folder / step_name(step) / name for step in (NEW, OLD))
+        before = new.read_bytes()
+        if old.exists():
+            damage(new, old)
+        elif damage is not replace_by_the_old_one:
+            damage(new, None)
+        if not new.exists() or new.read_bytes() != before:  # the same file in both is no damage
+            yield run, name
+
+
+def chosen(*in_make_test):
+    """All kinds and damages, of which a few are in `make test`."""
+    return [
+        pytest.param(
+            kind, damage, marks=[] if (kind, damage) in in_make_test else pytest.mark.faults
+        )
+        for kind in KINDS
+        for damage in DAMAGES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    chosen(("checkpoint", flip_a_bit), ("index", replace_by_the_old_one), ("snapshot", empty)),
+)
+def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
+    for run, name in damaged(tmp_path, kind, damage):
+        parent = run.root / KINDS[kind].folder
+        file = f"{KINDS[kind].folder}/{step_name(NEW)}/{name}"
+        with pytest.raises((DamageError, commit.NotPublishedError), match=name):
+            commit.verified(parent / step_name(NEW), kind)
+        if name == MANIFEST:  # then there is no new step, for any reader
+            assert commit.latest(parent) == (NEW if damage is replace_by_the_old_one else OLD)
+        else:
+            with pytest.raises(DamageError, match=name):
+                KINDS[kind].assert_sound(run, NEW)
+        assert file in [problem["file"] for problem in check(run.root)["problems"]]
+        before = {one: (run.root / one).read_bytes() for one in files.list_files(run.root)}
+        said = repair(run.root, dry_run=True)
+        assert {one: (run.root / one).read_bytes() for one in files.list_files(run.root)} == before
+        assert repair(run.root) == said != []
+        assert check(run.root)["ok"]
+        assert commit.latest(parent) == OLD
+        KINDS[kind].assert_sound(run, OLD)
+        KINDS[kind].publish(run, NEW)  # what the job would do next
+        KINDS[kind].assert_sound(run, NEW)
+        cases.append(file)
+    assert len(cases) > 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(damage, marks=pytest.mark.faults) for damage in DAMAGES[:-1]] + DAMAGES[-1:],
+)
+def test_the_old_index_stays_in_use(tmp_path, damage, cases, caplog):
+    config = tiny_config(refresh__mode="async", model__embedding=DIMS)
+    for run, name in damaged(tmp_path, "index", damage):
+        (run.published_index / step_name(NEW)).rename(run.root / "new")
+        index = IndexInUse(run, config, CORPUS_HASH, [], set)
+        assert index.for_step(0).step == OLD
+        caplog.clear()
+        (run.root / "new").rename(run.published_index / step_name(NEW))
+        deadline = time.monotonic() + PATIENCE
+        while name != MANIFEST and "refused" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert name == MANIFEST or name in caplog.text
+        assert index.for_step(1).step == OLD
+        index.close()
+        cases.append(name)
+
+
+@pytest.mark.parametrize("name", [POINTER, "END.json"])
+@pytest.mark.parametrize("damage", DAMAGES[1:4])
+def test_small_files_are_repaired(tmp_path, name, damage):
+    run = RunDir(tmp_path)
+    KINDS["snapshot"].publish(run, OLD)
+    files.write_sealed(run.end_marker, {"time": 0.0})
+    path = run.snapshots / name if name == POINTER else run.root / name
+    damage(path, None)
+    assert [problem["file"].endswith(name) for problem in check(run.root)["problems"]] == [True]
+    repair(run.root)
+    assert check(run.root)["ok"]
+    assert commit.latest(run.snapshots) == OLD
+    assert run.end_marker.exists() == (name == POINTER)
+
+
+def test_the_verb_says_what_it_would_do_and_does_it(tmp_path, capsys):
+    run = RunDir(tmp_path)
+    for step in (OLD, NEW):
+        KINDS["index"].publish(run, step)
+    folder = run.published_index / step_name(NEW)
+    (folder / "rows.npy").unlink()
+    assert main(["check", str(tmp_path)]) == 1
+    assert "published_index/00000020/rows.npy" in capsys.readouterr().err
+    assert main(["check", str(tmp_path), "--repair", "--dry-run"]) == 1
+    assert "00000020: damaged: rows.npy: would be dropped" in capsys.readouterr().err
+    assert folder.exists()
+    assert main(["check", str(tmp_path), "--repair"]) == 0
+    said = capsys.readouterr().err
+    assert "00000020: damaged: rows.npy: dropped" in said
+    assert "LATEST.json: names 00000020, which is no published step: pointed to 00000010" in said
+    assert not folder.exists()
+
+
+def test_one_step_is_repaired_by_its_own_name(tmp_path):
+    run = RunDir(tmp_path)
+    for step in (OLD, NEW):
+        KINDS["snapshot"].publish(run, step)
+    (run.snapshots / step_name(OLD) / "config.json").unlink()
+    (run.snapshots / step_name(NEW) / "config.json").unlink()
+    repair(run.snapshots / step_name(NEW))
+    assert commit.steps(run.snapshots) == [OLD]
+    with pytest.raises(RealmError, match="nothing to repair"):
+        repair(tmp_path / "nowhere")

@@ -1,0 +1,94 @@
+"""Every file operation of a publication fails once, in turn: readers see the old step or the new.
+
+N = 1, 2, ... until nothing fails any more. After each failure what a reader opens is whole, and the
+same call again succeeds.
+"""
+
+import itertools
+
+import pytest
+
+from realm_jax.exchange import commit, files, follow, leases
+from realm_jax.exchange.check import check
+from realm_jax.exchange.layout import RunDir
+from realm_jax.failpoints import armed
+from realm_jax.testing.steps import KINDS, NEW, OLD
+
+FORM = "fail at N"
+ACTIONS = [
+    pytest.param("error", marks=pytest.mark.faults),
+    pytest.param("full", marks=pytest.mark.faults),
+    "short",
+]
+MOST = 200  # operations; a publication has a few dozen
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
+    tmp_path, kind, action, cases
+):
+    publish, assert_sound, folder = KINDS[kind]
+    for n in itertools.count(1):
+        run = RunDir(tmp_path / f"{n}")
+        publish(run, OLD)
+        try:
+            with armed(f"file:{n}={action}"):
+                publish(run, NEW)
+            break
+        except OSError as error:
+            assert "failpoint file" in str(error)
+        cases.append(n)
+        seen = commit.latest(run.root / folder)
+        assert seen in (OLD, NEW)
+        assert_sound(run, seen)
+        assert check(run.root)["problems"] == []
+        publish(run, NEW)
+        assert commit.latest(run.root / folder) == NEW
+        assert_sound(run, NEW)
+        assert n < MOST
+    assert len(cases) > 10
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action, cases):
+    snapshot, sound_snapshot, _ = KINDS["snapshot"]
+    for n in itertools.count(1):
+        run = RunDir(tmp_path / f"{n}")
+        for step in (1, 2, 3):
+            snapshot(run, step)
+        try:
+            with armed(f"file:{n}={action}"):
+                leases.retain(run, "snapshots", keep=1)
+            break
+        except OSError:
+            cases.append(n)
+        for step in commit.steps(run.snapshots):
+            sound_snapshot(run, step)
+        leases.retain(run, "snapshots", keep=1)
+        assert files.list_names(run.snapshots) == ["00000003", "LATEST.json"]
+        assert n < MOST
+    assert len(cases) >= 4
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("name", ["lease", "end"])
+def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, name, action, cases):
+    for n in itertools.count(1):
+        run = RunDir(tmp_path / f"{n}")
+        lease = leases.Lease(run, "reader")
+        lease.hold({"snapshots": [OLD]})
+        try:
+            with armed(f"file:{n}={action}"):
+                if name == "lease":
+                    lease.hold({"snapshots": [NEW]})
+                else:
+                    follow.mark_end(run, step=NEW)
+            break
+        except OSError:
+            cases.append(n)
+        assert leases.leased(run, "snapshots") in ({OLD}, {NEW})
+        marked = files.read_sealed(run.end_marker)
+        assert marked is None or marked["step"] == NEW
+        assert n < MOST
+    assert len(cases) >= 4

@@ -1,0 +1,320 @@
+"""Whatever bytes come from outside, only our own errors come out.
+
+Every reader of text and every manifest meets files that are nearly right: a sound one with pieces
+cut out, put in, doubled or changed, JSON of any shape under a sound seal, and plain noise.
+"""
+
+import collections
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from realm_jax import config as config_lib
+from realm_jax.corpus import folder as arrays
+from realm_jax.corpus import readers
+from realm_jax.corpus.growing import whole_lines
+from realm_jax.corpus.store import KIND as PASSAGES
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.conll import read_conll, read_predictions
+from realm_jax.data.question_files import READERS as QUESTIONS
+from realm_jax.data.question_files import read_questions
+from realm_jax.errors import RealmError
+from realm_jax.exchange import commit, files, leases, status
+from realm_jax.exchange.check import check
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name
+from realm_jax.exchange.repair import repair
+from realm_jax.interop.block_records import convert_block_records
+from realm_jax.interop.sources import open_source
+from realm_jax.interop.tensor_bundle import read_bundle
+from realm_jax.interop.torch_file import read_torch
+from realm_jax.testing.steps import KINDS, NEW, OLD
+from realm_jax.text.wordpiece import WordPieces
+from realm_jax.trainer.suspects import read_batch, write_batch
+
+FORM = "fuzz"
+FEW, MANY = 30, 1000
+HERE = Path(__file__).parents[1]
+
+
+def packed(name, content):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def corpus_of(format):
+    return lambda path: list(readers.read(format, str(path), collections.Counter()))
+
+
+def questions_of(format):
+    return lambda path: read_questions(path, format)
+
+
+def store_at(path):
+    """The file is the manifest of a passage store that is otherwise sound."""
+    arrays.problems(path.parent, PASSAGES)
+    PassageStore.open(path.parent).verify()
+
+
+JSON_LINE = b'{"title": "A", "text": "B c.", "question": "q?", "answers": ["a"], "answer": ["a"]}\n'
+# name -> (file name, a sound content, what reads it)
+TEXTS = {
+    "wikiextractor": ("a", b'<doc id="1" url="u" title="A">\nA\n\nB c.\n</doc>\n', corpus_of),
+    "jsonl": ("a", JSON_LINE, corpus_of),
+    "text": ("a.txt", "Gr\u00fc\u00dfe.".encode(), corpus_of),
+    "cc_news": ("a", b'{"title": "A", "maintext": "B", "text": "B", "url": "u"}\n', corpus_of),
+    "reuters": (
+        "a.sgm",
+        b'<REUTERS TOPICS="YES"><TEXT><TITLE>A</TITLE><BODY>B c.</BODY></TEXT></REUTERS>\n',
+        corpus_of,
+    ),
+    "own": ("q", JSON_LINE, questions_of),
+    "nq": ("q", b"q?\t['a', 'b']\n", questions_of),
+    "webquestions": ("q", b'[{"qText": "q?", "answers": ["a"]}]', questions_of),
+    "trec": ("q", b"1\tx\tq?\tab?c\n", questions_of),
+    "squad": (
+        "q",
+        b'{"data": [{"paragraphs": [{"qas": [{"question": "q?", "answers": [{"text": "a"}]}]}]}]}',
+        questions_of,
+    ),
+}
+assert {*readers.READERS, *QUESTIONS} == TEXTS.keys()
+
+
+def readings():
+    """(what, file name, sound bytes, reader of the path)."""
+    for format, (name, content, make) in TEXTS.items():
+        yield format, name, content, make(format)
+    yield "archive", "a.tar.gz", packed("../../b.txt", b"A text."), corpus_of("text")
+    yield "gzip", "a.txt.gz", packed("b.txt", b"A text."), corpus_of("text")
+    conll = b"Ora NNP B-NP B-LOC\nis VBZ B-VP O\n\nUbe NNP B-NP B-LOC\n"
+    yield "conll", "c", conll, lambda path: read_conll(str(path), "LOC MISC ORG PER")
+    yield "predictions", "p", conll, lambda path: list(read_predictions(str(path)))
+    yield "config", "config.json", config_lib.to_json(config_lib.default()).encode(), config_at
+    yield "vocabulary", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", vocabulary_at
+    yield "journal", "j", b'{"a": 1}\n{"b": 2}\n', whole_lines
+    yield "log", "l.jsonl", b'{"step": 1}\n', lambda path: files.read_lines(epath.Path(path))
+    yield "safetensors", "model.safetensors", safetensors_of(), open_source
+    yield "torch", "pytorch_model.bin", b"PK\x03\x04archive/data.pkl\x80\x02}q\x00.", read_torch
+    google = HERE / "interop" / "google"
+    [index] = sorted(google.rglob("*.index"))[:1]
+    yield "tensor bundle", "model.ckpt.index", index.read_bytes(), bundle_at
+    yield "block records", "block_records.npy", npy_of(), records_at
+
+
+def config_at(path):
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        return
+    config_lib.from_json(text)
+
+
+def vocabulary_at(path):
+    WordPieces.load(path)
+
+
+def bundle_at(path):
+    read_bundle(path.with_suffix(""))
+
+
+def records_at(path):
+    convert_block_records(path, path.with_name("out"))
+
+
+def safetensors_of():
+    from safetensors.numpy import save
+
+    return save({"a": np.zeros(3, np.float32)})
+
+
+def npy_of():
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([b"a", b"b"], object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+READINGS = {what: rest for what, *rest in readings()}
+
+edits = st.tuples(st.integers(0, 1 << 16), st.integers(0, 9), st.binary(max_size=6))
+
+
+@st.composite
+def nearly(draw, sound):
+    """`sound` with some of its pieces replaced; or noise."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=200))
+    data = sound
+    for place, length, piece in draw(st.lists(edits, min_size=1, max_size=5)):
+        at = place % (len(data) + 1)
+        data = data[:at] + piece + data[at + length :]
+    return data
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def only_our_errors(read, path, content):
+    path.write_bytes(content)
+    try:
+        read(path)
+    except RealmError as error:
+        assert error.problem
+
+
+def searching(examples):
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("what", READINGS)
+def test_readers_of_text_and_weights(tmp_path, what, examples, cases):
+    name, sound, read = READINGS[what]
+
+    @searching(examples)
+    @given(nearly(sound))
+    def search(content):
+        only_our_errors(read, tmp_path / name, content)
+        cases.append(content)
+
+    search()
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
+def test_a_saved_batch(tmp_path, examples, cases):
+    write_batch(epath.Path(tmp_path / "sound.npz"), "ict", 1, np.zeros(3))
+
+    @searching(examples)
+    @given(nearly((tmp_path / "sound.npz").read_bytes()))
+    def search(content):
+        only_our_errors(read_batch, tmp_path / "batch.npz", content)
+        cases.append(content)
+
+    search()
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
+def test_the_manifest_of_a_corpus(tmp_path, tiny, examples, cases):
+    import shutil
+
+    shutil.copytree(tiny.folder, tmp_path / "land")
+    path = tmp_path / "land" / "manifest.json"
+    sound = path.read_bytes()
+
+    @searching(examples)
+    @given(nearly(sound) | changed(json.loads(sound)).map(lambda v: json.dumps(v).encode()))
+    def search(content):
+        only_our_errors(store_at, path, content)
+        check(path.parent)
+        cases.append(content)
+
+    search()
+
+
+@st.composite
+def changed(draw, content):
+    """The same JSON object with a key gone or of another value, at the top or one below."""
+    content = json.loads(json.dumps(content))
+    owner = content
+    if draw(st.booleans()):
+        inner = [value for value in content.values() if isinstance(value, dict) and value]
+        owner = draw(st.sampled_from(inner)) if inner else content
+    key = draw(st.sampled_from(sorted(owner)))
+    if draw(st.booleans()):
+        del owner[key]
+    else:
+        owner[key] = draw(json_values)
+    return content
+
+
+def read_all(run):
+    """Everything that any verb reads of a run folder."""
+    for reader in (
+        lambda: check(run.root),
+        lambda: repair(run.root, dry_run=True),
+        lambda: status.read_status(run),
+        lambda: read_export(run),
+        lambda: commit.latest(run.snapshots),
+        lambda: commit.verified(run.snapshots / step_name(NEW), "snapshot"),
+        lambda: KINDS["snapshot"].assert_sound(run, NEW),
+        lambda: leases.leased(run, "snapshots"),
+        lambda: leases.retain(run, "snapshots", 9),
+        lambda: last_beat(run, "trainer"),
+    ):
+        try:
+            reader()
+        except RealmError as error:
+            assert error.problem
+
+
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY // 4, marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"snapshots/{step_name(NEW)}/{MANIFEST}",
+        f"snapshots/{POINTER}",
+        "leases/trainer.json",
+        "heartbeats/trainer.json",
+        "heartbeats/index_builder.json",
+        "END.json",
+    ],
+)
+def test_sealed_files_of_a_run(tmp_path, name, examples, cases):
+    """Both torn ones and such as are sealed by our own hand with another content."""
+    from realm_jax.exchange import follow, heartbeat
+
+    run = RunDir(tmp_path)
+    for step in (OLD, NEW):
+        KINDS["snapshot"].publish(run, step)
+    leases.Lease(run, "trainer").hold({"snapshots": [OLD]})
+    heartbeat.beat(run, "trainer", stage="realm", step=3)
+    heartbeat.beat(run, "index_builder", state="waiting")
+    follow.mark_end(run, step=3)
+    path = tmp_path / name
+    sound = path.read_bytes()
+    content = files.unseal(sound, path)
+
+    @searching(examples)
+    @given(nearly(sound) | changed(content).map(files.seal))
+    def search(data):
+        path.write_bytes(data)
+        read_all(run)
+        cases.append(data)
+
+    search()
+
+
+def test_an_archive_cannot_escape_its_folder(tmp_path):
+    """Members are read where they are: nothing is ever unpacked, whatever they are called."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for number, name in enumerate(["../out.txt", "/out.txt", "a/../../out.txt"]):
+        (inside / f"{number}.tar.gz").write_bytes(packed(name, b"A text."))
+    before = sorted(tmp_path.rglob("*"))
+    documents = list(readers.read("text", str(inside), collections.Counter()))
+    assert len(documents) == 3
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,96 @@
+"""The proof over both jobs' logs passes on what happened, and fails on what may not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.exchange import commit, history
+from realm_jax.exchange.layout import MANIFEST, RunDir, step_name
+from realm_jax.exchange.published_index import open_index, publish_index
+from realm_jax.search.exact_searcher import ExactSearcher
+from realm_jax.testing.history import assert_history
+
+FORM = "history"
+ROWS = np.arange(120)[::-1].copy()
+STEPS, EVERY = 6, 2
+
+
+def publish(run, step, seed=None):
+    vectors = np.random.default_rng(step if seed is None else seed).normal(size=(120, 8))
+    vectors = vectors.astype(np.float32)
+    searcher = ExactSearcher(vectors.astype(np.float16).astype(np.float32))
+    fields = {"snapshot_step": step}
+    publish_index(run, step, searcher, ROWS, vectors, {"w": np.zeros(1)}, fields, "{}")
+    return searcher, ROWS, vectors.astype(np.float16)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Three swaps, of which the log of the builder lacks one that it was killed before noting."""
+    run = RunDir(tmp_path)
+    for step in range(0, STEPS, EVERY):
+        parts = publish(run, step)
+        if step != 2:
+            history.note_index(run, step, *parts)
+        else:
+            history.note_missing(run)
+        history.note_swap(run, step, open_index(run.published_index / step_name(step)))
+    return run
+
+
+def test_what_happened_is_proved(run):
+    assert assert_history(run, STEPS, bound=EVERY - 1) == 3
+
+
+def test_nothing_is_noted_twice(run):
+    before = run.indexes.read_text()
+    history.note_missing(run)
+    history.note_index(run, 4, *publish(run, 4))
+    assert run.indexes.read_text() == before
+    assert before.count("\n") == 3
+
+
+def change(path, line, **fields):
+    lines = path.read_text().splitlines()
+    lines[line] = json.dumps({**json.loads(lines[line]), **fields})
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_other_candidates_than_the_builder_s_are_found(run):
+    change(run.swaps, 1, candidates="0" * 64)
+    with pytest.raises(AssertionError, match="candidates"):
+        assert_history(run, STEPS)
+
+
+def test_an_index_that_changed_after_it_was_used_is_found(run):
+    (run.published_index / step_name(2) / MANIFEST).unlink()
+    publish(run, 2, seed=9)
+    with pytest.raises(AssertionError):
+        assert_history(run, STEPS)
+
+
+def test_an_index_used_without_a_finished_manifest_is_found(run):
+    lines = run.indexes.read_text().splitlines()
+    run.indexes.write_text("\n".join([lines[0], lines[2]]) + "\n")
+    with pytest.raises(AssertionError, match="never published"):
+        assert_history(run, STEPS)
+
+
+def test_a_step_back_is_found(run):
+    history.note_swap(run, 5, open_index(run.published_index / step_name(2)))
+    with pytest.raises(AssertionError, match="index steps of swaps"):
+        assert_history(run, STEPS)
+
+
+def test_staleness_is_measured_at_every_step(run):
+    with pytest.raises(AssertionError, match="step 9 searched"):
+        assert_history(run, 10, bound=EVERY)
+
+
+def test_a_line_cut_short_harms_no_other(run):
+    whole = run.swaps.read_text()
+    run.swaps.write_text(whole[:-20])
+    history.note_swap(run, 4, open_index(run.published_index / step_name(4)))
+    assert [r["index_step"] for r in map(json.loads, run.swaps.read_text().splitlines()[3:])] == [4]
+    assert commit.steps(run.published_index) == [0, 2, 4]

@@ -1,0 +1,159 @@
+"""A builder that is slow, gone, doubled or out of space: training goes on, and says what to do."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from realm_jax.exchange import files
+from realm_jax.exchange.follow import ended, follow
+from realm_jax.exchange.heartbeat import last_beat
+from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.snapshots import read_snapshot
+from realm_jax.failpoints import VARIABLE
+from realm_jax.index_builder import run as index_builder
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.history import assert_history
+from realm_jax.testing.processes import swaps_of
+from realm_jax.testing.two_jobs import TwoJobs
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.index_in_use import staleness
+
+FORM = "slow, late, dead"
+STEPS, EVERY, ALARM = 60, 2, 8
+PATIENCE = 900.0
+
+
+def config_of(tiny):
+    return tiny_config(
+        tiny.folder,
+        model__layers=1,
+        stages__realm__steps=STEPS,
+        refresh__mode="async",
+        refresh__every=EVERY,
+        refresh__alarm_steps=ALARM,
+        refresh__wait_seconds=PATIENCE,
+        report__every=10,
+    )
+
+
+def train_beside(run, config, build):
+    """Trains while `build(run, trained)` stands in for the builder, and a real one ends the run."""
+    trained = threading.Event()
+
+    def builder():
+        build(run, trained)
+        index_builder.run(str(run.root), 0.02, threading.Event())
+
+    thread = threading.Thread(target=builder, daemon=True)
+    thread.start()
+    trainer.run(str(run.root), config, threading.Event())
+    thread.join(PATIENCE)
+    assert_history(run, STEPS)
+    return swaps_of(run)
+
+
+def trained_steps(run):
+    """Up to the newest report."""
+    return max([record["step"] for record in files.read_lines(run.logs / "realm.jsonl")], default=0)
+
+
+def refresh(run, step):
+    index_builder.refresh(run, read_snapshot(run.snapshots / step_name(step)), threading.Event())
+
+
+def wait_for(holds):
+    pause = threading.Event()
+    while not holds():
+        pause.wait(0.02)
+
+
+def test_without_a_builder_every_step_is_done_and_the_alarm_names_it(tiny, tmp_path, caplog):
+    """It published one index and died; it comes back only when there is nothing left to train."""
+
+    def once(run, _):
+        wait_for((run.snapshots / "LATEST.json").exists)
+        refresh(run, 0)
+        wait_for(lambda: trained_steps(run) == STEPS)
+
+    run = RunDir(tmp_path)
+    swaps = train_beside(run, config_of(tiny), once)
+    assert swaps == [(0, 0)]
+    assert staleness(swaps, STEPS)["max"] == STEPS - 1
+    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert f"step {ALARM + 1} searches the index of step 0" in warned
+    assert "realm index --workdir=" in warned
+
+
+def test_a_builder_ten_times_too_slow_holds_nothing_up(tiny, tmp_path, caplog):
+    """It builds each index only when the trainer is ten snapshots further on."""
+
+    def slowly(run, _):
+        built = -1
+        for step in follow(
+            run.snapshots,
+            None,
+            poll_seconds=0.02,
+            stop=threading.Event(),
+            ended=lambda: trained_steps(run) >= STEPS,
+        ):
+            refresh(run, step)
+            built = step
+            wait_for(lambda built=built: trained_steps(run) >= min(built + 10 * EVERY, STEPS))
+
+    swaps = train_beside(RunDir(tmp_path), config_of(tiny), slowly)
+    assert 2 <= len(swaps) <= STEPS // (10 * EVERY) + 1
+    assert staleness(swaps, STEPS)["max"] >= 10 * EVERY - 1
+    assert "alarm_steps" in caplog.text
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("n", [3, 40, 90])
+def test_a_full_disk_ends_the_run_in_words_and_the_same_command_finishes(tmp_path, tiny, zygote, n):
+    """Both jobs meet it at their n-th file operation; who is first says so."""
+    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+    first = jobs.start(**{VARIABLE: f"file:{n}=full"})
+    try:
+        said = first.wait(1, PATIENCE)
+    finally:
+        jobs.kill()
+    assert "No space left" in said
+    assert "run the same command again" in said
+    jobs.finish(PATIENCE)
+
+
+@pytest.mark.faults
+def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, zygote):
+    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+    try:
+        first = jobs.start("index", "--poll=0.05")
+        first.until(
+            lambda: last_beat(jobs.run, "index_builder") is not None, "sign of life", PATIENCE
+        )
+        second = jobs.start("index", "--poll=0.05")
+        second.until(lambda: "another index_builder" in second.err.read_text(), "word", PATIENCE)
+        os.kill(first.process.pid, signal.SIGKILL)
+        jobs.start("train").wait(0, PATIENCE)
+        second.wait(0, PATIENCE)
+    finally:
+        jobs.kill()
+    assert ended(jobs.run)
+    jobs.assert_whole()
+
+
+@pytest.mark.faults
+def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path, tiny, zygote):
+    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+    try:
+        first = jobs.start("train")  # waits for its first index
+        first.until(lambda: last_beat(jobs.run, "trainer") is not None, "sign of life", PATIENCE)
+        second = jobs.start("train")
+        second.until(lambda: "another trainer" in second.err.read_text(), "word", PATIENCE)
+        second.process.send_signal(signal.SIGTERM)
+        assert f"process {first.process.pid}" in second.wait(1, PATIENCE)
+        jobs.start("index", "--poll=0.05").wait(0, PATIENCE)
+        first.wait(0, PATIENCE)
+    finally:
+        jobs.kill()
+    jobs.assert_whole()

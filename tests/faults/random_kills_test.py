@@ -1,0 +1,71 @@
+"""Either job or both killed at random times, again and again: what is left always finishes."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from realm_jax.testing.processes import builder_of, state_of, swaps_of
+from realm_jax.testing.two_jobs import TwoJobs
+
+FORM = "kills at random times"
+AT_ONCE = 5
+RUNS, KILLS = 10, 10
+STEPS, EVERY = 120, 10
+PATIENCE = 900.0
+
+
+def kill_one(jobs, draw, seconds):
+    """Kills something within so many seconds of a life; None where the run ended before."""
+    life = jobs.start()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        assert life.process.wait(draw.uniform(0.0, seconds)) == 0, life.err.read_text()
+        return None
+    victims = draw.choice([["trainer"], ["builder"], ["builder", "trainer"]])
+    pids = {"trainer": life.process.pid, "builder": builder_of(jobs.run)}
+    for victim in victims:
+        if pids[victim] is not None and state_of(pids[victim]) not in ("", "Z"):
+            os.kill(pids[victim], signal.SIGKILL)
+    life.process.wait(PATIENCE)
+    return "+".join(victims)
+
+
+def play(folder, zygote, knowledge, seed):
+    """Ten kills of one run, or of the runs after it where it got through; then all are whole."""
+    draw = random.Random(seed)
+    done = []
+
+    def make():
+        return TwoJobs(
+            folder / str(len(done)), zygote, knowledge, STEPS, EVERY, refresh__mode="async"
+        )
+
+    jobs = make()
+    began = time.monotonic()
+    jobs.finish(PATIENCE)  # how long an undisturbed run takes on this machine, now
+    seconds = time.monotonic() - began
+    done.append(jobs)
+    jobs, kills = make(), []
+    while len(kills) < KILLS:
+        before = swaps_of(jobs.run)
+        killed = kill_one(jobs, draw, seconds)
+        assert swaps_of(jobs.run)[: len(before)] == before
+        if killed is None:
+            jobs.assert_whole()
+            done.append(jobs)
+            jobs = make()
+        else:
+            kills.append(killed)
+    jobs.finish(PATIENCE)
+    return kills
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_kills_at_random_times_lose_nothing(played, seed, cases):
+    print(f"seed {seed}: {played}")
+    cases += played
