@@ -24,6 +24,7 @@ FLOORS = [
     {"exchange"},
     {"annotate"},
     {"trainer", "index_builder", "answer", "testing"},
+    {"rehearsal"},
     {"cli"},
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}

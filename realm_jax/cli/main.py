@@ -25,6 +25,8 @@ VERBS = {
     "ask": "realm_jax.cli.ask",
     "serve": "realm_jax.cli.serve",
     "status": "realm_jax.cli.status",
+    "compile": "realm_jax.cli.compile_step",
+    "plan": "realm_jax.cli.plan",
     "doctor": "realm_jax.cli.doctor",
     "check": "realm_jax.cli.check",
     "import": "realm_jax.cli.import_weights",

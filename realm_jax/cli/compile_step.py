@@ -1,0 +1,45 @@
+"""`realm compile`: a step through the real TPU compiler, on a machine without TPUs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from realm_jax import config as config_lib
+from realm_jax import runtime
+from realm_jax.cli.arguments import positive
+from realm_jax.rehearsal.chips import slice_of
+from realm_jax.rehearsal.golden import BERT_VOCABULARY, STEPS, add_report
+from realm_jax.rehearsal.topology import prepare
+
+HELP = "compile a step for TPUs that are not here: memory, FLOPs, collectives, least time"
+EXAMPLE = "realm compile --topology=v5e:8x8 --config=experiments/realm_wikipedia.py --step=train"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--topology", required=True, help="CHIP:SHAPE, as in v4:4x4x4")
+    parser.add_argument("--config", help="experiments/NAME.py; default: the paper's sizes")
+    parser.add_argument("--step", choices=STEPS, default="train")
+    parser.add_argument(
+        "--vocabulary", type=positive, default=BERT_VOCABULARY, help="word pieces of the corpus"
+    )
+    parser.add_argument("--save", type=Path, help="file of reports to add this one to")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.set_defaults(overridable=True)
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Compiles and tells; exit code 1 where the step does not keep to what it must."""
+    place = slice_of(arguments.topology)
+    prepare()
+    runtime.log_to_stderr()
+    config = config_lib.load(arguments.config, arguments.overrides)
+    from realm_jax.rehearsal.report import compile_report, readable
+
+    report = compile_report(config, place, arguments.step, arguments.vocabulary)
+    if arguments.save is not None:
+        add_report(arguments.save, report)
+    if not arguments.json:
+        sys.stdout.write("".join(f"{line}\n" for line in readable(report)))
+    return {**report, "exit_code": 0 if all(report["checks"].values()) else 1}

@@ -1,0 +1,245 @@
+"""A run on paper: from compile reports to step time, refresh, staleness, memory and chip-hours.
+
+Arithmetic only. The compiled programs give the least time their work can take (`roofline_seconds`);
+how near a real run comes to it is assumed, and every assumption is in `Assumed`, printed with the
+plan.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax.errors import InputError
+from realm_jax.rehearsal.chips import Slice
+
+_BFLOAT16, _FLOAT32 = 2, 4  # bytes
+_LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What no compiler can tell.
+
+    Attributes:
+      share_of_roofline: of the compiled programs' least time that real runs reach; well-tuned
+        BERT-base steps on TPUs reach 0.4 to 0.6.
+      build_seconds: of one core for one passage of a ScaNN index; 598 s for 13 M were measured.
+      build_threads: of the one machine that builds it.
+      bucket_bandwidth: bytes per second between one machine and the bucket.
+      memory_share: of a machine or chip that an index may fill beside all else.
+      corpus_bytes: of a stored passage, text and word pieces (docs/corpora.md).
+      disk_bytes: of a machine, for the corpus.
+    """
+
+    share_of_roofline: float = 0.5
+    build_seconds: float = 46e-6
+    build_threads: int = 32
+    bucket_bandwidth: float = 1e9
+    memory_share: float = 0.8
+    corpus_bytes: int = 4000
+    disk_bytes: float = 2e12
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A part that breaks when the corpus grows: at how many passages, and what then."""
+
+    part: str
+    passages: float
+    then: str
+
+
+def plan(
+    place: Slice,
+    passages: int,
+    builder_share: float,
+    config: ConfigDict,
+    reports: dict[str, dict[str, Any]],
+    assumed: Assumed | None = None,
+) -> dict[str, Any]:
+    """The plan of a run whose trainer has the slice `place`.
+
+    Args:
+      place: the trainer's chips; the builder's come on top.
+      passages: N, in the knowledge corpus.
+      builder_share: builder's chips among all chips, 0 to 1 (the paper: 16 of 80).
+      config: of the run.
+      reports: compile reports of steps `train` and `embed`, of this kind of chip.
+      assumed: what to assume.
+
+    Returns:
+      JSON: seconds, steps, bytes and hours by name; `limits` ascending, `breaks_first` the first.
+
+    Raises:
+      InputError: a share or a corpus that cannot be.
+    """
+    _refuse(passages, builder_share)
+    assumed = assumed or Assumed()
+    chips = max(1, round(place.chips * builder_share / (1 - builder_share)))
+    step = step_seconds(reports["train"], place.chips, assumed)
+    parts = refresh_parts(passages, chips, place, config, reports["embed"], assumed)
+    refresh = sum(parts.values())
+    limits = _limits(passages, step, refresh, place, config, reports["train"], assumed)
+    hours = config.stages.realm.steps * step / 3600
+    return {
+        "topology": place.name,
+        "passages": passages,
+        "train_chips": place.chips,
+        "builder_chips": chips,
+        "step_seconds": step,
+        "refresh_seconds": refresh,
+        "refresh_parts": parts,
+        "refresh_steps": refresh / step,
+        "staleness_steps": staleness(refresh / step, config.refresh.every),
+        "index_bytes": passages * index_row_bytes(config),
+        "days": hours / 24,
+        "chip_hours": hours * (place.chips + chips),
+        "breaks_first": limits[0].part,
+        "breaks_at_passages": limits[0].passages,
+        "broken": [limit.part for limit in limits if limit.passages < passages],
+        "limits": [asdict(limit) for limit in limits],
+        "assumed": asdict(assumed),
+    }
+
+
+def _refuse(passages: int, builder_share: float) -> None:
+    if not 0 < builder_share < 1:
+        raise InputError(
+            "the share of builder chips cannot be",
+            where="--builder_share",
+            expected="more than 0 and less than 1; the paper has 16 of 80 chips, 0.2",
+            found=builder_share,
+        )
+    if passages < 1:
+        raise InputError(
+            "a corpus without passages", where="--passages", expected="at least 1", found=passages
+        )
+
+
+def step_seconds(report: dict[str, Any], chips: int, assumed: Assumed) -> float:
+    """A training step on `chips` chips of the report's kind: work divides over chips."""
+    alone = report["roofline_seconds"] * report["chips"]
+    return alone / chips / assumed.share_of_roofline
+
+
+def refresh_parts(
+    passages: int,
+    chips: int,
+    place: Slice,
+    config: ConfigDict,
+    report: dict[str, Any],
+    assumed: Assumed,
+) -> dict[str, float]:
+    """Seconds of one refresh, by what they go into; passages are taken to be of full length."""
+    a_passage = report["roofline_seconds"] * report["chips"] / report["rows"]
+    embed = passages * a_passage / chips / assumed.share_of_roofline
+    on_mesh = config.search.kind == "mesh"
+    build = 0.0 if on_mesh else passages * assumed.build_seconds / assumed.build_threads
+    stored = passages * index_row_bytes(config) / assumed.bucket_bandwidth
+    read = stored / place.hosts if on_mesh else stored
+    return {"embed": embed, "build": build, "write": stored, "read": read}
+
+
+def index_row_bytes(config: ConfigDict) -> float:
+    """Of one passage: its vector in bfloat16, and for ScaNN half a byte per two dimensions."""
+    width = config.model.embedding
+    codes = width / 4 if config.search.kind == "scann" else 0
+    return _BFLOAT16 * width + codes
+
+
+def staleness(refresh_steps: float, every: int) -> float:
+    """Mean staleness in steps, when the builder takes `refresh_steps` and snapshots come `every`.
+
+    A slow builder starts again at once, on a snapshot that is half of `every` old on average; a
+    quick one waits for the next snapshot. An index is used until the next one comes.
+    """
+    if refresh_steps <= every:
+        return refresh_steps + every / 2
+    return every / 2 + 1.5 * refresh_steps
+
+
+def share_for(refresh_steps: float, target: float, builder_share: float) -> float:
+    """The builder share that refreshes in `target` steps, if `builder_share` takes `refresh_steps`.
+
+    Only the builders grow; the trainer keeps its chips.
+    """
+    builders = builder_share / (1 - builder_share) * refresh_steps / target
+    return builders / (1 + builders)
+
+
+def _limits(
+    passages: int,
+    step: float,
+    refresh: float,
+    place: Slice,
+    config: ConfigDict,
+    train: dict[str, Any],
+    assumed: Assumed,
+) -> list[Limit]:
+    """Where each part breaks, the first one first. While an index is swapped, two are in memory."""
+    alarm, every = config.refresh.alarm_steps, config.refresh.every
+    steps_allowed = max(0.0, alarm - every / 2) / 1.5
+    memory = assumed.memory_share * place.chip.host_bytes
+    two_indexes = 2 * index_row_bytes(config)
+    found = [
+        Limit(
+            "staleness",
+            passages * steps_allowed * step / refresh,
+            "more builder chips; or a partial refresh: embed what is retrieved or has changed "
+            "most, and rank the hits of the stale index again by fresh vectors in the step",
+        ),
+        Limit(
+            "the builder's memory",
+            memory / (_FLOAT32 * config.model.embedding),
+            "an index in parts: each builder publishes the part that it embedded",
+        ),
+        Limit(
+            "row numbers",
+            float(_LARGEST_ROW),
+            "an index in parts, each with rows of its own below 2^31; hits are merged by score",
+        ),
+        Limit(
+            "the corpus on a machine's disk",
+            assumed.disk_bytes / assumed.corpus_bytes,
+            "each host holds the passages of its part and sends the candidates' word pieces",
+        ),
+    ]
+    if config.search.kind == "mesh":
+        left = max(0.0, assumed.memory_share * place.chip.hbm_bytes - train["hbm_bytes_peak"])
+        then = "ScaNN on the hosts, partitioned over them; or a slice of more chips"
+        found += [Limit("device memory", place.chips * left / two_indexes, then)]
+    else:
+        then = "an index partitioned over the hosts: each searches its part, hits are merged"
+        found += [Limit("a trainer host's memory", memory / two_indexes, then)]
+    return sorted(found, key=lambda limit: (limit.passages, limit.part))
+
+
+def readable(made: dict[str, Any]) -> list[str]:
+    """Lines for people."""
+    parts = ", ".join(f"{name} {seconds(value)}" for name, value in made["refresh_parts"].items())
+    lines = [
+        f"{made['topology']} trains ({made['train_chips']} chips), {made['builder_chips']} chips "
+        f"of the same kind build; {made['passages']:,} passages",
+        f"step        {made['step_seconds']:.3f} s",
+        f"refresh     {seconds(made['refresh_seconds'])} = {made['refresh_steps']:,.0f} steps "
+        f"({parts})",
+        f"staleness   {made['staleness_steps']:,.0f} steps on average",
+        f"index       {made['index_bytes'] / 1e9:,.1f} GB",
+        f"run         {made['days']:.1f} days, {made['chip_hours']:,.0f} chip-hours",
+    ]
+    for limit in made["limits"]:
+        state = "BREAKS at" if limit["part"] in made["broken"] else "holds to"
+        lines += [f"{state:<11} {limit['passages']:.3g} passages: {limit['part']}"]
+        lines += [f"            then: {limit['then']}"] if limit["part"] in made["broken"] else []
+    share = made["assumed"]["share_of_roofline"]
+    return [*lines, f"assumed     {share:.0%} of the compiled programs' roofline is reached"]
+
+
+def seconds(value: float) -> str:
+    """A time span in the unit that reads best."""
+    for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if value >= 2 * size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.1f} s" if math.isfinite(value) else "never"
