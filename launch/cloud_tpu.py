@@ -2,7 +2,8 @@
 
 Command:  python launch/cloud_tpu.py --project=P --bucket=B --zone=us-west4-a --name=realm \\
               --trainer=v5e:8x8 --builders=4 --config=experiments/realm_wikipedia.py --dry_run
-Needs:    the gcloud command, logged in; corpora under gs://B (config.corpus.* may name them)
+Needs:    the gcloud command, logged in; what the config names as runs/… and weights/… under
+          gs://B/data/ (gcloud storage rsync --recursive runs/wikipedia/corpus gs://B/data/runs/…)
 
 Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
 code of HEAD, and the jobs started as services. A job that was stopped by a signal with all saved
@@ -112,6 +113,7 @@ def start(options: argparse.Namespace) -> list[list[str]]:
     install = (
         f"tar -xzf {CODE} && sudo apt-get install -y python3.11-venv"
         f" && python3.11 -m venv venv && venv/bin/pip install './{prefix}[tpu]'"
+        f" && gcloud storage rsync --recursive {options.bucket}/data {prefix}"
     )
     tpu = ["gcloud", "compute", "tpus", "tpu-vm"]
     for name in machines(options):
@@ -137,18 +139,17 @@ def service(options: argparse.Namespace, name: str) -> str:
 
 def _trainer(options: argparse.Namespace, workdir: str) -> tuple[str, str]:
     """The trainer's command, and what the shell must find out before it."""
+    quoted = shlex.join(train_command(workdir, options.config, options.extra))
     if options.place.hosts == 1:
-        return shlex.join(train_command(workdir, options.config, options.extra)), ""
-    many = (f"COORDINATOR:{COORDINATOR_PORT}", options.place.hosts, "PROCESS")
-    quoted = shlex.join(train_command(workdir, options.config, options.extra, many))
-    quoted = quoted.replace("--coordinator=COORDINATOR", '--coordinator="$FIRST"')
+        return quoted, ""
+    many = f'--coordinator="$FIRST":{COORDINATOR_PORT} --processes={options.place.hosts}'
     first = (
         f"gcloud compute tpus tpu-vm describe {options.name}-trainer {shlex.join(where(options))}"
         " --format='value(networkEndpoints[0].ipAddress)'"
     )
     number = f"curl -sf -H Metadata-Flavor:Google {_WORKER}"
     return (
-        quoted.replace("--process=PROCESS", '--process="$NUMBER"'),
+        f'{quoted} {many} --process="$NUMBER"',
         f"FIRST=$({first}) && NUMBER=$({number}) && ",
     )
 

@@ -1,10 +1,11 @@
 """Both jobs on GKE: one JobSet with a replicated job that trains and one that builds.
 
 Command:  python launch/gke_jobset.py --bucket=B --image=REGISTRY/realm-jax:TAG --name=realm \\
-              --trainer=v5e:8x8 --builders=4 --config=experiments/realm_wikipedia.py --dry_run
+              --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
 Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such ones, and takes the
-          same manifest), an image with this package and its `tpu` extra, and a Kubernetes service
-          account that may write to the bucket
+          same manifest), an image with this package, its `tpu` extra and the config, a Kubernetes
+          service account that may write to the bucket, and what the config names as runs/… and
+          weights/… under gs://B/data/, which each pod copies into its working folder first
 
 Without --dry_run the manifest goes to `kubectl apply`. JobSet makes the headless service by which
 the trainer's hosts find the first of them. A job stopped by a signal with all saved (exit code 75)
@@ -31,7 +32,16 @@ from realm_jax.cli.launching import (
 from realm_jax.errors import InputError, RealmError
 from realm_jax.rehearsal.chips import Slice, slice_of
 
+_DATA, _GCLOUD = "/data", "gcr.io/google.com/cloudsdktool/google-cloud-cli:stable"
+_FETCH = ("gcloud", "storage", "rsync", "--recursive")
 _NODE_POOL = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+class _Plain(yaml.SafeDumper):
+    """Repeats what occurs twice; other readers of YAML know no references."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -48,7 +58,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--name", default="realm", help="of the run and of the JobSet")
     parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
     parser.add_argument("--builders", type=int, default=1, help="machines that build indexes")
-    parser.add_argument("--config", default="experiments/realm_wikipedia.py")
+    parser.add_argument(
+        "--config", default="/app/experiments/realm_wikipedia.py", help="path in the image"
+    )
     parser.add_argument("--service_account", default="realm", help="Kubernetes service account")
     parser.add_argument("--max_restarts", type=int, default=20)
     parser.add_argument("--dry_run", action="store_true", help="print the manifest, apply nothing")
@@ -73,7 +85,8 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
     if place.hosts > 1:
         first = f"{options.name}-trainer-0-0.{options.name}:{COORDINATOR_PORT}"
         many = (first, place.hosts, "$(JOB_COMPLETION_INDEX)")
-    trainer = train_command(workdir, options.config, options.extra, many)
+    literal = [argument.replace("$(", "$$(") for argument in options.extra]
+    trainer = train_command(workdir, options.config, literal, many)
     machine = Slice(place.kind, place.chip.shapes[0])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -123,6 +136,7 @@ def _pod(
     name: str, place: Slice, command: list[str], options: argparse.Namespace
 ) -> dict[str, Any]:
     chips = {"google.com/tpu": str(min(place.chips, place.chip.host_chips))}
+    mounts = [{"name": "data", "mountPath": _DATA}]
     return {
         "restartPolicy": "Never",
         "serviceAccountName": options.service_account,
@@ -131,11 +145,22 @@ def _pod(
             "cloud.google.com/gke-tpu-accelerator": place.chip.gke,
             "cloud.google.com/gke-tpu-topology": place.shape,
         },
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "initContainers": [
+            {
+                "name": "data",
+                "image": _GCLOUD,
+                "command": [*_FETCH, f"{options.bucket}/data", _DATA],
+                "volumeMounts": mounts,
+            }
+        ],
         "containers": [
             {
                 "name": name,
                 "image": options.image,
                 "command": command,
+                "workingDir": _DATA,
+                "volumeMounts": mounts,
                 "ports": [{"containerPort": COORDINATOR_PORT}],
                 "resources": {"requests": chips, "limits": chips},
             }
@@ -147,7 +172,7 @@ def main(argv: list[str]) -> int:
     """Prints or applies the manifest."""
     try:
         options = parse(argv)
-        manifest = yaml.safe_dump(jobset(options), sort_keys=False)
+        manifest = yaml.dump(jobset(options), Dumper=_Plain, sort_keys=False)
         if options.dry_run:
             sys.stdout.write(manifest)
             return 0

@@ -13,20 +13,23 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 
     Args:
       config: of the run.
-      stage: `ict` or `realm`.
+      stage: `ict`, `realm` or `qa`.
       vocabulary: V, word pieces.
     """
     model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
     layers = encoder_flops(model, batch, lengths.query)
-    if stage == "ict":
+    heads = 0.0
+    if stage == "qa":
+        layers += encoder_flops(model, batch * config.stages.qa.reader_passages, lengths.joint)
+    elif stage == "ict":
         layers += encoder_flops(model, batch, lengths.passage)
-        heads = embedding_head_flops(model, 2 * batch)
+        heads += embedding_head_flops(model, 2 * batch)
         heads += 2.0 * batch * batch * model.embedding
     else:
         count = config.retrieval.candidates
         layers += encoder_flops(model, batch * (count - 1) + 1, lengths.passage)
         layers += encoder_flops(model, batch * count, lengths.joint)
-        heads = embedding_head_flops(model, batch * count + 1)
+        heads += embedding_head_flops(model, batch * count + 1)
         masks = batch * count * lengths.masks
         heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
         heads += 2.0 * batch * count * model.embedding

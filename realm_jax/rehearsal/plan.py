@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError
 from realm_jax.rehearsal.chips import Slice
+from realm_jax.rehearsal.flops import train_flops
 
 _BFLOAT16, _FLOAT32 = 2, 4  # bytes
 _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
@@ -122,6 +123,28 @@ def step_seconds(report: dict[str, Any], chips: int, assumed: Assumed) -> float:
     """A training step on `chips` chips of the report's kind: work divides over chips."""
     alone = report["roofline_seconds"] * report["chips"]
     return alone / chips / assumed.share_of_roofline
+
+
+def stage_chip_hours(
+    config: ConfigDict,
+    stage: str,
+    report: dict[str, Any],
+    vocabulary: int,
+    assumed: Assumed | None = None,
+) -> float:
+    """Of the chips that train a whole stage, at the speed of the compiled REALM step.
+
+    Args:
+      config: of the run.
+      stage: `ict`, `realm` or `qa`.
+      report: compile report of step `train`; any config's, of the chips meant.
+      vocabulary: V.
+      assumed: what to assume.
+    """
+    assumed = assumed or Assumed()
+    speed = report["flops_per_chip"] / report["roofline_seconds"] * assumed.share_of_roofline
+    steps = config.stages[stage].steps
+    return steps * train_flops(config, stage, vocabulary) / speed / 3600
 
 
 def refresh_parts(
