@@ -20,7 +20,7 @@ COLLECTIVES = (
 _FREE = frozenset(
     """
     parameter constant tuple get-tuple-element bitcast while conditional call after-all partition-id
-    replica-id copy-done slice-done async-start async-done async-update
+    replica-id async-start async-update
     """.split()  # noqa: SIM905
 )
 _FREE_CALLS = ("AllocateBuffer", "ConcatBitcast", "Sharding")
@@ -99,23 +99,29 @@ def collectives(program: Program) -> list[dict[str, Any]]:
 
 
 def _whole(computation: Computation, one: Instruction) -> float:
-    given = sum(a.bytes for operand in computation.operands(one) for a in operand.results)
-    parts = [array.bytes for array in one.results]
-    got = max(parts, default=0.0) if one.kind.endswith("-start") else sum(parts)
-    return max(given, got)
+    given = sum((a.bytes for operand in computation.operands(one) for a in operand.results), 0.0)
+    return max(given, _made(one.kind, [array.bytes for array in one.results]))
+
+
+def _made(kind: str, parts: list[float]) -> float:
+    """Bytes of a result; what starts a transfer names its operand beside it."""
+    return max(parts, default=0.0) if kind.endswith("-start") else sum(parts, 0.0)
 
 
 def hbm_traffic(program: Program) -> float:
     """Bytes read from and written to device memory; what stays in a core's fast memory is free."""
-    return sum(
+    moved = (
         times * _traffic(program, computation, one)
         for computation, one, times, fused in program.running()
-        if not fused and one.kind not in _FREE and not _is_free_call(one)
+        if not fused and not _is_free(one)
     )
+    return sum(moved, 0.0)
 
 
-def _is_free_call(one: Instruction) -> bool:
-    return one.kind == "custom-call" and any(name in one.attributes for name in _FREE_CALLS)
+def _is_free(one: Instruction) -> bool:
+    if one.kind == "custom-call":
+        return any(name in one.attributes for name in _FREE_CALLS)
+    return one.kind in _FREE or one.kind.endswith("-done")
 
 
 def _traffic(program: Program, computation: Computation, one: Instruction) -> float:
@@ -127,14 +133,14 @@ def _traffic(program: Program, computation: Computation, one: Instruction) -> fl
     inner = program.computations[program.called(one)[0]] if one.kind == "fusion" else None
     read = 0.0
     for number, operand in enumerate(operands):
-        whole = sum(array.bytes for array in operand.results if array.in_hbm)
+        whole = sum((array.bytes for array in operand.results if array.in_hbm), 0.0)
         read += min(whole, _used(inner, number)) if inner else whole
-    written = sum(array.bytes for array in one.results if array.in_hbm)
+    written = _made(one.kind, [array.bytes for array in one.results if array.in_hbm])
     root, around = (_root(inner), inner) if inner else (one, computation)
     if root.kind == "dynamic-update-slice":  # in place: the rest is neither read nor written
         written = min(written, around.operands(root)[1].results[0].bytes)
         return (read if inner else written) + written
-    return min(read, written) + written if one.kind in _SLICES else read + written
+    return min(read, one.results[0].bytes) + written if one.kind in _SLICES else read + written
 
 
 def _root(computation: Computation) -> Instruction:

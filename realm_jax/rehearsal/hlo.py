@@ -31,7 +31,7 @@ class Array:
     @property
     def bytes(self) -> float:
         """Without padding."""
-        return math.prod(self.shape) * _BYTES.get(self.dtype, 1)
+        return float(math.prod(self.shape) * _BYTES.get(self.dtype, 1))
 
 
 @dataclass(frozen=True)

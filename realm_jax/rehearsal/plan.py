@@ -169,7 +169,7 @@ def index_row_bytes(config: ConfigDict) -> float:
     """Of one passage: its vector in bfloat16, and for ScaNN half a byte per two dimensions."""
     width = config.model.embedding
     codes = width / 4 if config.search.kind == "scann" else 0
-    return _BFLOAT16 * width + codes
+    return float(_BFLOAT16 * width + codes)
 
 
 def staleness(refresh_steps: float, every: int) -> float:
