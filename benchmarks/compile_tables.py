@@ -2,7 +2,7 @@
 
 Command:  python benchmarks/compile_tables.py            (needs the extra [tpu]; one at a time)
 Hours:    COMPILE_HOURS
-Writes:   realm_jax/rehearsal/realm_wikipedia.json (`realm plan` reads it) and compile_tables.md here
+Writes:   realm_jax/rehearsal/realm_wikipedia.json, which `realm plan` reads, and compile_tables.md
 """
 
 import argparse

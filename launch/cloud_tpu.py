@@ -6,8 +6,8 @@ Needs:    the gcloud command, logged in; what the config names as runs/… and w
           gs://B/data/ (gcloud storage rsync --recursive runs/wikipedia/corpus gs://B/data/runs/…)
 
 Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
-code of HEAD, and the jobs started as services. A job that was stopped by a signal with all saved
-(exit code 75) is started again by its machine; after a preemption run the same command again with
+code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code 75),
+or whose other hosts are gone (76), is started again by its machine; after a preemption run the same command again with
 --again, which leaves the bucket as it is. Each builder is one machine of its own; any number may
 come and go.
 """
@@ -19,7 +19,7 @@ import sys
 import time
 
 from realm_jax.cli.launching import (
-    COORDINATOR_PORT,
+    GO_ON,
     check_bucket,
     check_name,
     check_overrides,
@@ -125,33 +125,16 @@ def start(options: argparse.Namespace) -> list[list[str]]:
 
 
 def service(options: argparse.Namespace, name: str) -> str:
-    """Shell text that starts a job on a machine, to be started again after exit code 75."""
+    """Shell text that starts a job on a machine, as a service that some exit codes start again."""
     workdir = f"{options.bucket}/{options.name}"
-    before = ""
+    command = index_command(workdir)
     if name.endswith("-trainer"):
-        command, before = _trainer(options, workdir)
-    else:
-        command = shlex.join(index_command(workdir))
+        many = ["--coordinator=auto"] if options.place.hosts > 1 else []
+        command = train_command(workdir, options.config, [*options.extra, *many])
     unit = "--unit=realm --uid=$USER --working-directory=$HOME/realm-jax"
-    restart = "--property=RestartForceExitStatus=75 --property=RestartSec=10"
-    return f"{before}sudo systemd-run {unit} {restart} $HOME/venv/bin/{command}"
-
-
-def _trainer(options: argparse.Namespace, workdir: str) -> tuple[str, str]:
-    """The trainer's command, and what the shell must find out before it."""
-    quoted = shlex.join(train_command(workdir, options.config, options.extra))
-    if options.place.hosts == 1:
-        return quoted, ""
-    many = f'--coordinator="$FIRST":{COORDINATOR_PORT} --processes={options.place.hosts}'
-    first = (
-        f"gcloud compute tpus tpu-vm describe {options.name}-trainer {shlex.join(where(options))}"
-        " --format='value(networkEndpoints[0].ipAddress)'"
-    )
-    number = f"curl -sf -H Metadata-Flavor:Google {_WORKER}"
-    return (
-        f'{quoted} {many} --process="$NUMBER"',
-        f"FIRST=$({first}) && NUMBER=$({number}) && ",
-    )
+    codes = " ".join(map(str, GO_ON))
+    restart = f"--property='RestartForceExitStatus={codes}' --property=RestartSec=10"
+    return f"sudo systemd-run {unit} {restart} $HOME/venv/bin/{shlex.join(command)}"
 
 
 def wait(options: argparse.Namespace) -> None:

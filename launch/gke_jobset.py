@@ -8,8 +8,8 @@ Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such 
           weights/… under gs://B/data/, which each pod copies into its working folder first
 
 Without --dry_run the manifest goes to `kubectl apply`. JobSet makes the headless service by which
-the trainer's hosts find the first of them. A job stopped by a signal with all saved (exit code 75)
-restarts the set for nothing; any other failure counts towards --max_restarts. Either way all jobs
+the trainer's hosts find the first of them. A job stopped with all saved (exit code 75), or without
+its other hosts (76), restarts the set for nothing; any other failure counts towards --max_restarts. Either way all jobs
 go on where they were.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 
 import yaml
 
-from realm_jax.cli.exit_codes import STOPPED
 from realm_jax.cli.launching import (
     COORDINATOR_PORT,
+    GO_ON,
     check_bucket,
     check_name,
     check_overrides,
@@ -120,7 +120,7 @@ def _replicated(
     name: str, replicas: int, place: Slice, command: list[str], options: argparse.Namespace
 ) -> dict[str, Any]:
     """One Job for each slice, with one pod for each machine of it."""
-    stopped = {"containerName": name, "operator": "In", "values": [STOPPED]}
+    stopped = {"containerName": name, "operator": "In", "values": list(GO_ON)}
     job = {
         "completionMode": "Indexed",
         "parallelism": place.hosts,

@@ -9,7 +9,8 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import positive
 from realm_jax.rehearsal.chips import slice_of
-from realm_jax.rehearsal.golden import BERT_VOCABULARY, STEPS, add_report
+from realm_jax.rehearsal.golden import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
+from realm_jax.rehearsal.plan import builder_chips, embedding_seconds
 from realm_jax.rehearsal.topology import prepare
 
 HELP = "compile a step for TPUs that are not here: memory, FLOPs, collectives, least time"
@@ -24,20 +25,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocabulary", type=positive, default=BERT_VOCABULARY, help="word pieces of the corpus"
     )
+    add_corpus_arguments(parser)
     parser.add_argument("--save", type=Path, help="file of reports to add this one to")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.set_defaults(overridable=True)
 
 
+def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
+    """--passages and --builder_share."""
+    parser.add_argument("--passages", type=float, default=WIKIPEDIA, help="also as in 1e9")
+    parser.add_argument(
+        "--builder_share", type=float, default=0.2, help="builder's chips among all, 0 to 1"
+    )
+
+
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Compiles and tells; exit code 1 where the step does not keep to what it must."""
     place = slice_of(arguments.topology)
+    builders = builder_chips(place, arguments.builder_share)
     prepare()
     runtime.log_to_stderr()
     config = config_lib.load(arguments.config, arguments.overrides)
     from realm_jax.rehearsal.report import compile_report, readable
 
     report = compile_report(config, place, arguments.step, arguments.vocabulary)
+    if arguments.step == "embed":
+        passages = int(arguments.passages)
+        refresh = embedding_seconds(report, passages, builders)
+        report["refresh"] = {"passages": passages, "builder_chips": builders, "seconds": refresh}
     if arguments.save is not None:
         add_report(arguments.save, report)
     if not arguments.json:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
 from realm_jax.errors import InputError, RealmError
 from realm_jax.rehearsal.chips import Slice
 
 COORDINATOR_PORT = 8476
+GO_ON = (STOPPED, PEER_GONE)  # exit codes after which the same command goes on
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 

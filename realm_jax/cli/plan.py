@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import config as config_lib
+from realm_jax.cli.compile_step import add_corpus_arguments
 from realm_jax.rehearsal.chips import slice_of
 from realm_jax.rehearsal.golden import GOLDEN, reports_for
 from realm_jax.rehearsal.plan import plan, readable
 
 HELP = "step time, refresh, staleness, memory and chip-hours of a run, and what breaks first"
 EXAMPLE = "realm plan --topology=v4:4x4x4 --passages=13353718 --builder_share=0.2"
-WIKIPEDIA = 13_353_718  # passages of the paper's knowledge corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--topology", required=True, help="of the trainer, as in v4:4x4x4")
-    parser.add_argument("--passages", type=float, default=WIKIPEDIA, help="also as in 1e9")
-    parser.add_argument(
-        "--builder_share", type=float, default=0.2, help="builder's chips among all, 0 to 1"
-    )
+    add_corpus_arguments(parser)
     parser.add_argument("--config", help="experiments/NAME.py; default: the paper's sizes")
     parser.add_argument(
         "--reports", type=Path, default=GOLDEN, help="of `realm compile --save`, same config"

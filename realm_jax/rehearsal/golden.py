@@ -9,6 +9,7 @@ from realm_jax.rehearsal.chips import Slice
 
 GOLDEN = Path(__file__).with_name("realm_wikipedia.json")  # of experiments/realm_wikipedia.py
 BERT_VOCABULARY = 30_522  # word pieces of BERT-base uncased
+WIKIPEDIA = 13_353_718  # passages of the paper's knowledge corpus
 STEPS = ("train", "embed")
 
 

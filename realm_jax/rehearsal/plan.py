@@ -76,9 +76,12 @@ def plan(
     Raises:
       InputError: a share or a corpus that cannot be.
     """
-    _refuse(passages, builder_share)
+    if passages < 1:
+        raise InputError(
+            "a corpus without passages", where="--passages", expected="at least 1", found=passages
+        )
     assumed = assumed or Assumed()
-    chips = max(1, round(place.chips * builder_share / (1 - builder_share)))
+    chips = builder_chips(place, builder_share)
     step = step_seconds(reports["train"], place.chips, assumed)
     parts = refresh_parts(passages, chips, place, config, reports["embed"], assumed)
     refresh = sum(parts.values())
@@ -93,6 +96,7 @@ def plan(
         "refresh_seconds": refresh,
         "refresh_parts": parts,
         "refresh_steps": refresh / step,
+        "share_to_refresh_every": share_for(refresh / step, config.refresh.every, builder_share),
         "staleness_steps": staleness(refresh / step, config.refresh.every),
         "index_bytes": passages * index_row_bytes(config),
         "days": hours / 24,
@@ -105,18 +109,26 @@ def plan(
     }
 
 
-def _refuse(passages: int, builder_share: float) -> None:
-    if not 0 < builder_share < 1:
+def builder_chips(place: Slice, share: float) -> int:
+    """Chips that build, when they are `share` of all and the trainer has those of `place`.
+
+    Raises:
+      InputError: no share.
+    """
+    if not 0 < share < 1:
         raise InputError(
             "the share of builder chips cannot be",
             where="--builder_share",
             expected="more than 0 and less than 1; the paper has 16 of 80 chips, 0.2",
-            found=builder_share,
+            found=share,
         )
-    if passages < 1:
-        raise InputError(
-            "a corpus without passages", where="--passages", expected="at least 1", found=passages
-        )
+    return max(1, round(place.chips * share / (1 - share)))
+
+
+def embedding_seconds(report: dict[str, Any], passages: int, chips: int) -> float:
+    """Least time in which `chips` chips embed a corpus: a report of step `embed`, divided up."""
+    a_passage = report["roofline_seconds"] * report["chips"] / report["rows"]
+    return passages * a_passage / chips
 
 
 def step_seconds(report: dict[str, Any], chips: int, assumed: Assumed) -> float:
@@ -156,8 +168,7 @@ def refresh_parts(
     assumed: Assumed,
 ) -> dict[str, float]:
     """Seconds of one refresh, by what they go into; passages are taken to be of full length."""
-    a_passage = report["roofline_seconds"] * report["chips"] / report["rows"]
-    embed = passages * a_passage / chips / assumed.share_of_roofline
+    embed = embedding_seconds(report, passages, chips) / assumed.share_of_roofline
     on_mesh = config.search.kind == "mesh"
     build = 0.0 if on_mesh else passages * assumed.build_seconds / assumed.build_threads
     stored = passages * index_row_bytes(config) / assumed.bucket_bandwidth
@@ -248,7 +259,8 @@ def readable(made: dict[str, Any]) -> list[str]:
         f"step        {made['step_seconds']:.3f} s",
         f"refresh     {seconds(made['refresh_seconds'])} = {made['refresh_steps']:,.0f} steps "
         f"({parts})",
-        f"staleness   {made['staleness_steps']:,.0f} steps on average",
+        f"staleness   {made['staleness_steps']:,.0f} steps on average; to refresh as often as "
+        f"snapshots come takes a builder share of {made['share_to_refresh_every']:.2f}",
         f"index       {made['index_bytes'] / 1e9:,.1f} GB",
         f"run         {made['days']:.1f} days, {made['chip_hours']:,.0f} chip-hours",
     ]

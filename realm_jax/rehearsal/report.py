@@ -1,6 +1,7 @@
 """Compiles a step for chips that are not here and says what it would take of them."""
 
 import time
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from realm_jax.parallel.sharding import make_mesh
 from realm_jax.rehearsal import costs, hlo
 from realm_jax.rehearsal.chips import Chip, Slice
 from realm_jax.rehearsal.golden import BERT_VOCABULARY
+from realm_jax.rehearsal.plan import seconds
 from realm_jax.rehearsal.programs import Program, embed_program, train_program
 from realm_jax.rehearsal.topology import devices_of
 
@@ -45,7 +47,7 @@ def compile_report(
         compiled = program.lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         raise _too_large(error, place) from error
-    seconds = time.monotonic() - began
+    took = time.monotonic() - began
     report = describe(program, place, compiled.memory_analysis(), compiled.as_text())
     fsdp = dict(mesh.shape).get("fsdp", 1)
     return {
@@ -54,8 +56,8 @@ def compile_report(
         "mesh": {name: size for name, size in mesh.shape.items() if size > 1},
         **report,
         "checks": checks(report, program.parameter_bytes, fsdp),
-        "compile_seconds": seconds,
-        "versions": {"jax": jax.__version__},
+        "compile_seconds": took,
+        "versions": {name: metadata.version(name) for name in ("jax", "libtpu")},
     }
 
 
@@ -162,4 +164,10 @@ def readable(report: dict[str, Any]) -> list[str]:
     lines += [
         f"{'holds' if held else 'BROKEN':<11} {name}" for name, held in report["checks"].items()
     ]
+    if "refresh" in report:
+        refresh = report["refresh"]
+        lines += [
+            f"refresh     {seconds(refresh['seconds'])} at least: {refresh['passages']:,} passages "
+            f"on {refresh['builder_chips']} such chips beside {report['chips']} that train"
+        ]
     return [*lines, f"compiled in {report['compile_seconds']:.0f} s"]

@@ -119,15 +119,17 @@ def test_overrides_reach_the_remote_shell_unharmed(capsys):
 def test_hosts_of_a_slice_find_each_other(capsys):
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
     [started] = [remote(line) for line in lines if "realm train" in line]
-    assert '--coordinator="$FIRST":8476 --processes=4 --process="$NUMBER"' in started
-    assert started.index("FIRST=$(") < started.index("systemd-run")
+    assert "--coordinator=auto" in shlex.split(started)
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
+    assert not [line for line in lines if "--coordinator" in line]  # one host is alone
 
 
-def test_exit_code_75_starts_a_service_again(capsys):
+def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
     lines = printed(capsys, "cloud_tpu").splitlines()
     services = [remote(line) for line in lines if "systemd-run" in line]
     assert len(services) == 2
-    assert all(f"RestartForceExitStatus={exit_codes.STOPPED}" in text for text in services)
+    wanted = f"--property=RestartForceExitStatus={exit_codes.STOPPED} {exit_codes.PEER_GONE}"
+    assert all(wanted in shlex.split(text) for text in services)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +196,13 @@ def test_its_hosts_find_each_other_through_the_headless_service(jobset):
     assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
 
 
-def test_exit_code_75_restarts_the_set_for_nothing(jobset):
+def test_exit_codes_that_can_go_on_restart_the_set_for_nothing(jobset):
     [rule] = jobset["spec"]["failurePolicy"]["rules"]
     assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
     for job in jobset["spec"]["replicatedJobs"]:
         [stopped] = job["template"]["spec"]["podFailurePolicy"]["rules"]
         assert stopped["action"] == "FailJob"
-        assert stopped["onExitCodes"]["values"] == [exit_codes.STOPPED]
+        assert stopped["onExitCodes"]["values"] == [exit_codes.STOPPED, exit_codes.PEER_GONE]
         assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 

@@ -129,4 +129,5 @@ def test_an_embedding_step_through_the_tpu_compiler():
     report = compiled("embed")
     assert set(CONTRACT.split()) <= report.keys()
     assert report["rows"] == 4 * 16
+    assert report["refresh"]["builder_chips"] == 1
     assert all(report["checks"].values()), report["checks"]

@@ -10,7 +10,13 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.rehearsal import golden
 from realm_jax.rehearsal.chips import slice_of
-from realm_jax.rehearsal.plan import Assumed, plan, share_for, staleness
+from realm_jax.rehearsal.plan import (
+    Assumed,
+    embedding_seconds,
+    plan,
+    share_for,
+    staleness,
+)
 
 # 64 chips: a step of 0.1 s; 6,400 passages embedded in 1 s, so 100 a chip and second
 TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30}
@@ -81,6 +87,11 @@ def test_work_divides_over_chips():
 )
 def test_staleness_of_quick_and_slow_builders(refresh, every, mean):
     assert staleness(refresh, every) == mean
+
+
+def test_embedding_alone():
+    # 6,400 passages a second on 64 chips
+    assert embedding_seconds(EMBED, 64_000, 16) == pytest.approx(40.0)
 
 
 def test_the_share_that_would_be_needed():
