@@ -6,10 +6,10 @@ Needs:    the gcloud command, logged in; what the config names as runs/… and w
           gs://B/data/ (gcloud storage rsync --recursive runs/wikipedia/corpus gs://B/data/runs/…)
 
 Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
-code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code 75),
-or whose other hosts are gone (76), is started again by its machine; after a preemption run the same command again with
---again, which leaves the bucket as it is. Each builder is one machine of its own; any number may
-come and go.
+code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code
+75), or whose other hosts are gone (76), is started again by its machine; after a preemption run the
+same command again with --again, which leaves the bucket as it is. Each builder is one machine of
+its own; any number may come and go.
 """
 
 import argparse

@@ -9,8 +9,8 @@ Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such 
 
 Without --dry_run the manifest goes to `kubectl apply`. JobSet makes the headless service by which
 the trainer's hosts find the first of them. A job stopped with all saved (exit code 75), or without
-its other hosts (76), restarts the set for nothing; any other failure counts towards --max_restarts. Either way all jobs
-go on where they were.
+its other hosts (76), restarts the set for nothing; any other failure counts towards --max_restarts.
+Either way all jobs go on where they were.
 """
 
 import argparse

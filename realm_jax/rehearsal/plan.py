@@ -96,7 +96,9 @@ def plan(
         "refresh_seconds": refresh,
         "refresh_parts": parts,
         "refresh_steps": refresh / step,
-        "share_to_refresh_every": share_for(refresh / step, config.refresh.every, builder_share),
+        "share_to_refresh_every": share_for(
+            refresh / step, float(config.refresh.every), builder_share
+        ),
         "staleness_steps": staleness(refresh / step, config.refresh.every),
         "index_bytes": passages * index_row_bytes(config),
         "days": hours / 24,
