@@ -1,6 +1,6 @@
 """The inverse cloze task on Wikipedia: the retriever that REALM starts from (section 3.4; ORQA).
 
-Data:     as experiments/realm_wikipedia.py; spans are not needed
+Data:     as experiments/realm_wikipedia.py; no tagger is needed
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=0 --name=wikipedia \\
               --bucket=BUCKET --project=PROJECT --config=experiments/ict_wikipedia.py
           on one machine: realm train --config=experiments/ict_wikipedia.py --workdir=runs/wikipedia
@@ -23,5 +23,6 @@ REALM = Path(__file__).with_name("realm_wikipedia.py")
 def get_config() -> ConfigDict:
     """Only the stage `ict`."""
     config = config_lib.from_file(REALM)
+    config.corpus.spans = ""  # those of the build; ICT uses none
     config.stages.realm.steps = 0
     return config

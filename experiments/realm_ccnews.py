@@ -1,9 +1,10 @@
-"""REALM pre-training on news, with Wikipedia as its knowledge (Table 1, row 12).
+"""REALM pre-training on news, with Wikipedia as its knowledge (Table 1).
 
 Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News as news-please writes it
               realm corpus build --format=cc_news --input='news/*.jsonl.gz' \\
                   --knowledge=runs/wikipedia/corpus --out=runs/ccnews/corpus
-              realm tag annotate --corpus=runs/ccnews/corpus --tagger=runs/tagger
+              realm tag annotate --corpus=runs/ccnews/corpus --tagger=runs/tagger \\
+                  --knowledge=runs/wikipedia/corpus
           ICT is that of Wikipedia: cp -r runs/wikipedia/checkpoints/ict runs/ccnews/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \\
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
@@ -27,4 +28,5 @@ def get_config() -> ConfigDict:
     """X is news."""
     config = config_lib.from_file(REALM)
     config.corpus.pretraining = "runs/ccnews/corpus"
+    config.corpus.spans = "runs/ccnews/corpus/tagged_spans"
     return config

@@ -1,4 +1,4 @@
-"""REALM pre-training with X = Z = Wikipedia, at the paper's sizes (section 4; Table 1, row 11).
+"""REALM pre-training with X = Z = Wikipedia, at the paper's sizes (section 4, Table 1).
 
 Data:     English Wikipedia of 20 December 2018 as WikiExtractor writes it, BERT-base uncased, and a
           tagger for the salient spans; the paper's split has 13,353,718 passages
@@ -25,6 +25,7 @@ def get_config() -> ConfigDict:
     """The defaults are the paper's; bfloat16 and recomputed activations fit them to 16 GB chips."""
     config = config_lib.default()
     config.corpus.knowledge = "runs/wikipedia/corpus"
+    config.corpus.spans = "runs/wikipedia/corpus/tagged_spans"
     config.model.start = "weights/bert-base-uncased"
     config.model.update(compute="bfloat16", remat=True)
     return config
