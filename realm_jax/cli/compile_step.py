@@ -7,7 +7,7 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli.arguments import positive
+from realm_jax.cli.arguments import count, positive
 from realm_jax.rehearsal.chips import slice_of
 from realm_jax.rehearsal.golden import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
 from realm_jax.rehearsal.plan import builder_chips, embedding_seconds
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     """--passages and --builder_share."""
-    parser.add_argument("--passages", type=float, default=WIKIPEDIA, help="also as in 1e9")
+    parser.add_argument("--passages", type=count, default=WIKIPEDIA, help="also as in 1e9")
     parser.add_argument(
         "--builder_share", type=float, default=0.2, help="builder's chips among all, 0 to 1"
     )
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
     report = compile_report(config, place, arguments.step, arguments.vocabulary)
     if arguments.step == "embed":
-        passages = int(arguments.passages)
+        passages = arguments.passages
         refresh = embedding_seconds(report, passages, builders)
         report["refresh"] = {"passages": passages, "builder_chips": builders, "seconds": refresh}
     if arguments.save is not None:

@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     place = slice_of(arguments.topology)
     config = config_lib.load(arguments.config, arguments.overrides)
     reports = reports_for(place, arguments.reports)
-    made = plan(place, int(arguments.passages), arguments.builder_share, config, reports)
+    made = plan(place, arguments.passages, arguments.builder_share, config, reports)
     if not arguments.json:
         sys.stdout.write("".join(f"{line}\n" for line in readable(made)))
     return made

@@ -120,6 +120,13 @@ def test_the_verb_prints_its_contract(tmp_path, capsys):
     assert "BREAKS at" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("passages", ["many", "0", "1.5", "inf", "nan", "-1e9"])
+def test_a_number_of_passages_that_is_none_is_refused(passages, capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "--topology=v4:4x4x4", f"--passages={passages}"])
+    assert "--passages" in capsys.readouterr().err
+
+
 def test_a_chip_without_reports_is_named(tmp_path, capsys):
     kept = tmp_path / "reports.json"
     golden.add_report(kept, {"topology": "v4:4x4x4", "step": "train", "program": "realm"})
