@@ -10,8 +10,8 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.rehearsal import golden
 from realm_jax.rehearsal.chips import slice_of
+from realm_jax.rehearsal.limits import Assumed
 from realm_jax.rehearsal.plan import (
-    Assumed,
     embedding_seconds,
     plan,
     share_for,
