@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow test-parity faults soak docs lint format clean
+.PHONY: demo test test-slow test-parity test-tpu compile-tables faults soak docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -27,6 +27,13 @@ soak: $(VENV)/installed-dev
 test-parity: .venv-parity/installed .venv-parity-current/installed
 	.venv-parity/bin/python -m pytest -m parity tests/interop $(ARGS)
 	.venv-parity-current/bin/python -m pytest -m parity tests/interop $(ARGS)
+
+# The real TPU compiler, on this machine: minutes and gigabytes for each step.
+test-tpu: .venv-tpu/installed
+	.venv-tpu/bin/python -m pytest -m slow tests/rehearsal $(ARGS)
+
+compile-tables: .venv-tpu/installed
+	.venv-tpu/bin/python benchmarks/compile_tables.py $(ARGS)
 
 .venv-%/installed: setup.py pyproject.toml
 	$(PYTHON) -m venv .venv-$*

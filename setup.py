@@ -20,7 +20,15 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["realm_jax", "realm_jax.*"]),
-    package_data={"realm_jax": ["py.typed", "weights/*", "answer/page/*", "report/style.css"]},
+    package_data={
+        "realm_jax": [
+            "py.typed",
+            "weights/*",
+            "answer/page/*",
+            "report/style.css",
+            "rehearsal/*.json",
+        ]
+    },
     install_requires=[
         "jax>=0.10.2",
         "flax>=0.12.8",
@@ -63,6 +71,7 @@ setup(
             "ipykernel>=6.29",
             "playwright>=1.49",
             "pyfarmhash>=0.4",
+            "kubernetes-validate>=1.33",
             "pytest>=8",
             "pytest-xdist>=3.6",
             "beartype>=0.22",

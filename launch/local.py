@@ -1,11 +1,102 @@
-"""Both jobs on this machine: the trainer here, the index builder in a second process.
+"""Both jobs on this machine: a trainer of one or more processes, and index builders beside it.
 
 Command:  python launch/local.py --config=experiments/wiki_sample.py --workdir=runs/wiki
+          python launch/local.py --processes=2 --devices=4 --builders=1 \\
+              --config=experiments/wiki_sample.py --workdir=runs/wiki
+
+One process of each is `realm run`. With more, each is a process as on a host of a pod; when one of
+them fails, all are stopped. Exit code 75 means stopped and saved: run the same command again.
+--dry_run prints the commands.
 """
 
+import argparse
+import shlex
+import signal
+import socket
+import subprocess
 import sys
+import time
 
-from realm_jax.cli.main import main
+from realm_jax.cli.exit_codes import DONE, PROBLEM, STOPPED
+from realm_jax.cli.launching import check_overrides, index_command, train_command
+from realm_jax.cli.main import main as realm
+from realm_jax.errors import RealmError
+
+_PATIENCE = 60.0  # seconds that a process gets to heed SIGTERM
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Flags, checked.
+
+    Raises:
+      RealmError: an argument that is no override.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
+    parser.add_argument("--config", required=True, help="experiments/NAME.py")
+    parser.add_argument("--processes", type=int, default=1, help="of the trainer")
+    parser.add_argument("--builders", type=int, default=1, help="processes that build indexes")
+    parser.add_argument(
+        "--devices", type=int, default=0, help="virtual CPU devices of each process"
+    )
+    parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
+    found, extra = parser.parse_known_args(argv)
+    found.extra = check_overrides(extra)
+    return found
+
+
+def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
+    """One for each process; the trainer's first."""
+    devices = [f"--devices={options.devices}"] if options.devices else []
+    given = (options.workdir, options.config, [*options.extra, *devices])
+    if options.processes == 1 and options.builders == 1:
+        return [["realm", "run", *train_command(*given)[2:]]]
+    many = [
+        (f"localhost:{port}", options.processes, str(number)) for number in range(options.processes)
+    ]
+    trainers = [train_command(*given, one if options.processes > 1 else None) for one in many]
+    builders = [index_command(options.workdir) + devices for _ in range(options.builders)]
+    return trainers + builders
+
+
+def run(wanted: list[list[str]]) -> int:
+    """Runs them side by side until all have ended; the exit code of the first that went wrong."""
+    here = [sys.executable, "-m", "realm_jax.cli.main"]
+    running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
+    told: list[int] = []  # exit codes: of a signal to this process, of processes that failed
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda number, _: told.append(STOPPED))
+    while not told and any(process.poll() is None for process in running):
+        time.sleep(0.2)
+        told += [process.returncode for process in running if process.poll()]
+    for process in running:
+        process.terminate()
+    for process in running:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    first = next((code for code in told if code), DONE)
+    return first if first >= 0 else PROBLEM  # below 0: killed by a signal
+
+
+def main(argv: list[str]) -> int:
+    """Prints or runs the commands."""
+    try:
+        options = parse(argv)
+    except RealmError as error:
+        sys.stderr.write(f"local: {error}\n")
+        return 1
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        wanted = commands(options, free.getsockname()[1])
+    if options.dry_run:
+        sys.stdout.write("".join(f"{shlex.join(command)}\n" for command in wanted))
+        return DONE
+    return realm(wanted[0][1:]) if len(wanted) == 1 else run(wanted)
+
 
 if __name__ == "__main__":
-    sys.exit(main(["run", *sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

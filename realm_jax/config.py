@@ -28,13 +28,18 @@ def load(path: str | Path | None, overrides: dict[str, str] | None = None) -> Co
     Raises:
       ConfigError: for a missing file, an unknown key or a value of another type.
     """
-    config = default() if path is None else _from_file(Path(path))
+    config = default() if path is None else from_file(Path(path))
     for key, text in (overrides or {}).items():
         set_key(config, key, text)
     return check(config)
 
 
-def _from_file(path: Path) -> ConfigDict:
+def from_file(path: Path) -> ConfigDict:
+    """`get_config()` of an experiment file, unlocked, for another one to change.
+
+    Raises:
+      ConfigError: a missing file, or one that does not run.
+    """
     if not path.is_file():
         near = sorted(str(p) for p in Path("experiments").glob("*.py"))
         raise ConfigError(

@@ -95,6 +95,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.stages.tagger = _stage(steps=1400, batch=32, learning_rate=5e-5)
     config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
     config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
+    config.stages.qa.reader_from = ""  # workdir of the run whose reader to start from; "": own
 
     config.optimizer = ConfigDict()  # AdamW as in BERT, without bias correction
     config.optimizer.b1 = 0.9

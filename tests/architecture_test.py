@@ -24,7 +24,7 @@ FLOORS = [
     {"exchange"},
     {"annotate", "watch"},
     {"trainer", "index_builder", "answer"},
-    {"report"},
+    {"report", "rehearsal"},
     {"cli"},
     {"testing"},
 ]

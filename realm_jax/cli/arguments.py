@@ -39,6 +39,17 @@ def natural(text: str) -> int:
     return _whole(text, 0)
 
 
+def count(text: str) -> int:
+    """A whole number of at least 1, also as in 1e9."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (1 <= value < float("inf") and value.is_integer()):
+        raise argparse.ArgumentTypeError(f"expected a number of things, as 1e9, found {text!r}")
+    return int(value)
+
+
 def seconds(text: str) -> float:
     """A time span of more than no seconds."""
     try:

@@ -45,6 +45,11 @@ VERBS = {
         "status", "where the two jobs of a run stand, read from its folder (also a remote one)"
     ),
     "report": Verb("report", "report.html of a run, one file, and a model card beside its export"),
+    "compile": Verb(
+        "compile_step",
+        "a step through the real TPU compiler, on a machine without TPUs: memory, FLOPs",
+    ),
+    "plan": Verb("plan", "step time, refresh, staleness, memory and chip-hours of a run, on paper"),
     "doctor": Verb(
         "doctor", "versions, devices, processor, memory, disk, missing extras; can the demo run?"
     ),

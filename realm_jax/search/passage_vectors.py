@@ -25,7 +25,7 @@ class PassageEmbedder:
         self._lengths = np.minimum(store.lengths(), config.lengths.passage)
         self._widths = sorted({max(8, int(w * config.lengths.passage)) for w in _WIDTHS})
         self._budget = config.builder.batch_pieces
-        self._embed = _embed_function(config.model.to_json(), store.vocabulary.size)
+        self._embed = embed_function(config.model.to_json(), store.vocabulary.size)
         self._dims = config.model.embedding
 
     def vectors(self, numbers: Int64[np.ndarray, "N"]) -> Float32[np.ndarray, "N E"]:
@@ -53,7 +53,7 @@ class PassageEmbedder:
 
 
 @functools.lru_cache(maxsize=2)
-def _embed_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R E"]]:
+def embed_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R E"]]:
     """Kept between the refreshes of an index, so that each width is compiled once per process."""
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
     return jax.jit(

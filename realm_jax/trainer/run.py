@@ -176,6 +176,7 @@ class _Job:
             questions, retriever.hits(index, rows, count), _by_passage(index), store, self.config
         )
         stage = QaStage(self.config, self._vocabulary, source)
+        self.networks |= reader_of(self.config.stages.qa.reader_from, self.config)
         tuned = self._tune(stage)
         return {
             "question_embedder": tuned["embedder"],
@@ -255,6 +256,35 @@ def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
     alone = () if config.model.start_embedder else ("embedder",)
     started = {name: network for name, network in drawn.items() if name not in alone}
     return drawn | load_networks(config.model.start, jax.device_get(started), config.model)
+
+
+def reader_of(workdir: str, config: ConfigDict) -> Parameters:
+    """The pre-trained reader of another run, for Table 2's mixed systems; nothing for "".
+
+    Raises:
+      InputError: no finished pre-training there.
+      MismatchError: a run of another model.
+    """
+    if not workdir:
+        return {}
+    other = RunDir(workdir)
+    trained = final_parameters(other, "realm")
+    if trained is None or not other.config.exists():
+        raise InputError(
+            "no pre-trained reader",
+            where=f"config.stages.qa.reader_from={workdir}",
+            expected="the workdir of a run that has been pre-trained",
+        )
+    theirs = config_lib.from_json(other.config.read_text(), where=other.config)
+    if config_lib.model_hash(theirs) != config_lib.model_hash(config):
+        raise MismatchError(
+            "the other run's reader is of another model",
+            where=other.config,
+            expected=f"model hash {config_lib.model_hash(config)}",
+            found=f"model hash {config_lib.model_hash(theirs)}",
+            fix="pre-train both runs with the same config.model and config.lengths",
+        )
+    return {"reader": trained[1]["reader"]}
 
 
 def read_swaps(run_dir: RunDir) -> SwapLog:

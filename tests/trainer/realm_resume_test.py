@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.exchange import commit
 from realm_jax.exchange.export import read_export
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
@@ -134,3 +135,15 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, networks["span_head"], read["span_head"])
     jax.tree.map(np.testing.assert_array_equal, networks["question_reader"], realm["reader"])
     jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
+
+
+def test_fine_tuning_may_start_from_the_reader_of_another_run(tiny, straight, tmp_path):
+    lent = trainer.reader_of(str(straight), config_of(tiny))
+    folder = RunDir(straight).checkpoints("realm") / step_name(STEPS)
+    theirs = load_parameters(folder / PARAMETERS)["reader"]
+    assert lent.keys() == {"reader"}
+    jax.tree.map(np.testing.assert_array_equal, lent["reader"], theirs)
+    with pytest.raises(MismatchError, match="another model"):
+        trainer.reader_of(str(straight), tiny_config(tiny.folder, model__layers=2))
+    with pytest.raises(InputError, match="reader_from"):
+        trainer.reader_of(str(tmp_path), config_of(tiny))

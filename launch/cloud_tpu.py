@@ -1,0 +1,183 @@
+"""Both jobs on Cloud TPU: a slice that trains, machines that build, one bucket between them.
+
+Command:  python launch/cloud_tpu.py --project=P --bucket=B --zone=us-west4-a --name=realm \\
+              --trainer=v5e:8x8 --builders=4 --config=experiments/realm_wikipedia.py --dry_run
+Needs:    the gcloud command, logged in; what the config names as runs/… and weights/… under
+          gs://B/data/ (gcloud storage rsync --recursive runs/wikipedia/corpus gs://B/data/runs/…)
+
+Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
+code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code
+75), or whose other hosts are gone (76), is started again by its machine; after a preemption run the
+same command again with --again, which leaves the bucket as it is. Each builder is one machine of
+its own; any number may come and go.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+
+from realm_jax.cli.launching import (
+    GO_ON,
+    check_bucket,
+    check_name,
+    check_overrides,
+    check_zone,
+    index_command,
+    run_all,
+    train_command,
+)
+from realm_jax.errors import RealmError
+from realm_jax.rehearsal.chips import Slice, slice_of
+
+CODE = "realm-jax.tar.gz"
+_POLL = 30.0  # seconds between two looks at a queued resource
+_WORKER = (
+    "http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number"
+)
+_FAILED = ("FAILED", "SUSPENDED", "SUSPENDING")
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Flags, checked.
+
+    Raises:
+      RealmError: a name, zone, bucket or topology that cannot be.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--project", default="PROJECT", help="Google Cloud project")
+    parser.add_argument("--bucket", default="BUCKET", help="bucket that holds runs and corpora")
+    parser.add_argument("--zone", default="", help="default: the first that has such chips")
+    parser.add_argument("--name", default="realm", help="of the run and of its machines")
+    parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
+    parser.add_argument("--builders", type=int, default=1, help="machines that build indexes")
+    parser.add_argument("--config", default="experiments/realm_wikipedia.py")
+    parser.add_argument("--spot", action="store_true", help="cheaper chips that may be taken away")
+    parser.add_argument("--again", action="store_true", help="the bucket exists")
+    parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
+    found, extra = parser.parse_known_args(argv)
+    found.extra = check_overrides(extra)
+    check_name(found.name)
+    found.place = slice_of(found.trainer)
+    found.zone = check_zone(found.zone or found.place.chip.zones[0], found.place)
+    if found.dry_run and found.bucket == "BUCKET":
+        found.bucket = "gs://BUCKET"
+    else:
+        found.bucket = check_bucket(found.bucket)
+    return found
+
+
+def machines(options: argparse.Namespace) -> dict[str, Slice]:
+    """Name to slice: the trainer's, and one of a single machine for each builder."""
+    place = options.place
+    smallest = Slice(place.kind, place.chip.shapes[0])
+    builders = {f"{options.name}-builder-{number}": smallest for number in range(options.builders)}
+    return {f"{options.name}-trainer": place, **builders}
+
+
+def where(options: argparse.Namespace) -> list[str]:
+    """Flags that every command about machines takes."""
+    return [f"--project={options.project}", f"--zone={options.zone}"]
+
+
+def ask(options: argparse.Namespace) -> list[list[str]]:
+    """Commands that make the bucket and ask for the machines."""
+    region = options.zone.rpartition("-")[0]
+    bucket = ["gcloud", "storage", "buckets", "create", options.bucket]
+    bucket += [f"--project={options.project}", f"--location={region}"]
+    commands = [] if options.again else [bucket]
+    for name, place in machines(options).items():
+        commands += [
+            ["gcloud", "compute", "tpus", "queued-resources", "create", name, *where(options)]
+            + [f"--node-id={name}", f"--accelerator-type={place.accelerator_type}"]
+            + [f"--runtime-version={place.chip.runtime}"]
+            + ["--scopes=https://www.googleapis.com/auth/cloud-platform"]
+            + (["--spot"] if options.spot else [])
+        ]
+    return commands
+
+
+def state(options: argparse.Namespace, name: str) -> list[str]:
+    """The command that prints the state of a queued resource."""
+    command = ["gcloud", "compute", "tpus", "queued-resources", "describe", name]
+    return [*command, *where(options), "--format=value(state.state)"]
+
+
+def start(options: argparse.Namespace) -> list[list[str]]:
+    """Commands that bring the code to all machines and start the jobs."""
+    prefix = CODE.removesuffix(".tar.gz")
+    commands = [["git", "archive", f"--prefix={prefix}/", f"--output={CODE}", "HEAD"]]
+    install = (
+        f"tar -xzf {CODE} && sudo apt-get install -y python3.11-venv"
+        f" && python3.11 -m venv venv && venv/bin/pip install './{prefix}[tpu]'"
+        f" && gcloud storage rsync --recursive {options.bucket}/data {prefix}"
+    )
+    tpu = ["gcloud", "compute", "tpus", "tpu-vm"]
+    for name in machines(options):
+        everywhere = [*where(options), "--worker=all"]
+        commands += [[*tpu, "scp", CODE, f"{name}:", *everywhere]]
+        commands += [[*tpu, "ssh", name, *everywhere, f"--command={install}"]]
+        commands += [[*tpu, "ssh", name, *everywhere, f"--command={service(options, name)}"]]
+    return commands
+
+
+def service(options: argparse.Namespace, name: str) -> str:
+    """Shell text that starts a job on a machine, as a service that some exit codes start again."""
+    workdir = f"{options.bucket}/{options.name}"
+    command = index_command(workdir)
+    if name.endswith("-trainer"):
+        many = ["--coordinator=auto"] if options.place.hosts > 1 else []
+        command = train_command(workdir, options.config, [*options.extra, *many])
+    unit = "--unit=realm --uid=$USER --working-directory=$HOME/realm-jax"
+    codes = " ".join(map(str, GO_ON))
+    restart = f"--property='RestartForceExitStatus={codes}' --property=RestartSec=10"
+    return f"sudo systemd-run {unit} {restart} $HOME/venv/bin/{shlex.join(command)}"
+
+
+def wait(options: argparse.Namespace) -> None:
+    """Until all machines are there.
+
+    Raises:
+      RealmError: a request that failed.
+    """
+    for name in machines(options):
+        while True:
+            run = subprocess.run(state(options, name), capture_output=True, text=True, check=False)
+            found = run.stdout.strip()
+            if found == "ACTIVE":
+                break
+            if found in _FAILED or run.returncode:
+                raise RealmError(
+                    "a queued resource did not come",
+                    where=name,
+                    expected="ACTIVE",
+                    found=found or run.stderr.strip(),
+                    fix="delete it (gcloud compute tpus queued-resources delete), try another zone",
+                )
+            sys.stderr.write(f"{name}: {found.lower()}\n")
+            time.sleep(_POLL)
+
+
+def main(argv: list[str]) -> int:
+    """Prints or runs the commands."""
+    try:
+        options = parse(argv)
+        if options.dry_run:
+            waiting = [state(options, name) for name in machines(options)]
+            for command in ask(options) + waiting + start(options):
+                sys.stdout.write(shlex.join(command) + "\n")
+            return 0
+        run_all(ask(options))
+        wait(options)
+        run_all(start(options))
+    except RealmError as error:
+        sys.stderr.write(f"cloud_tpu: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""How many floating-point operations each step asks for, counted on paper.
+
+Products of matrices only (2 a b c for [a, b] x [b, c]); what is done element by element is left
+out. A gradient costs twice its forward pass, and layers whose activations are recomputed
+(`model.remat`) one more forward pass.
+"""
+
+from ml_collections import ConfigDict
+
+
+def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
+    """Of one training step over all devices.
+
+    Args:
+      config: of the run.
+      stage: `ict`, `realm` or `qa`.
+      vocabulary: V, word pieces.
+    """
+    model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
+    layers = encoder_flops(model, batch, lengths.query)
+    heads = 0.0
+    if stage == "qa":
+        layers += encoder_flops(model, batch * config.stages.qa.reader_passages, lengths.joint)
+    elif stage == "ict":
+        layers += encoder_flops(model, batch, lengths.passage)
+        heads += embedding_head_flops(model, 2 * batch)
+        heads += 2.0 * batch * batch * model.embedding
+    else:
+        count = config.retrieval.candidates
+        layers += encoder_flops(model, batch * (count - 1) + 1, lengths.passage)
+        layers += encoder_flops(model, batch * count, lengths.joint)
+        heads += embedding_head_flops(model, batch * count + 1)
+        masks = batch * count * lengths.masks
+        heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
+        heads += 2.0 * batch * count * model.embedding
+    return 3 * (layers + heads) + (layers if model.remat else 0)
+
+
+def embed_flops(config: ConfigDict, rows: int) -> float:
+    """Of embedding `rows` passages of full length."""
+    model = config.model
+    return encoder_flops(model, rows, config.lengths.passage) + embedding_head_flops(model, rows)
+
+
+def encoder_flops(model: ConfigDict, rows: int, length: int) -> float:
+    """BERT's layers, forward, on rows of `length` pieces: projections, attention, feed-forward."""
+    projections = 8.0 * length * model.hidden**2
+    attention = 4.0 * length**2 * model.hidden
+    feed_forward = 4.0 * length * model.hidden * model.mlp
+    return model.layers * rows * (projections + attention + feed_forward)
+
+
+def embedding_head_flops(model: ConfigDict, rows: int) -> float:
+    """The pooled first piece and its projection, forward."""
+    return 2.0 * rows * (model.hidden**2 + model.hidden * model.embedding)

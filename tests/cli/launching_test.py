@@ -1,0 +1,216 @@
+"""The launch scripts: what they print is what they would do, and clouds would take it."""
+
+import importlib.util
+import shlex
+import sys
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from realm_jax.cli import exit_codes
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+KUBERNETES = "1.33"
+AWKWARD = 'it\'s $(date) `date` "$HOME"; x'
+# Fields of JobSet v1alpha2 (its custom resource definition), as far as a manifest may set them.
+JOBSET = {
+    "": {"network", "successPolicy", "failurePolicy", "startupPolicy", "replicatedJobs"}
+    | {"suspend", "managedBy", "coordinator", "ttlSecondsAfterFinished"},
+    "network": {"enableDNSHostnames", "subdomain", "publishNotReadyAddresses"},
+    "successPolicy": {"operator", "targetReplicatedJobs"},
+    "failurePolicy": {"maxRestarts", "restartStrategy", "rules"},
+    "rule": {"name", "action", "onJobFailureReasons", "targetReplicatedJobs"},
+    "replicatedJob": {"name", "replicas", "template", "groupName", "dependsOn"},
+}
+ACTIONS = {"FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"}
+REASONS = {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"}
+REASONS |= {"PodFailurePolicy"}
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"launch_{name}", LAUNCH / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def printed(capsys, name, *arguments):
+    """What a dry run prints."""
+    capsys.readouterr()
+    code = script(name).main([*arguments, "--dry_run"])
+    out, err = capsys.readouterr()
+    assert code == exit_codes.DONE, err
+    return out
+
+
+def refused(capsys, name, *arguments):
+    """What a run that cannot be says; nothing is printed for programs."""
+    capsys.readouterr()
+    assert script(name).main([*arguments, "--dry_run"]) == exit_codes.PROBLEM
+    out, err = capsys.readouterr()
+    assert not out
+    return err
+
+
+def words(line):
+    return shlex.split(line)
+
+
+def test_one_process_of_each_is_realm_run(capsys):
+    [line] = printed(
+        capsys, "local", "--workdir=r", "--config=c.py", "--config.seed=3"
+    ).splitlines()
+    assert words(line) == ["realm", "run", "--workdir=r", "--config=c.py", "--config.seed=3"]
+
+
+def test_many_processes_on_this_machine(capsys):
+    asked = ("--workdir=r", "--config=c.py", "--processes=2", "--builders=2", "--devices=4")
+    lines = [words(line) for line in printed(capsys, "local", *asked).splitlines()]
+    assert [line[1] for line in lines] == ["train", "train", "index", "index"]
+    places = {line[-3] for line in lines[:2]}
+    assert len(places) == 1 and places.pop().startswith("--coordinator=localhost:")
+    assert [line[-2:] for line in lines[:2]] == [
+        ["--processes=2", f"--process={n}"] for n in (0, 1)
+    ]
+    assert all("--devices=4" in line for line in lines)
+
+
+def test_when_one_process_fails_the_others_are_stopped(tmp_path):
+    local = script("local")
+    wanted = [["realm", "index", f"--workdir={tmp_path}"], ["realm", "check", str(tmp_path / "no")]]
+    assert local.run(wanted) == exit_codes.PROBLEM
+
+
+@pytest.mark.parametrize("name", ["local", "cloud_tpu", "gke_jobset"])
+def test_what_is_no_override_is_refused(capsys, name):
+    needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
+    assert "--config.KEY=VALUE" in refused(capsys, name, *needed, "--stages=3")
+
+
+def test_cloud_tpu_asks_waits_installs_and_starts(capsys):
+    asked = ("--project=p", "--bucket=b-1", "--trainer=v6e:4x4", "--builders=2", "--name=wiki")
+    lines = [words(line) for line in printed(capsys, "cloud_tpu", *asked, "--spot").splitlines()]
+    assert lines[0][:5] == ["gcloud", "storage", "buckets", "create", "gs://b-1"]
+    asking = [line for line in lines if line[3:5] == ["queued-resources", "create"]]
+    assert [line[5] for line in asking] == ["wiki-trainer", "wiki-builder-0", "wiki-builder-1"]
+    assert ["--accelerator-type=v6e-16" in line for line in asking] == [True, False, False]
+    for line in asking:
+        assert {"--runtime-version=v2-alpha-tpuv6e", "--zone=us-central1-b", "--spot"} <= set(line)
+    order = [line.index("describe") for line in lines if "describe" in line]
+    assert len(order) == 3
+    assert sum(line[4:5] == ["scp"] for line in lines) == 3
+
+
+def remote(line):
+    """The shell text that a command runs on another machine."""
+    [text] = [word for word in words(line) if word.startswith("--command=")]
+    return text.removeprefix("--command=")
+
+
+def test_overrides_reach_the_remote_shell_unharmed(capsys):
+    override = f"--config.corpus.knowledge={AWKWARD}"
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2", override).splitlines()
+    [started] = [remote(line) for line in lines if "realm train" in line]
+    assert override in shlex.split(started)
+
+
+def test_hosts_of_a_slice_find_each_other(capsys):
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
+    [started] = [remote(line) for line in lines if "realm train" in line]
+    assert "--coordinator=auto" in shlex.split(started)
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
+    assert not [line for line in lines if "--coordinator" in line]  # one host is alone
+
+
+def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
+    lines = printed(capsys, "cloud_tpu").splitlines()
+    services = [remote(line) for line in lines if "systemd-run" in line]
+    assert len(services) == 2
+    wanted = f"--property=RestartForceExitStatus={exit_codes.STOPPED} {exit_codes.PEER_GONE}"
+    assert all(wanted in shlex.split(text) for text in services)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--name=Realm", "lower case"),
+        ("--name=realm;rm", "lower case"),
+        ("--zone=us-central2-b", "us-west4-a"),
+        ("--bucket=gs://B", "lower-case"),
+        ("--trainer=v5e-64", "v5e: 2x2"),
+    ],
+)
+def test_names_zones_and_buckets_are_checked(capsys, argument, said):
+    assert said in refused(capsys, "cloud_tpu", argument)
+
+
+@pytest.fixture
+def jobset(capsys):
+    asked = ("--bucket=b-1", "--image=r/i:1", "--trainer=v5p:4x4x4", "--builders=4")
+    override = "--config.corpus.knowledge=$(JOB_COMPLETION_INDEX)"
+    return yaml.safe_load(printed(capsys, "gke_jobset", *asked, override))
+
+
+def test_the_jobset_has_only_fields_that_there_are(jobset):
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert jobset.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    spec = jobset["spec"]
+    assert spec.keys() <= JOBSET[""]
+    for part in ("network", "successPolicy", "failurePolicy"):
+        assert spec[part].keys() <= JOBSET[part]
+    for rule in spec["failurePolicy"]["rules"]:
+        assert {"name", "action"} <= rule.keys() <= JOBSET["rule"]
+        assert rule["action"] in ACTIONS and set(rule["onJobFailureReasons"]) <= REASONS
+    for job in spec["replicatedJobs"]:
+        assert job.keys() <= JOBSET["replicatedJob"] and isinstance(job["replicas"], int)
+
+
+def test_its_jobs_are_those_of_the_batch_api(jobset):
+    for job in jobset["spec"]["replicatedJobs"]:
+        whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}}
+        kubernetes_validate.validate({**whole, **job["template"]}, KUBERNETES, strict=True)
+        wrong = {**whole, "spec": {**job["template"]["spec"], "parallelisme": 3}}
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+def test_each_machine_of_the_slices_has_a_pod(jobset):
+    trainer, builder = (job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
+    assert (trainer["completions"], builder["completions"]) == (16, 1)
+    assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 4]
+    shapes = [
+        job["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
+        for job in (trainer, builder)
+    ]
+    assert shapes == ["4x4x4", "2x2x1"]
+
+
+def test_its_hosts_find_each_other_through_the_headless_service(jobset):
+    [container] = pod_of(jobset, 0)["containers"]
+    service = jobset["spec"]["network"]["subdomain"]
+    assert f"--coordinator=realm-trainer-0-0.{service}:8476" in container["command"]
+    assert {"--processes=16", "--process=$(JOB_COMPLETION_INDEX)"} <= set(container["command"])
+    # Kubernetes would fill this in too, if it were not written so
+    assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
+
+
+def test_exit_codes_that_can_go_on_restart_the_set_for_nothing(jobset):
+    [rule] = jobset["spec"]["failurePolicy"]["rules"]
+    assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    for job in jobset["spec"]["replicatedJobs"]:
+        [stopped] = job["template"]["spec"]["podFailurePolicy"]["rules"]
+        assert stopped["action"] == "FailJob"
+        assert stopped["onExitCodes"]["values"] == [exit_codes.STOPPED, exit_codes.PEER_GONE]
+        assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def pod_of(jobset, number):
+    return jobset["spec"]["replicatedJobs"][number]["template"]["spec"]["template"]["spec"]
+
+
+def test_the_scripts_import_nothing_that_computes():
+    assert "jax" in sys.modules  # of these tests; the scripts' own imports are looked at
+    for name in ("cloud_tpu", "gke_jobset"):
+        assert "import jax" not in (LAUNCH / f"{name}.py").read_text()
