@@ -117,8 +117,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.checkpoint.keep = 2  # checkpoints that retention leaves
 
     config.mesh = ConfigDict()  # devices along each axis; one of them may be -1: all that are left
-    config.mesh.data = -1
-    config.mesh.model = 1
+    config.mesh.replica = 1  # copies of all below; on several TPU slices, a multiple of them
+    config.mesh.data = -1  # parts of the batch, each with parameters of its own copy
+    config.mesh.fsdp = 1  # parts of the batch that share one copy of parameters and moments
+    config.mesh.model = 1  # devices that compute one row together: heads, mlp and vocabulary
 
     config.builder = ConfigDict()
     config.builder.shard = 4096  # passages embedded between two resumable shard files
