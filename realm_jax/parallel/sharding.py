@@ -130,20 +130,63 @@ def place(tree: Any, shardings: Any) -> Any:
     )
 
 
-def check_batches(mesh: Mesh, batches: dict[str, int]) -> None:
+def own_places(mesh: Mesh, batch: int) -> np.ndarray:
+    """Places in a batch of `batch` rows that the devices of this process hold, ascending."""
+    spread = batch_sharding(mesh).addressable_devices_indices_map((batch,))
+    slices = {index[0].indices(batch) for index in spread.values() if index is not None}
+    return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
+
+
+def place_rows(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
+    """A batch over all processes, of which this one has made the rows at `places`.
+
+    Args:
+      mesh: of `make_mesh`.
+      rows: tree of host arrays, first axis as long as `places`.
+      places: of `own_places`.
+      batch: rows of all processes together.
+    """
+    where = np.full(batch, -1)
+    where[places] = np.arange(len(places))
+    to = batch_sharding(mesh)
+
+    def placed(leaf: np.ndarray) -> jax.Array:
+        part = lambda index: leaf[where[index[0]]][(slice(None), *index[1:])]  # noqa: E731
+        return jax.make_array_from_callback((batch, *leaf.shape[1:]), to, part)
+
+    return jax.tree.map(placed, rows)
+
+
+def gathered(mesh: Mesh, tree: Any) -> Any:
+    """Whole arrays on the host of every process; all processes must call it.
+
+    One array after the other passes through the devices, so no device holds them all.
+    """
+    whole = jax.jit(lambda leaf: leaf, out_shardings=replicated(mesh))
+
+    def fetched(leaf: Any) -> np.ndarray:
+        alone = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+        return np.asarray(leaf if alone else whole(leaf))
+
+    return jax.tree.map(fetched, tree)
+
+
+def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -> None:
     """Refuses batches that the devices cannot share evenly.
 
     Args:
       mesh: of `make_mesh`.
       batches: config key to queries per step.
+      micro_batches: `config.optimizer.accumulate_steps`.
     """
-    parts = math.prod(mesh.shape[axis] for axis in BATCH)
+    parts = math.prod(mesh.shape[axis] for axis in BATCH) * micro_batches
     for key, size in batches.items():
         if size % parts:
             raise ConfigError(
                 "the batch does not divide over the devices",
                 where=f"config.{key}",
-                expected=f"a multiple of {parts}, the size of mesh axes {' x '.join(BATCH)}",
+                expected=f"a multiple of {parts}: mesh axes {' x '.join(BATCH)}, times "
+                "optimizer.accumulate_steps",
                 found=size,
                 fix=f"set it to {-(-size // parts) * parts}, or give config.mesh.model more",
             )
