@@ -62,6 +62,8 @@ setup(
         "wandb": ["wandb>=0.18"],
         "completion": COMPLETION,
         "docs": DOCS,
+        "s3": ["s3fs>=2025.3"],
+        "gs": ["gcsfs>=2025.3"],
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,
@@ -78,6 +80,8 @@ setup(
             "hypothesis>=6.140",
             "ruff>=0.14",
             "mypy>=1.18",
+            "moto[server]>=5.1",
+            "s3fs>=2025.3",
         ],
     },
     entry_points={"console_scripts": ["realm=realm_jax.cli.main:main"]},

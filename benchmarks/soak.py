@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from realm_jax.exchange import commit, files
+from realm_jax.exchange import commit
+from realm_jax.exchange.logs import read_log
 from realm_jax.failpoints import VARIABLE
 from realm_jax.testing.fakes import write_land
 from realm_jax.testing.history import assert_history
@@ -142,7 +143,7 @@ def soak(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
     finally:
         one.jobs.kill()
         one.zygote.close()
-    swaps = files.read_lines(one.jobs.run.swaps)
+    swaps = read_log(one.jobs.run.swaps)
     last = [record["step"] - 1 for record in swaps[1:]] + [one.jobs.steps - 1]
     stale = [step - swap["index_step"] for step, swap in zip(last, swaps, strict=True)]
     return {

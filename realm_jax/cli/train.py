@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import runtime
+from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 
 EXAMPLE = "realm train --config=experiments/almanac.py --workdir=runs/a"
@@ -16,11 +17,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_job_arguments(parser)
     parser.add_argument("--replay", metavar="FILE", help="only run a batch of RUN/replay again")
+    parser.add_argument("--coordinator", help="HOST:PORT of process 0; auto on Cloud TPU")
+    parser.add_argument("--processes", type=positive, default=1, help="processes, on all hosts")
+    parser.add_argument("--process", type=natural, default=0, help="the number of this one, from 0")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains until the last step or a stop signal."""
     stop = runtime.start(devices=arguments.devices)
+    from realm_jax.parallel import hosts
+
+    if arguments.coordinator:
+        hosts.join(arguments.coordinator, arguments.processes, arguments.process)
     config = job_config(arguments)
     if arguments.dry_run:
         from realm_jax.cli.dry_run import dry_run
@@ -34,7 +42,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         run(arguments.workdir, config, stop)
         return {"state": "done", "steps": config.stages.realm.steps}
 
-    return until_stopped(train)
+    with hosts.membership():
+        return until_stopped(train)
 
 
 def _replay(arguments: argparse.Namespace, config: ConfigDict) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""One trainer and one index builder a run: a second one waits for the first to end, or is refused.
+"""One trainer and one index builder of a name a run: a second one waits, or is refused.
 
-The kernel lets go of the lock of a process that dies, however it dies, so a restart never waits for
-a dead one. It may have to wait for a living one: the builder of a killed trainer ends its shard.
+On a disk the kernel lets go of the lock of a process that dies, however it dies, so a restart never
+waits for a dead one. An object store has no locks: there it is a claim, which ends by itself. A
+restart may have to wait for a living one: the builder of a killed trainer ends its shard.
 """
 
 import contextlib
@@ -10,12 +11,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from realm_jax.errors import RealmError
 from realm_jax.exchange import files
+from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.layout import RunDir
 
 PATIENCE = 120.0  # seconds
@@ -27,43 +28,57 @@ log = logging.getLogger(__name__)
 def alone(
     run: RunDir, job: str, stop: threading.Event, *, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """The block runs as the only `job` (trainer, index_builder) of this run on this disk.
-
-    Object stores have no locks: there nothing but the launcher keeps jobs from running twice.
+    """The block runs as the only `job` (trainer, index_builder) of this run.
 
     Raises:
       RealmError: another one still runs, after so many seconds or when `stop` is set; it is named.
     """
     if not files.is_local(run.root):
-        yield
+        claim = Claim(run.leases, job)
+        _await(claim.take, lambda: str(claim.holder()), run, job, stop, patience)
+        with claim.kept():
+            yield
         return
     path = Path(run.heartbeats) / f"{job}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        _lock(file, job, stop, patience)
+
+        def locked() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        def holder() -> str:
+            file.seek(0)
+            return f"process {file.read() or 'unknown'}"
+
+        _await(locked, holder, run, job, stop, patience)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
 
 
-def _lock(file: Any, job: str, stop: threading.Event, patience: float) -> None:
+def _await(
+    taken: Callable[[], bool],
+    holder: Callable[[], str],
+    run: RunDir,
+    job: str,
+    stop: threading.Event,
+    patience: float,
+) -> None:
     until, told = time.monotonic() + patience, False
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            file.seek(0)
-            other = file.read() or "unknown"
+    while not taken():
         if not told:
-            log.info("another %s works on this run (process %s); waiting for its end", job, other)
+            log.info("another %s works on this run (%s); waiting for its end", job, holder())
             told = True
         if stop.wait(0.1) or time.monotonic() > until:
             raise RealmError(
                 f"another {job} works on this run",
-                where=file.name,
+                where=run.workdir,
                 expected=f"one {job} a run",
-                found=f"process {other}",
+                found=holder(),
                 fix="end that one first, or choose another --workdir",
             )

@@ -17,6 +17,7 @@ from realm_jax.errors import DamageError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import Log, read_log
 from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.search.searcher import Searcher
 
@@ -36,7 +37,7 @@ def candidates(
 
 def note_swap(run: RunDir, step: int, index: PublishedIndex) -> None:
     """The trainer searches `index` from `step` on."""
-    files.append_line(run.swaps, {"step": step, **_record(index.manifest, _candidates_of(index))})
+    Log(run.swaps).append({"step": step, **_record(index.manifest, _candidates_of(index))})
 
 
 def note_index(
@@ -50,7 +51,7 @@ def note_index(
     manifest = commit.read_manifest(run.published_index / step_name(step))
     if manifest is not None and step not in _noted(run):
         record = _record(manifest, candidates(searcher, rows, vectors))
-        files.append_line(run.indexes, {"step": step, **record})
+        Log(run.indexes).append({"step": step, **record})
 
 
 def note_missing(run: RunDir) -> None:
@@ -62,11 +63,11 @@ def note_missing(run: RunDir) -> None:
             log.warning("the index of step %d cannot be read:\n%s", step, error)
             continue
         record = _record(index.manifest, _candidates_of(index))
-        files.append_line(run.indexes, {"step": step, **record})
+        Log(run.indexes).append({"step": step, **record})
 
 
 def _noted(run: RunDir) -> set[int]:
-    return {record["index_step"] for record in files.read_lines(run.indexes)}
+    return {record["index_step"] for record in read_log(run.indexes)}
 
 
 def _candidates_of(index: PublishedIndex) -> str:

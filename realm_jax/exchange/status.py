@@ -11,6 +11,7 @@ from realm_jax.exchange import commit, files
 from realm_jax.exchange.follow import ended
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import read_log
 
 TRAINER, BUILDER = "trainer", "index_builder"
 
@@ -78,7 +79,7 @@ def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage != "realm" or step is None:
         return None
     # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
-    swaps = [record for record in files.read_lines(run.swaps) if record["step"] <= step]
+    swaps = [record for record in read_log(run.swaps) if record["step"] <= step]
     return swaps[-1]["index_step"] if swaps else None
 
 
@@ -102,4 +103,4 @@ def _steps(run: RunDir, stage: str | None) -> int | None:
 
 
 def _newest_records(run: RunDir) -> list[dict[str, Any]]:
-    return [line for stage in STAGES for line in files.read_lines(run.logs / f"{stage}.jsonl")[-1:]]
+    return [line for stage in STAGES for line in read_log(run.logs / f"{stage}.jsonl")[-1:]]

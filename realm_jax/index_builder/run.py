@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -13,6 +14,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files, heartbeat, history
 from realm_jax.exchange.alone import alone
+from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 JOB = "index_builder"
 
 
-def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
+def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = "") -> int:
     """Publishes an index of every snapshot it is quick enough for, until the run has ended.
 
     Shapes, corpus and search settings come from each snapshot's config, never from flags.
@@ -38,16 +40,19 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
       workdir: the run folder.
       poll_seconds: between looks for a new snapshot.
       stop: set by SIGTERM; finished shards stay for the next life of this job.
+      worker: a name of its own for each of several builders of one run; they share the work.
 
     Returns:
       Indexes published.
     """
-    with alone(RunDir(workdir), JOB, stop):
-        return _follow(RunDir(workdir), poll_seconds, stop)
+    run_dir, name = RunDir(workdir), f"{JOB}-{worker}" if worker else JOB
+    files.check_writable(run_dir.root)
+    with alone(run_dir, name, stop):
+        return _follow(run_dir, name, poll_seconds, stop)
 
 
-def _follow(run_dir: RunDir, poll_seconds: float, stop: threading.Event) -> int:
-    lease = Lease(run_dir, JOB)
+def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Event) -> int:
+    lease = Lease(run_dir, name)
     published = 0
     newest = commit.latest(run_dir.published_index)
     history.note_missing(run_dir)
@@ -74,7 +79,7 @@ def _follow(run_dir: RunDir, poll_seconds: float, stop: threading.Event) -> int:
                 published += 1
                 writers = writers or Writers(JOB, kept_writers(run_dir, config, JOB))
                 writers.write(step, figures)
-            retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
+                retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
             heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command goes on at the shard it was at")
@@ -90,8 +95,8 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
     """One cycle: embed the corpus, build, check, publish.
 
     Returns:
-      `passages`, `recall` and `seconds` of the index, also by part; None if that step was
-      published before.
+      `passages`, `recall` and `seconds` of the index, also by part; None if another builder
+      published it, or it was there.
 
     Raises:
       Stopped: the stop signal came between two shards.
@@ -116,7 +121,34 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
             eta_s=seconds / done * (len(store) - done),
         )
 
-    vectors = embed_corpus(config, store, embedder, shards, stop, progress)
+    published = run_dir.published_index / step_name(snapshot.step)
+    over = lambda: commit.is_published(published)  # noqa: E731
+    vectors = None
+    if not over():
+        vectors = embed_corpus(config, store, embedder, shards, stop, progress, over)
+    finishing = Claim(shards, "finish")
+    while vectors is not None and not over() and not finishing.take():
+        if stop.wait(config.builder.poll_seconds):
+            raise Stopped
+    if vectors is None or over():
+        commit.point_to(run_dir.published_index, snapshot.step)  # its publisher may have died
+        files.delete_tree(shards)  # what a late comer may have left
+        return None
+    with finishing.kept():
+        figures = _finish(run_dir, snapshot, store, vectors, began)
+    files.delete_tree(shards)
+    return figures
+
+
+def _finish(
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    store: PassageStore,
+    vectors: Float32[np.ndarray, "N E"],
+    began: float,
+) -> dict[str, Any] | None:
+    """Build, check, publish: of several builders, one does it."""
+    config, parameters = _config(snapshot), snapshot.params["embedder"]
     embedded = time.monotonic()
     heartbeat.beat(
         run_dir,
@@ -153,7 +185,6 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
         run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
     history.note_index(run_dir, snapshot.step, searcher, rows, vectors.astype(np.float16))
-    files.delete_tree(shards)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",
         snapshot.step,

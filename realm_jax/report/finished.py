@@ -12,6 +12,7 @@ from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import read_log
 
 Record = dict[str, Any]
 
@@ -76,7 +77,7 @@ def read_run(workdir: str) -> FinishedRun:
     content = files.read_bytes(run.config)
     if content is None:
         raise InputError("no run here", where=workdir, expected="a folder that realm run made")
-    logs = {stage: once(files.read_lines(run.logs / f"{stage}.jsonl")) for stage in STAGES}
+    logs = {stage: once(read_log(run.logs / f"{stage}.jsonl")) for stage in STAGES}
     export = _newest_manifest(run.export)
     index = {}
     if export:
@@ -86,8 +87,8 @@ def read_run(workdir: str) -> FinishedRun:
         folder=run,
         config=config_lib.from_json(content.decode(), where=run.config),
         records={stage: records for stage, records in logs.items() if records},
-        swaps=[(r["step"], r["index_step"]) for r in files.read_lines(run.swaps)],
-        refreshes=once(files.read_lines(run.logs / "index_builder.jsonl")),
+        swaps=[(r["step"], r["index_step"]) for r in read_log(run.swaps)],
+        refreshes=once(read_log(run.logs / "index_builder.jsonl")),
         export=export,
         index=index,
         measured=_measured(run, export),

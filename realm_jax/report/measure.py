@@ -13,7 +13,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.index_in_use import staleness
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.measure import masked_recall
-from realm_jax.trainer.run import initial_networks
+from realm_jax.trainer.networks import initial_networks
 
 log = logging.getLogger(__name__)
 

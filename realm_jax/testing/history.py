@@ -5,6 +5,7 @@ import itertools
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.history import candidates
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.published_index import open_index
 
 _SAME = ("snapshot_step", "checksum", "candidates")
@@ -22,11 +23,11 @@ def assert_history(run: RunDir, steps: int, bound: int | None = None) -> int:
     Returns:
       Swaps looked at.
     """
-    published = {record["index_step"]: record for record in files.read_lines(run.indexes)}
-    used = files.read_lines(run.swaps)
+    published = {record["index_step"]: record for record in read_log(run.indexes)}
+    used = read_log(run.swaps)
     lines = (files.read_bytes(run.swaps) or b"").splitlines()
     assert len(used) == len(lines), "a line of swaps.jsonl cannot be read"
-    assert _grow([record["step"] for record in files.read_lines(run.indexes)])
+    assert _grow([record["step"] for record in read_log(run.indexes)])
     assert _grow([record["step"] for record in used]), "steps of swaps"
     assert _grow([record["index_step"] for record in used]), "index steps of swaps"
     for record in used:

@@ -7,10 +7,12 @@ import jax
 import numpy as np
 from jaxtyping import Float32
 
+from realm_jax.defaults import default
 from realm_jax.exchange.export import publish_export, read_export
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import open_index, publish_index
 from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
+from realm_jax.parallel.sharding import make_mesh
 from realm_jax.search.exact_searcher import ExactSearcher
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.state import TrainState
@@ -82,7 +84,8 @@ def _sound_export(run: RunDir, step: int) -> None:
 
 
 def _checkpoints(run: RunDir, step: int) -> Checkpoints:
-    return Checkpoints(run, "realm", 9, f'{{"step": {step}}}')
+    alone = make_mesh(default().mesh, jax.devices()[:1])
+    return Checkpoints(run, "realm", 9, f'{{"step": {step}}}', alone)
 
 
 def _checkpoint(run: RunDir, step: int) -> None:

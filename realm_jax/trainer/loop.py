@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -14,15 +15,16 @@ from realm_jax.exchange import heartbeat
 from realm_jax.exchange.layout import RunDir
 from realm_jax.failpoints import reach
 from realm_jax.models.modules import Parameters
-from realm_jax.parallel.sharding import batch_sharding
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import own_places, place_rows
 from realm_jax.trainer.checkpoint import Checkpoints
-from realm_jax.trainer.feed import Feed
+from realm_jax.trainer.feed import Feed, InStep
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.report import Report
 from realm_jax.trainer.speed import Speed, peak_flops
 from realm_jax.trainer.stage import Stage
-from realm_jax.trainer.state import make_state
+from realm_jax.trainer.state import TrainState, make_state
 from realm_jax.trainer.step import make_step
 from realm_jax.trainer.suspects import Suspects
 from realm_jax.watch.terminal import person_writer
@@ -68,13 +70,11 @@ def train(
     """
     steps = stage.settings.steps
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, config_lib.to_json(config))
-    state = make_state(stage.modules, optimizer, mesh, config.seed, given)
+    checkpoints, state = _resumed(run, config, stage, given, mesh, optimizer)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    restored = checkpoints.restore(state)
-    state = state if restored is None else restored[0]
     first = int(state.step)
-    step_function = make_step(stage, optimizer, mesh, places, config.seed)
+    parts = config.optimizer.accumulate_steps
+    step_function = make_step(stage, optimizer, mesh, places, config.seed, parts)
     if first >= steps:
         return state.parameters
     began = time.monotonic()
@@ -85,21 +85,23 @@ def train(
         suspects.settle()
         report.settle()
 
-    feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
+    feed = _feed(stage, mesh, first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
                 settle()
                 publisher.publish(step, state.parameters)
-                heartbeat.beat(run, "trainer", stage=stage.name, step=step)
+                if hosts.leads():
+                    heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 settle()
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 settle()
                 checkpoints.save(state, fields(step))
-            batch = None if stop.is_set() else feed.take(step, stop)
-            if batch is None:
+            stopping = any(hosts.agree(f"{stage.name}/stop", step, stop.is_set()))
+            batch = None if stopping else feed.take(step, stop, state.parameters)
+            if not all(hosts.agree(f"{stage.name}/batch", step, batch is not None)):
                 settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
@@ -123,6 +125,21 @@ def train(
     return state.parameters
 
 
+def _resumed(
+    run: RunDir,
+    config: ConfigDict,
+    stage: Stage,
+    given: Parameters,
+    mesh: Mesh,
+    optimizer: optax.GradientTransformation,
+) -> tuple[Checkpoints, TrainState]:
+    as_json = config_lib.to_json(config)
+    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh)
+    state = make_state(stage.modules, optimizer, mesh, config.seed, given)
+    restored = checkpoints.restore(state)
+    return checkpoints, state if restored is None else restored[0]
+
+
 def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int) -> Report:
     writers: list[Writer] = []
     if jax.process_index() == 0:
@@ -137,6 +154,17 @@ def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: in
         Speed(peak_flops(mesh, config.report)),
         stage.beside,
     )
+
+
+def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Feed | InStep:
+    """Each process makes its own rows of every batch, and no other."""
+    size = stage.settings.batch
+    places = own_places(mesh, size)
+
+    def make(step: int, *parameters: Parameters) -> Any:
+        return place_rows(mesh, stage.batch(step, places, *parameters), places, size)
+
+    return Feed(make, first, last) if stage.ahead else InStep(make)
 
 
 def _due(step: int, every: int) -> bool:

@@ -63,7 +63,7 @@ def _step(
     given = {network: networks[network] for network in stage.modules.names}
     state = make_state(stage.modules, optimizer, mesh, config.seed, given)
     kept = Checkpoints(
-        RunDir(workdir), stage.name, config.checkpoint.keep, config_lib.to_json(config)
+        RunDir(workdir), stage.name, config.checkpoint.keep, config_lib.to_json(config), mesh
     )
     restored = kept.restore(state)
     state = state if restored is None else restored[0]

@@ -1,5 +1,6 @@
 """JOB 1: the trainer, stage after stage, from text to an export that answers."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -19,19 +20,19 @@ from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
-from realm_jax.interop.start import load_networks
-from realm_jax.models.modules import Modules, Parameters
-from realm_jax.parallel.sharding import check_batches, make_mesh
+from realm_jax.models.modules import Parameters
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import check_batches, gathered, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.loop import Stopped, train
+from realm_jax.trainer.networks import initial_networks, reader_of
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
-from realm_jax.trainer.state import stream
 
 log = logging.getLogger(__name__)
 JOB = "trainer"
@@ -45,13 +46,19 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
-    with alone(RunDir(workdir), JOB, stop):
+    files.check_writable(RunDir(workdir).root)
+    with _alone(RunDir(workdir), stop):
         job = _Job(workdir, config, stop)
-        heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
+        job.say("start", 0)
         job.warm_start()
         job.realm()
         job.finish()
-        heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+        job.say("done", config.stages.realm.steps)
+
+
+def _alone(run_dir: RunDir, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+    """Of several processes that train as one, the first speaks for all."""
+    return alone(run_dir, JOB, stop) if hosts.leads() else contextlib.nullcontext()
 
 
 def prepare(workdir: str, config: ConfigDict) -> None:
@@ -78,7 +85,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     assert pretrained is not None
     read = final_parameters(job.run_dir, "reader")
     job.networks |= (read[1] if read else {}) | pretrained[1]
-    with alone(job.run_dir, JOB, stop):
+    with _alone(job.run_dir, stop):
         return job.finish()
 
 
@@ -111,9 +118,16 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
-        claim(self.run_dir, config)
+        if hosts.leads():
+            claim(self.run_dir, config)
+        hosts.agree("claimed", 0)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
         self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
+
+    def say(self, stage: str, step: int) -> None:
+        """A sign of life."""
+        if hosts.leads():
+            heartbeat.beat(self.run_dir, JOB, stage=stage, step=step)
 
     def warm_start(self) -> None:
         """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
@@ -127,14 +141,25 @@ class _Job:
         if finished is not None and finished[0] >= self.config.stages.realm.steps:
             self.networks |= finished[1]
             return
-        follow.clear_end(self.run_dir)
-        index = self.index(read_swaps(self.run_dir))
+        if hosts.leads():
+            follow.clear_end(self.run_dir)
+        [swaps, *_] = hosts.agree("swaps", 0, read_swaps(self.run_dir))
+        index = self.index([(first, index_step) for first, index_step in swaps])
         stage = RealmStage(
-            self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
+            self.config,
+            self.inputs.knowledge,
+            self.inputs.text,
+            self.inputs.held_out,
+            index,
+            self.mesh,
         )
         fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
         publisher = Publisher(
-            self.run_dir, self.config.refresh.keep, config_lib.to_json(self.config), fields
+            self.run_dir,
+            self.config.refresh.keep,
+            config_lib.to_json(self.config),
+            fields,
+            self.mesh,
         )
         try:
             self._train(stage, ("embedder", "reader"), publisher, _swaps_until(index))
@@ -145,7 +170,8 @@ class _Job:
         """Fine-tunes on the final index if there are questions, exports, and ends the run."""
         steps = self.config.stages.realm.steps
         if steps == 0:
-            follow.mark_end(self.run_dir, step=0)
+            if hosts.leads():
+                follow.mark_end(self.run_dir, step=0)
             return 0
         final = self.index([])
         try:
@@ -158,9 +184,10 @@ class _Job:
         if self.inputs.questions and self.config.stages.qa.steps:
             networks |= self._fine_tune(index)
             tuned = self.config.stages.qa.steps
-        as_json = config_lib.to_json(self.config)
-        publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
-        follow.mark_end(self.run_dir, step=steps)
+        if hosts.leads():
+            as_json = config_lib.to_json(self.config)
+            publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
+            follow.mark_end(self.run_dir, step=steps)
         return steps + tuned
 
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
@@ -207,7 +234,7 @@ class _Job:
             NoPublisher(),
             lambda step: fields,
         )
-        return jax.device_get(trained)
+        return gathered(self.mesh, trained)
 
     def _train(
         self,
@@ -224,7 +251,7 @@ class _Job:
         trained = train(
             self.run_dir, self.config, stage, given, self.mesh, self.stop, publisher, fields
         )
-        self.networks |= jax.device_get(trained)
+        self.networks |= gathered(self.mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
     def index(self, replay: SwapLog) -> IndexInUse:
@@ -236,6 +263,7 @@ class _Job:
             replay,
             kept=lambda: _indexes_of_checkpoints(self.run_dir),
             stop=self.stop,
+            mesh=self.mesh,
         )
 
 
@@ -244,47 +272,9 @@ def mesh_of(config: ConfigDict) -> Mesh:
     mesh = make_mesh(config.mesh)
     taught = [name for name in STAGES if name != "qa" or config.corpus.questions]
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
-    check_batches(mesh, {key: stage.batch for key, stage in stages.items() if stage.steps})
+    batches = {key: stage.batch for key, stage in stages.items() if stage.steps}
+    check_batches(mesh, batches, config.optimizer.accumulate_steps)
     return mesh
-
-
-def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
-    """All networks before any training: drawn from the seed, or from `model.start`."""
-    names = ("embedder", "reader", "span_head")
-    modules = Modules(config.model, inputs.knowledge.vocabulary.size, names)
-    drawn = jax.jit(modules.init)(stream(config.seed, "init"))
-    alone = () if config.model.start_embedder else ("embedder",)
-    started = {name: network for name, network in drawn.items() if name not in alone}
-    return drawn | load_networks(config.model.start, jax.device_get(started), config.model)
-
-
-def reader_of(workdir: str, config: ConfigDict) -> Parameters:
-    """The pre-trained reader of another run, for Table 2's mixed systems; nothing for "".
-
-    Raises:
-      InputError: no finished pre-training there.
-      MismatchError: a run of another model.
-    """
-    if not workdir:
-        return {}
-    other = RunDir(workdir)
-    trained = final_parameters(other, "realm")
-    if trained is None or not other.config.exists():
-        raise InputError(
-            "no pre-trained reader",
-            where=f"config.stages.qa.reader_from={workdir}",
-            expected="the workdir of a run that has been pre-trained",
-        )
-    theirs = config_lib.from_json(other.config.read_text(), where=other.config)
-    if config_lib.model_hash(theirs) != config_lib.model_hash(config):
-        raise MismatchError(
-            "the other run's reader is of another model",
-            where=other.config,
-            expected=f"model hash {config_lib.model_hash(config)}",
-            found=f"model hash {config_lib.model_hash(theirs)}",
-            fix="pre-train both runs with the same config.model and config.lengths",
-        )
-    return {"reader": trained[1]["reader"]}
 
 
 def read_swaps(run_dir: RunDir) -> SwapLog:

@@ -8,6 +8,7 @@ from typing import Any
 
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.status import read_status
 
 ORDER = ("ict", "reader", "realm", "qa", "tagger")  # in which stages follow each other
@@ -81,7 +82,7 @@ def look(run: RunDir, *, clock: Callable[[], float] = time.time) -> Picture:
     picture = Picture(run.root.name or str(run.workdir), stages_of(_config(run)), now=clock())
     picture.stage = status["stage"] or "start"
     shown = "realm" if picture.stage == "done" else picture.stage
-    for record in files.read_lines(run.logs / f"{shown}.jsonl"):
+    for record in read_log(run.logs / f"{shown}.jsonl"):
         picture.take(record)
     picture.step = max(picture.step, status["step"] or 0)
     picture.builder = status["builder"]
@@ -91,7 +92,7 @@ def look(run: RunDir, *, clock: Callable[[], float] = time.time) -> Picture:
 
 def newest_refresh(run: RunDir) -> dict[str, Any]:
     """The newest record of a finished refresh; {} if there is none."""
-    return (files.read_lines(run.logs / "index_builder.jsonl") or [{}])[-1]
+    return (read_log(run.logs / "index_builder.jsonl") or [{}])[-1]
 
 
 def _config(run: RunDir) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Where the figures of a job go: one small protocol, a writer for each place."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -9,6 +8,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.logs import Log
 from realm_jax.watch.tensorboard import TensorBoard
 from realm_jax.watch.weights_and_biases import WeightsAndBiases
 
@@ -33,13 +33,11 @@ class JsonLines:
     """One JSON object a line, in `logs/STAGE.jsonl`; what status and report read."""
 
     def __init__(self, path: epath.Path):
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = Log(path)
 
     def write(self, record: Record) -> None:
         """Appends a line."""
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        self._log.append(record)
 
     def at(self, step: int) -> None:
         """Does nothing."""

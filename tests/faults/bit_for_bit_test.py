@@ -13,8 +13,9 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.exchange import commit, files
+from realm_jax.exchange import commit
 from realm_jax.exchange.layout import PARAMETERS, step_name
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.parameters import load_parameters
 from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.failpoints import VARIABLE
@@ -39,7 +40,7 @@ def kill_at_random_steps(jobs, draw):
 def losses(jobs):
     """Losses that any life reported, by step: of a step done again, all of them."""
     found = collections.defaultdict(set)
-    for record in files.read_lines(jobs.run.logs / "realm.jsonl"):
+    for record in read_log(jobs.run.logs / "realm.jsonl"):
         if "loss" in record:
             found[record["step"]].add((record["loss"], record["gradient_norm"]))
     return dict(found)

@@ -31,6 +31,7 @@ from realm_jax.exchange.check import check
 from realm_jax.exchange.export import read_export
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.repair import repair
 from realm_jax.interop.block_records import convert_block_records
 from realm_jax.interop.sources import open_source
@@ -105,7 +106,7 @@ def readings():
     yield "config", "config.json", config_lib.to_json(config_lib.default()).encode(), config_at
     yield "vocabulary", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", vocabulary_at
     yield "journal", "j", b'{"a": 1}\n{"b": 2}\n', whole_lines
-    yield "log", "l.jsonl", b'{"step": 1}\n', lambda path: files.read_lines(epath.Path(path))
+    yield "log", "l.jsonl", b'{"step": 1}\n', lambda path: read_log(epath.Path(path))
     yield "safetensors", "model.safetensors", safetensors_of(), open_source
     yield "torch", "pytorch_model.bin", b"PK\x03\x04archive/data.pkl\x80\x02}q\x00.", read_torch
     google = HERE / "interop" / "google"

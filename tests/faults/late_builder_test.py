@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from realm_jax.exchange import files
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.failpoints import VARIABLE
 from realm_jax.index_builder import run as index_builder
@@ -56,7 +56,7 @@ def train_beside(run, config, build):
 
 def trained_steps(run):
     """Up to the newest report."""
-    return max([record["step"] for record in files.read_lines(run.logs / "realm.jsonl")], default=0)
+    return max([record["step"] for record in read_log(run.logs / "realm.jsonl")], default=0)
 
 
 def refresh(run, step):

@@ -18,6 +18,7 @@ from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.loop import Stopped
+from realm_jax.trainer.networks import reader_of
 
 STEPS, POLL = 6, 0.02
 PATIENCE = 300.0
@@ -138,12 +139,12 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path):
 
 
 def test_fine_tuning_may_start_from_the_reader_of_another_run(tiny, straight, tmp_path):
-    lent = trainer.reader_of(str(straight), config_of(tiny))
+    lent = reader_of(str(straight), config_of(tiny))
     folder = RunDir(straight).checkpoints("realm") / step_name(STEPS)
     theirs = load_parameters(folder / PARAMETERS)["reader"]
     assert lent.keys() == {"reader"}
     jax.tree.map(np.testing.assert_array_equal, lent["reader"], theirs)
     with pytest.raises(MismatchError, match="another model"):
-        trainer.reader_of(str(straight), tiny_config(tiny.folder, model__layers=2))
+        reader_of(str(straight), tiny_config(tiny.folder, model__layers=2))
     with pytest.raises(InputError, match="reader_from"):
-        trainer.reader_of(str(tmp_path), config_of(tiny))
+        reader_of(str(tmp_path), config_of(tiny))
