@@ -141,6 +141,10 @@ class EditedSearcher:
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
 
+    def widen(self) -> bool:
+        """As the base does."""
+        return self._base.searcher.widen()
+
     def save(self, folder: Path) -> None:
         """Refused: what is edited live is never published."""
         raise RealmError(

@@ -21,7 +21,7 @@ from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_n
 from realm_jax.exchange.leases import Lease, retain
 from realm_jax.exchange.published_index import publish_index
 from realm_jax.exchange.snapshots import Snapshot, read_snapshot
-from realm_jax.index_builder.check import PROBE_HITS, recall
+from realm_jax.index_builder.check import PROBE_HITS, widened
 from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
 from realm_jax.search.passage_vectors import PassageEmbedder
 from realm_jax.search.searcher import build_searcher
@@ -160,7 +160,7 @@ def _finish(
     )
     searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
     built = time.monotonic()
-    measured = recall(searcher, vectors, config.builder)
+    measured = widened(searcher, vectors, config.builder)
     if measured < config.builder.recall_floor:
         raise RealmError(
             f"recall@{PROBE_HITS} of the new index is below the floor; it is not published",

@@ -41,6 +41,10 @@ class ExactSearcher:
         order = np.argsort(-scores, axis=1, kind="stable")  # rows ascend, so ties stay in order
         return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
+    def widen(self) -> bool:
+        """False: all rows are looked at."""
+        return False
+
     def save(self, folder: Path) -> None:
         """Writes the vectors and their description."""
         np.save(folder / VECTORS, self.vectors)

@@ -52,6 +52,10 @@ class MeshSearcher:
         rows, scores = jax.device_get(self._search(self.vectors, queries, k=k))
         return rows, scores
 
+    def widen(self) -> bool:
+        """False: all rows are looked at."""
+        return False
+
     def save(self, folder: Path) -> None:
         """Writes the vectors as float32, without padding. One process must hold them all."""
         np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))

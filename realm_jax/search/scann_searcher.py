@@ -94,6 +94,15 @@ class ScannSearcher:
         )
         return rows.astype(np.int32), scores.astype(np.float32)
 
+    def widen(self) -> bool:
+        """Four times the partitions and the exactly rescored rows; False once all are."""
+        if self.plan["reorder"] in (0, self.size):
+            return False
+        wider = {"leaves_searched": "leaves", "reorder": "size"}
+        for key, most in wider.items():
+            self.plan[key] = min(4 * self.plan[key], self.plan[most])
+        return True
+
     def save(self, folder: Path) -> None:
         """Writes ScaNN's files with relative names, so that the folder may move."""
         self.index.serialize(str(folder), relative_path=True)

@@ -45,6 +45,9 @@ class Searcher(Protocol):
           InputError: queries that are not finite.
         """
 
+    def widen(self) -> bool:
+        """Looks at four times as much for each query from now on; False if there is no more."""
+
     def save(self, folder: Path) -> None:
         """Writes files that `load_searcher` reads, into an existing local folder."""
 

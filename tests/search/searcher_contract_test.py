@@ -70,6 +70,27 @@ def test_scores_are_true_inner_products_best_first(built, kind, size, k):
     np.testing.assert_allclose(scores, true, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["exact", "mesh"])
+def test_what_looks_at_everything_cannot_look_wider(built, kind):
+    assert not built(kind, 3001)[0].widen()
+
+
+def test_a_search_made_wider_ends_exact_and_stays_so_on_disk(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(25_000, E)).astype(np.float32)
+    options = OPTIONS.copy_and_resolve_references()
+    options.update(leaves=100, leaves_searched=1, reorder=10)
+    searcher, queries = build_searcher("scann", vectors, options), vectors[:64]
+    right = brute(vectors, queries, 10)[0]
+    seen = [recall(searcher.search(queries, 10)[0], right)]
+    while searcher.widen():
+        seen.append(recall(searcher.search(queries, 10)[0], right))
+    assert seen == sorted(seen)
+    assert seen[0] < 0.5
+    assert seen[-1] > 0.999
+    searcher.save(tmp_path)
+    assert recall(load_searcher(tmp_path).search(queries, 10)[0], right) == seen[-1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 10, 3001])
 def test_small_corpora_are_searched_exactly(built, kind, k):
