@@ -11,6 +11,8 @@ BROKEN = (
     AttributeError,
     IndexError,
     KeyError,
+    MemoryError,  # of lengths that no file has
+    OverflowError,
     TypeError,
     ValueError,
 )

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import zipfile
+import zlib
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,19 @@ from realm_jax.exchange.layout import RunDir, step_name
 FIGURES = ("loss", "gradient_norm")
 _ABOUT = "about"  # array of the JSON bytes that say what the others are
 _OURS = "realm_jax."
+_BROKEN = (  # what damaged archives of arrays raise
+    ValueError,
+    KeyError,
+    TypeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,  # "encrypted", "not implemented": a bit of a header is wrong
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Suspects:
@@ -111,7 +125,7 @@ def read_batch(path: epath.PathLike) -> tuple[str, int, Any]:
             about = json.loads(arrays[_ABOUT].tobytes())
             batch = _rebuilt(about["batch"], arrays)
         return str(about["stage"]), int(about["step"]), batch
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except _BROKEN as error:
         raise DamageError(
             "not a batch that was saved for replay",
             where=path,
