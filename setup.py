@@ -47,6 +47,8 @@ setup(
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
+        "s3": ["s3fs>=2025.3"],
+        "gs": ["gcsfs>=2025.3"],
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,
@@ -58,6 +60,8 @@ setup(
             "beartype>=0.22",
             "ruff>=0.14",
             "mypy>=1.18",
+            "moto[server]>=5.1",
+            "s3fs>=2025.3",
         ],
     },
     entry_points={"console_scripts": ["realm=realm_jax.cli.main:main"]},

@@ -134,6 +134,8 @@ _CHOICES = {
     "corpus.questions_format": ("own", "nq", "webquestions", "trec", "squad"),
     "corpus.questions_part": ("all", "train", "dev"),
     "search.kind": ("scann", "exact", "mesh"),
+    "search.dtype": ("float32", "bfloat16"),
+    "retrieval.search_with": ("index", "fresh"),
     "objective.marginal": ("paper", "released"),
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
@@ -145,7 +147,7 @@ _AT_LEAST_ONE = """
   model.layers model.hidden model.heads model.mlp model.embedding lengths.masks lengths.answer
   stages.qa.reader_passages stages.qa.retriever_passages refresh.every refresh.keep checkpoint.keep
   builder.shard builder.batch_pieces builder.probes evaluation.queries evaluation.neighbours
-  report.every
+  report.every optimizer.accumulate_steps
 """
 _MAY_BE_ZERO = ("steps", "learning_rate", "evaluate_every")
 # key -> least value that can work
@@ -191,6 +193,8 @@ def check(config: ConfigDict) -> ConfigDict:
     longest = max(lengths.joint, lengths.passage, lengths.query)
     _require(config, "model.positions", model.positions >= longest, f"at least {longest}")
     _require(config, "lengths.joint", lengths.joint > lengths.query, "more than lengths.query")
+    fresh = config.retrieval.search_with == "fresh"
+    _require(config, "search.kind", not fresh or config.search.kind == "mesh", "mesh, for fresh")
     _require(config, "seed", config.seed >= 0, "at least 0")
     config.lock()
     return config
@@ -236,7 +240,7 @@ def model_hash(config: ConfigDict) -> str:
     model = {
         k: v
         for k, v in config.model.to_dict().items()
-        if k not in ("start", "start_embedder", "remat", "init_stddev")
+        if k not in ("start", "start_embedder", "remat", "scan", "init_stddev")
     }
     parts = {"model": model, "lengths": config.lengths.to_dict()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -48,8 +48,15 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.model.dropout = 0.1  # share of activations dropped in training
     config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
     config.model.entities = "LOC MISC ORG PER"  # types that the tagger tells apart
-    config.model.compute = "float32"  # dtype of activations: float32 or bfloat16
-    config.model.remat = False  # recompute activations in the backward pass to save memory
+    # float32, or bfloat16: activations and products take half the memory and on TPUs a fraction of
+    # the time; parameters, moments, sums, norms and losses stay float32
+    config.model.compute = "float32"
+    # True: keep a layer's input alone and compute the rest again in the backward pass; a third more
+    # work, and activations of one layer instead of all of them
+    config.model.remat = False
+    # True: layers are one loop, compiled once; False: each is compiled, several times as long, but
+    # without remat the loop needs about twice the memory. Four layers or fewer never are a loop
+    config.model.scan = True
     config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
     config.model.start = ""  # weights to start from (`realm import`); "" is random
 
@@ -73,9 +80,19 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.retrieval.candidates = 8  # K, the null passage included
     config.retrieval.null_passage = True  # candidate 0 is the empty passage
     config.retrieval.exclude_own = True  # never show the passage that the sentence came from
+    # index: search with the query embedder published in the index, ahead of the step where the
+    # searcher is on the host; candidates depend on seed, step and index alone. fresh: search with
+    # the parameters of the step itself, in one program with the query embedding; needs search.kind
+    # mesh. Queries are then never stale, passages are as stale as before, and each step waits for
+    # its search. Take it where staleness is many thousand steps.
+    config.retrieval.search_with = "index"
 
     config.search = ConfigDict()
-    config.search.kind = "scann"  # scann, exact (numpy) or mesh (exact, on the device mesh)
+    # scann: approximate, in the memory of every host; the one for a laptop, few hosts, serving.
+    # mesh: exact, rows spread over the memory of all devices; the better one on pods (52 MB a chip
+    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora.
+    config.search.kind = "scann"
+    config.search.dtype = "bfloat16"  # of the vectors that kind mesh keeps: float32 or bfloat16
     config.search.leaves = 0  # partitions of the ScaNN tree; 0 is about the square root of N
     config.search.leaves_searched = 0  # partitions looked into; 0 is a tenth of them
     config.search.reorder = 100  # hits rescored exactly per query
@@ -103,6 +120,11 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.optimizer.eps = 1e-6
     config.optimizer.weight_decay = 0.01  # not on biases and layer norms
     config.optimizer.clip = 1.0  # global norm of the gradient
+    # Micro-batches whose gradients are added up for one step; activations of one alone are kept.
+    # Stages realm and tagger: the update of the whole batch. ict and qa: negatives come from the
+    # micro-batch alone, so a query has fewer. reader: the masked LM's update is the whole batch's,
+    # the span loss is a mean of micro-batch means. Dropout is drawn anew for each micro-batch.
+    config.optimizer.accumulate_steps = 1
     config.optimizer.warmup_share = 0.1  # of a stage's steps ...
     config.optimizer.warmup_most = 10_000  # ... but never more steps than this
 
@@ -118,8 +140,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.checkpoint.keep = 2  # checkpoints that retention leaves
 
     config.mesh = ConfigDict()  # devices along each axis; one of them may be -1: all that are left
-    config.mesh.data = -1
-    config.mesh.model = 1
+    config.mesh.replica = 1  # copies of all below; on several TPU slices, a multiple of them
+    config.mesh.data = -1  # parts of the batch, each with parameters of its own copy
+    config.mesh.fsdp = 1  # parts of the batch that share one copy of parameters and moments
+    config.mesh.model = 1  # devices that compute one row together: heads, mlp and vocabulary
 
     config.builder = ConfigDict()
     config.builder.shard = 4096  # passages embedded between two resumable shard files

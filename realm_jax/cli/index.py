@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb; shapes and corpus come from each snapshot's config."""
     add_job_arguments(parser, config=False)
     parser.add_argument("--poll", type=seconds, default=0.5, help="seconds between two looks")
+    parser.add_argument("--worker", default="", help="name of this one, of several builders")
     parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -29,7 +30,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         threading.Thread(target=_stop_with_trainer, args=(stop,), daemon=True).start()
     from realm_jax.index_builder.run import run
 
-    published = run(arguments.workdir, arguments.poll, stop)
+    published = run(arguments.workdir, arguments.poll, stop, arguments.worker)
     return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
 
 

@@ -30,13 +30,17 @@ class InverseClozeSource:
         self.removal, self.hidden = config.objective.removal, config.objective.hidden
         self.seed = config.seed
 
-    def batch(self, step: int, size: int) -> InverseCloze:
-        """The pairs of one training step."""
-        rows = order.examples(self.seed, step, size, len(self.store))
-        rng = order.generator(self.seed, "ict", step)
+    def batch(
+        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
+    ) -> InverseCloze:
+        """The pairs of one training step, or those at `places` of it."""
+        places = order.all_places(size, places)
+        rows = order.examples(self.seed, step, size, len(self.store))[places]
         passages = passage_rows(self.store, rows, self.lengths.passage)
-        sentences = []
+        sentences, hide = [], np.empty((len(rows), self.lengths.query), bool)
         for place, row in enumerate(rows.tolist()):
+            rng = order.generator(self.seed, "ict", step, int(places[place]))
+            hide[place] = rng.random(self.lengths.query) < self.hidden
             bounds = self.store.sentences(row)
             sentence = int(rng.integers(len(bounds) - 1))
             start, stop = bounds[sentence : sentence + 2].tolist()
@@ -44,7 +48,6 @@ class InverseClozeSource:
             if rng.random() < self.removal and len(bounds) > 2:
                 _remove(passages, place, start, stop, self.store.vocabulary.pad)
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
-        hide = rng.random(queries.ids.shape) < self.hidden
         hide &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[hide] = self.store.vocabulary.mask
         return InverseCloze(queries, passages, rows)

@@ -67,11 +67,19 @@ class MaskedTextSource:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, step: int, size: int) -> MaskedText:
-        """The masked queries of one training step."""
-        drawn = order.examples(self.seed, step, size, len(self.rows))
-        rngs = self._chance("mask", step)
-        return self._collect([self._draw(row, rngs) for row in self.rows[drawn].tolist()])
+    def batch(
+        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
+    ) -> MaskedText:
+        """The masked queries of one training step, or those at `places` of it.
+
+        Every place has a stream of its own, so that one host need not draw for the others.
+        """
+        places = order.all_places(size, places)
+        drawn = self.rows[order.examples(self.seed, step, size, len(self.rows))[places]]
+        rows = zip(drawn.tolist(), places.tolist(), strict=True)
+        return self._collect(
+            [self._draw(r, self._chance("mask", step, place)) for r, place in rows]
+        )
 
     def first(self, count: int) -> MaskedText:
         """The first `count` usable passages, masked the same way every time; for evaluation."""

@@ -24,6 +24,11 @@ def examples(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarray, 
     return chosen
 
 
+def all_places(batch: int, places: Int64[np.ndarray, "R"] | None) -> Int64[np.ndarray, "R"]:
+    """The places in a batch that this process is to make: all, unless it is one of several."""
+    return np.arange(batch) if places is None else places
+
+
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, total: int) -> Int64[np.ndarray, "N"]:
     return generator(seed, "epoch", epoch).permutation(total)

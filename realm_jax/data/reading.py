@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
@@ -39,28 +39,31 @@ class ReadingSource:
         self._masking, self._lengths, self._seed = config.masking, config.lengths, config.seed
         self._rare = RarePieces(store)
 
-    def batch(self, step: int, size: int) -> Reading:
-        """The batch of one training step."""
-        text = self._text.batch(step, size)
+    def batch(self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None) -> Reading:
+        """The batch of one training step, or what is at `places` of it."""
+        places = order.all_places(size, places)
+        text = self._text.batch(step, size, places)
         rng = order.generator(self._seed, "reader", step)
-        joint = joint_rows(text.queries, self._store, self._beside(text, rng), self._lengths.joint)
+        wrong = (rng.random(size) < self._masking.neighbour)[places]
+        away = rng.choice(_NEIGHBOURS, size)[places]
+        beside = self._beside(text, wrong, away)
+        joint = joint_rows(text.queries, self._store, beside, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)
-        chosen = rng.random(size) < self._masking.permute
+        chosen = (rng.random(size) < self._masking.permute)[places]
         joint = joint._replace(ids=permuted(joint.ids, table, chosen))
         text = text._replace(targets=permuted(text.targets, table, chosen))
-        unseen = rng.random(size) < self._masking.unseen
+        unseen = (rng.random(size) < self._masking.unseen)[places]
         blank = joint.ids == self._store.vocabulary.mask
         joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))
         gold, one_span = _masked_spans(joint, text, self._lengths.answer)
         weights = np.where(unseen[:, None], np.float32(0), text.weights)
         return Reading(joint, text._replace(weights=weights), gold, one_span)
 
-    def _beside(self, text: MaskedText, rng: np.random.Generator) -> np.ndarray:
+    def _beside(self, text: MaskedText, wrong: np.ndarray, away: np.ndarray) -> np.ndarray:
         """Passage ids [B, 1]."""
         right = np.where(text.evidence < 0, text.own, text.evidence)
-        wrong = rng.random(len(right)) < self._masking.neighbour
-        other = (right + rng.choice(_NEIGHBOURS, len(right))) % len(self._store)
+        other = (right + away) % len(self._store)
         return np.where(wrong, other, right)[:, None]
 
 

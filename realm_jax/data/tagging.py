@@ -151,22 +151,25 @@ class TaggingSource:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def batch(self, step: int, size: int) -> TaggedRows:
-        """The batch of one training step."""
-        drawn = order.examples(self._seed, step, size, len(self._windows))
+    def batch(
+        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
+    ) -> TaggedRows:
+        """The batch of one training step, or what is at `places` of it."""
+        places = order.all_places(size, places)
+        drawn = order.examples(self._seed, step, size, len(self._windows))[places]
         chosen = [self._windows[i] for i in drawn]
         made = rows(chosen, self._length, self._pieces)
         labels = np.zeros_like(made.ids)
         weights = np.zeros(made.ids.shape, np.float32)
         for row, window in enumerate(chosen):
-            places = np.flatnonzero(window.first)
-            labels[row, places + 1] = self._labels[window.document][window.words[places]]
-            weights[row, places + 1] = 1.0
-        return TaggedRows(self._with_hidden_words(made, weights, step), labels, weights)
-
-    def _with_hidden_words(self, made: TagRows, weights: np.ndarray, step: int) -> TagRows:
+            begins = np.flatnonzero(window.first)
+            labels[row, begins + 1] = self._labels[window.document][window.words[begins]]
+            weights[row, begins + 1] = 1.0
         rng = order.generator(self._seed, "hidden words", step)
-        drawn = rng.random((len(made.ids), self._length + 1)) < self._hidden
+        drawn = (rng.random((size, self._length + 1)) < self._hidden)[places]
+        return TaggedRows(self._with_hidden_words(made, weights, drawn), labels, weights)
+
+    def _with_hidden_words(self, made: TagRows, weights: np.ndarray, drawn: np.ndarray) -> TagRows:
         word = weights.cumsum(1).astype(np.int64)  # counts from 1; 0 is [CLS]
         hidden = np.take_along_axis(drawn, word, axis=1) & (made.shapes > 0)
         return made._replace(ids=np.where(hidden, np.int32(self._pieces.unk), made.ids))

@@ -185,6 +185,13 @@ def write_pointer(parent: epath.Path, step: int) -> None:
     files.write_sealed(parent / POINTER, {"step": step})
 
 
+def point_to(parent: epath.Path, step: int) -> None:
+    """Moves the pointer to a published step, unless a newer one is there already."""
+    newest = latest(parent)
+    if newest is None or newest <= step:
+        write_pointer(parent, step)
+
+
 def latest(parent: epath.Path) -> int | None:
     """The newest published step; None if there is none.
 

@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from etils import epath
 
-from realm_jax.errors import DamageError
+from realm_jax.errors import DamageError, InputError
 from realm_jax.failpoints import reach
 
 CHUNK = 1 << 22  # bytes hashed at a time
@@ -35,11 +36,11 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     Locally the file is renamed into place, so that a reader seldom meets a torn one; where rename
     is not atomic, the seal still tells.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     if not is_local(path):
         reach("file.put")
         path.write_bytes(data)
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + PARTIAL)
     reach("file.open")
     with partial.open("wb") as file:
@@ -51,6 +52,72 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     reach("file.rename")
     partial.replace(path)
     sync_folder(path.parent)
+
+
+def create(path: epath.Path, data: bytes) -> bool:
+    """Writes a small file only if there is none of that name: of several writers one is told True.
+
+    Object stores do it by a conditional put.
+    """
+    try:
+        if is_local(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            reach("file.open")
+            with Path(path).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            import fsspec
+
+            reach("file.put")
+            store, inside = fsspec.core.url_to_fs(os.fspath(path))
+            store.pipe_file(inside, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
+def check_writable(folder: epath.Path) -> None:
+    """Refuses an object store that cannot be written, before any work is done for it.
+
+    Raises:
+      InputError: says whether the bucket, the permission or a package is missing.
+    """
+    if is_local(folder):
+        return
+    probe = folder / ".writable"
+    try:
+        _check_bucket(folder)
+        write_bytes(probe, b"")
+        delete_file(probe)
+    except (ImportError, KeyError) as error:
+        fix = "pip install 'realm-jax[s3]' for s3://, 'realm-jax[gs]' for gs://"
+        raise InputError(
+            "this address cannot be read here", where=folder, found=error, fix=fix
+        ) from error
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+        raise InputError(
+            "no permission to write there" if denied else "the bucket cannot be written",
+            where=folder,
+            expected="a bucket that this machine may read, write, list and delete in",
+            found=f"{type(error).__name__}: {error}",
+            fix="grant its account s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket "
+            "(gs: roles/storage.objectAdmin), or log in as one that has them"
+            if denied
+            else "make the bucket first, and look at its name and region",
+        ) from error
+
+
+def _check_bucket(folder: epath.Path) -> None:
+    """Raises FileNotFoundError where there is no such bucket: some libraries would make it."""
+    import fsspec
+
+    store, inside = fsspec.core.url_to_fs(os.fspath(folder))
+    bucket = inside.split("/")[0]
+    if not store.exists(bucket):
+        raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
 
 
 def write_array(path: epath.Path, array: np.ndarray) -> None:

@@ -1,5 +1,7 @@
 """Where everything lies in a run folder: every file and folder name, once."""
 
+import contextlib
+import functools
 import os
 from dataclasses import dataclass
 
@@ -33,6 +35,9 @@ class RunDir:
 
     @property
     def root(self) -> epath.Path:
+        scheme, remote, _ = os.fspath(self.workdir).partition("://")
+        if remote:
+            _never_from_a_cache(scheme)
         return epath.Path(self.workdir)
 
     @property
@@ -89,6 +94,15 @@ class RunDir:
     @property
     def report(self) -> epath.Path:
         return self.root / "report.json"
+
+
+@functools.cache
+def _never_from_a_cache(scheme: str) -> None:
+    """fsspec keeps listings of object stores; other processes change them."""
+    with contextlib.suppress(ImportError):  # whoever reads the path says what is to be installed
+        import fsspec
+
+        fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
 
 
 def step_name(step: int) -> str:

@@ -8,7 +8,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from realm_jax.errors import DamageError
-from realm_jax.exchange.files import foreign_write, is_local
+from realm_jax.exchange.files import foreign_write
+from realm_jax.exchange.staging import local_to_read, local_to_write
 
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
@@ -20,24 +21,38 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
         process writes, so one process of many may call it.
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
-    with foreign_write(folder), _checkpointer() as checkpointer:
-        checkpointer.save(_absolute(folder), ocp.args.PyTreeSave(arrays))
+    with foreign_write(folder), local_to_write(folder) as local, _checkpointer() as checkpointer:
+        checkpointer.save(_absolute(local), ocp.args.PyTreeSave(arrays))
+
+
+def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
+    """Like `save_parameters`, of jax arrays that several processes hold: each writes its parts.
+
+    Args:
+      folder: on a file system that all processes share; does not exist yet.
+      tree: arrays on the devices of all processes; every process calls this.
+    """
+    if jax.process_count() == 1:
+        save_parameters(folder, tree)
+        return
+    with foreign_write(folder), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        checkpointer.save(_absolute(folder), ocp.args.PyTreeSave(tree))
 
 
 def load_parameters(folder: epath.Path) -> dict[str, Any]:
     """The nested dict that `save_parameters` wrote, as numpy arrays, without a target to fill."""
-    folder = _absolute(folder)
-    with _checkpointer() as checkpointer:
-        saved = checkpointer.metadata(folder).item_metadata
+    with local_to_read(folder) as local, _checkpointer() as checkpointer:
+        path = _absolute(local)
+        saved = checkpointer.metadata(path).item_metadata
         if saved is None:
             raise DamageError("no parameters here", where=folder, expected="an Orbax folder")
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved.tree)
-        return checkpointer.restore(folder, ocp.args.PyTreeRestore(restore_args=as_numpy))
+        return checkpointer.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
 
 
 def _absolute(folder: epath.Path) -> epath.Path:
     """Orbax refuses relative paths."""
-    return folder.resolve() if is_local(folder) else folder
+    return folder.resolve()
 
 
 def _checkpointer() -> ocp.Checkpointer:

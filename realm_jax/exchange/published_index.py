@@ -1,9 +1,6 @@
 """Published indexes: what the index builder hands to the trainer, whole and verified."""
 
-import contextlib
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from realm_jax.exchange.layout import (
     RunDir,
 )
 from realm_jax.exchange.parameters import load_parameters, save_parameters
+from realm_jax.exchange.staging import local_to_read, local_to_write
 from realm_jax.failpoints import reach
 from realm_jax.search.searcher import Searcher, load_searcher
 
@@ -87,8 +85,9 @@ def publish_index(
         )
 
     def write(folder: epath.Path) -> None:
-        with files.foreign_write(folder), _local_to_write(folder / SEARCHER) as local:
-            searcher.save(local)
+        with files.foreign_write(folder), local_to_write(folder / SEARCHER) as local:
+            local.mkdir(parents=True, exist_ok=True)
+            searcher.save(Path(local))
         reach("searcher.written")
         files.write_array(folder / ROWS, rows.astype(np.int64))
         files.write_array(folder / VECTORS, vectors.astype(np.float16))
@@ -99,13 +98,16 @@ def publish_index(
     return commit.publish(run.published_index, step, write, {**fields, **measured})
 
 
-def open_index(folder: epath.PathLike, expect: Mapping[str, Any] | None = None) -> PublishedIndex:
+def open_index(
+    folder: epath.PathLike, expect: Mapping[str, Any] | None = None, mesh: Any = None
+) -> PublishedIndex:
     """Opens an index after checking every byte and every expected field.
 
     Args:
       folder: a step folder of `RunDir.published_index`. Local files may stay memory-mapped: hold a
         lease from before the call for as long as the index is in use.
       expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
+      mesh: where a mesh searcher spreads its rows; None is all devices.
 
     Raises:
       NotPublishedError: nothing there, or taken away meanwhile.
@@ -126,9 +128,9 @@ def open_index(folder: epath.PathLike, expect: Mapping[str, Any] | None = None) 
             )
     with (folder / ROWS).open("rb") as file:
         rows = np.load(file)
-    with _local_to_read(folder / SEARCHER) as local:
-        searcher = load_searcher(local)
-    with _local_to_read(folder / VECTORS) as local:
+    with local_to_read(folder / SEARCHER) as local:
+        searcher = load_searcher(Path(local), mesh)
+    with local_to_read(folder / VECTORS) as local:
         vectors = np.load(local, mmap_mode="r")
     if rows.shape != (searcher.size,):
         raise MismatchError(
@@ -146,34 +148,3 @@ def open_index(folder: epath.PathLike, expect: Mapping[str, Any] | None = None) 
         config_json=(folder / CONFIG).read_text(),
         manifest=manifest,
     )
-
-
-@contextlib.contextmanager
-def _local_to_write(folder: epath.Path) -> Iterator[Path]:
-    """A local folder whose files end up in `folder`: searchers write local files only."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if files.is_local(folder):
-        yield Path(folder)
-        return
-    with tempfile.TemporaryDirectory() as staged:
-        yield Path(staged)
-        for name in files.list_files(epath.Path(staged)):
-            _copy(epath.Path(staged) / name, folder / name)
-
-
-@contextlib.contextmanager
-def _local_to_read(path: epath.Path) -> Iterator[Path]:
-    """A local copy of a file or folder; what is memory-mapped from it outlives its name."""
-    if files.is_local(path):
-        yield Path(path)
-        return
-    with tempfile.TemporaryDirectory() as staged:
-        for name in files.list_files(path) or [""]:
-            _copy(path / name, epath.Path(staged) / (name or path.name))
-        yield Path(staged) if path.is_dir() else Path(staged) / path.name
-
-
-def _copy(source: epath.Path, target: epath.Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as read, target.open("wb") as write:
-        shutil.copyfileobj(read, write, files.CHUNK)

@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from etils import epath
-
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.follow import ended
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.logs import read_log
 
 TRAINER, BUILDER = "trainer", "index_builder"
 
@@ -77,7 +76,7 @@ def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage != "realm" or step is None:
         return None
     # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
-    swaps = [record for record in _records(run.swaps) if record["step"] <= step]
+    swaps = [record for record in read_log(run.swaps) if record["step"] <= step]
     return swaps[-1]["index_step"] if swaps else None
 
 
@@ -90,15 +89,4 @@ def _steps(run: RunDir, stage: str | None) -> int | None:
 
 
 def _last_records(run: RunDir) -> list[dict[str, Any]]:
-    return [line for stage in STAGES for line in _records(run.logs / f"{stage}.jsonl")[-1:]]
-
-
-def _records(path: epath.Path) -> list[dict[str, Any]]:
-    """The whole lines of a log that another job may be writing to."""
-    found = []
-    for line in (files.read_bytes(path) or b"").split(b"\n"):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue  # the end of a line is not there yet, or a kill cut it short
-    return found
+    return [line for stage in STAGES for line in read_log(run.logs / f"{stage}.jsonl")[-1:]]

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.exchange import files
+from realm_jax.exchange.claims import Claim
 from realm_jax.failpoints import reach
 from realm_jax.search.passage_vectors import PassageEmbedder
 
@@ -28,8 +29,12 @@ def embed_corpus(
     folder: epath.Path,
     stop: threading.Event,
     progress: Callable[[int], None],
-) -> Float32[np.ndarray, "N E"]:
+    over: Callable[[], bool] = lambda: False,
+) -> Float32[np.ndarray, "N E"] | None:
     """Vectors of all passages; shards already in `folder` are taken as they are.
+
+    Several builders may do this at once: each claims the shards it embeds, and takes over those of
+    builders that died.
 
     Args:
       config: of the snapshot.
@@ -38,22 +43,51 @@ def embed_corpus(
       folder: holds one file and one sealed mark per finished shard.
       stop: checked between shards.
       progress: called with the number of passages done.
+      over: asked when nothing is left but to wait for others: whether they have finished.
+
+    Returns:
+      None if others have finished.
 
     Raises:
       Stopped: when `stop` is set.
     """
     vectors = np.empty((len(store), config.model.embedding), np.float32)
-    for start in range(0, len(store), config.builder.shard):
-        if stop.is_set():
-            raise Stopped
-        rows = np.arange(start, min(start + config.builder.shard, len(store)))
-        path = folder / f"shard_{start:010d}.npy"
-        done = _read_shard(path, len(rows), vectors.shape[1])
-        if done is None:
-            done = embedder.vectors(rows)
-            _write_shard(path, done)
-        vectors[rows] = done
-        progress(int(rows[-1]) + 1)
+    todo, done = list(range(0, len(store), config.builder.shard)), 0
+    while todo:
+        others = []
+        for start in todo:
+            if stop.is_set():
+                raise Stopped
+            rows = np.arange(start, min(start + config.builder.shard, len(store)))
+            shard = _shard(folder, rows, embedder, config.model.embedding)
+            if shard is None:
+                others.append(start)
+                continue
+            vectors[rows] = shard
+            done += len(rows)
+            progress(done)
+        if others and over():
+            return None
+        if others == todo:
+            stop.wait(config.builder.poll_seconds)
+        todo = others
+    return vectors
+
+
+def _shard(
+    folder: epath.Path, rows: np.ndarray, embedder: PassageEmbedder, dims: int
+) -> Float32[np.ndarray, "S E"] | None:
+    """A shard, found or embedded; None while another builder is at it."""
+    path = folder / f"shard_{rows[0]:010d}.npy"
+    found = _read_shard(path, len(rows), dims)
+    if found is not None:
+        return found
+    claim = Claim(folder, path.stem)
+    if not claim.take():
+        return None
+    with claim.kept():
+        vectors = embedder.vectors(rows)
+        _write_shard(path, vectors)
     return vectors
 
 

@@ -5,12 +5,14 @@ import threading
 import time
 
 import numpy as np
+from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 JOB = "index_builder"
 
 
-def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
+def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = "") -> int:
     """Publishes an index of every snapshot it is quick enough for, until the run has ended.
 
     Shapes, corpus and search settings come from each snapshot's config, never from flags.
@@ -35,12 +37,14 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
       workdir: the run folder.
       poll_seconds: between looks for a new snapshot.
       stop: set by SIGTERM; finished shards stay for the next life of this job.
+      worker: a name of its own for each of several builders of one run; they share the work.
 
     Returns:
       Indexes published.
     """
     run_dir = RunDir(workdir)
-    lease = Lease(run_dir, JOB)
+    files.check_writable(run_dir.root)
+    lease = Lease(run_dir, f"{JOB}-{worker}" if worker else JOB)
     published = 0
     newest = commit.latest(run_dir.published_index)
     heartbeat.beat(run_dir, JOB, state="waiting")
@@ -59,8 +63,9 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
             except (DamageError, NotPublishedError) as error:
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
-            published += refresh(run_dir, snapshot, stop)
-            retain(run_dir, PUBLISHED_INDEX, _config(snapshot).refresh.keep)
+            if refresh(run_dir, snapshot, stop):
+                published += 1
+                retain(run_dir, PUBLISHED_INDEX, _config(snapshot).refresh.keep)
             heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command goes on at the shard it was at")
@@ -72,6 +77,9 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event) -> int:
 
 def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
     """One cycle: embed the corpus, build, check, publish.
+
+    Returns:
+      False if another builder published it, or it was there.
 
     Raises:
       Stopped: the stop signal came between two shards.
@@ -96,7 +104,34 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
             eta_s=seconds / done * (len(store) - done),
         )
 
-    vectors = embed_corpus(config, store, embedder, shards, stop, progress)
+    published = run_dir.published_index / step_name(snapshot.step)
+    over = lambda: commit.is_published(published)  # noqa: E731
+    vectors = None
+    if not over():
+        vectors = embed_corpus(config, store, embedder, shards, stop, progress, over)
+    finishing = Claim(shards, "finish")
+    while vectors is not None and not over() and not finishing.take():
+        if stop.wait(config.builder.poll_seconds):
+            raise Stopped
+    if vectors is None or over():
+        commit.point_to(run_dir.published_index, snapshot.step)  # its publisher may have died
+        files.delete_tree(shards)  # what a late comer may have left
+        return False
+    with finishing.kept():
+        fresh = _finish(run_dir, snapshot, store, vectors, began)
+    files.delete_tree(shards)
+    return fresh
+
+
+def _finish(
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    store: PassageStore,
+    vectors: Float32[np.ndarray, "N E"],
+    began: float,
+) -> bool:
+    """Build, check, publish: of several builders, one does it."""
+    config, parameters = _config(snapshot), snapshot.params["embedder"]
     heartbeat.beat(
         run_dir,
         JOB,
@@ -128,7 +163,6 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
     fresh = publish_index(
         run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
-    files.delete_tree(shards)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",
         snapshot.step,

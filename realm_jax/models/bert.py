@@ -3,14 +3,18 @@
 Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to the mesh.
 """
 
+import math
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from ml_collections import ConfigDict
 
 LAYER_NORM_EPS = 1e-12
+_FEW_LAYERS = 4  # a loop over so few saves no time of compiling
 _NO_ATTENTION = -1e9  # finite, so that a row of nothing but padding stays finite
 
 
@@ -53,11 +57,38 @@ def dropout(
     return jnp.where(keep, x / (1.0 - rate), 0.0).astype(x.dtype)
 
 
+def rows_apart(x: Float[Array, "R L H"]) -> Float[Array, "R L H"]:
+    """Keeps each row whole on the devices of its batch, under the mesh that is set, if any.
+
+    Without it the compiler may lay out `hidden` as the parameters are, and move every row to all
+    devices and back instead of gathering a layer's parameters where they are used.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    spread = tuple(axis for axis in mesh.axis_names if axis != "model")
+    parts = math.prod(mesh.shape[axis] for axis in spread)
+    if parts == 1 or len(x) % parts:
+        return x
+    return lax.with_sharding_constraint(x, jax.P(spread))
+
+
+def whole_vectors(table: Float[Array, "V H"]) -> Float[Array, "V H"]:
+    """A table of vectors gathered for looking up, under the mesh that is set, if any.
+
+    Its gradient is then added up on each device and scattered, a table's worth of traffic; without
+    it the compiler would send the gradients of all rows of the batch to all devices.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return table
+    return lax.with_sharding_constraint(table, jax.P(jax.P.UNCONSTRAINED, None))
+
+
 class Bert(nnx.Module):
     """Word pieces to hidden vectors."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, draw: Draw):
-        self.heads, self.rate, self.remat = model.heads, model.dropout, model.remat
+        self.heads, self.rate = model.heads, model.dropout
+        self.remat, self.scan = model.remat, model.scan
         self.compute = jnp.dtype(model.compute)
         self.approximate = model.gelu == "tanh"
         hidden = model.hidden
@@ -85,10 +116,13 @@ class Bert(nnx.Module):
           added: to the embeddings, for what the pieces do not say.
         """
         length = ids.shape[1]
-        x = self.word[...][ids] + self.position[...][:length] + self.segment[...][segments] + added
+        word, position, segment = (
+            whole_vectors(table[...]) for table in (self.word, self.position, self.segment)
+        )
+        x = word[ids] + position[:length] + segment[segments] + added
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
-        x = dropout(x, self.rate, keys[0])
+        x = rows_apart(dropout(x, self.rate, keys[0]))
         bias = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
         return self._encode(x, bias, keys[1])
 
@@ -106,11 +140,12 @@ class Bert(nnx.Module):
             x = _layer(
                 x, weights, attention_bias, self.heads, self.rate, layer_key, self.approximate
             )
-            return x, None
+            return rows_apart(x), None
 
         body = jax.checkpoint(body) if self.remat else body
         depth = self.layers.depth
-        x, _ = lax.scan(body, x, (stacked, jnp.arange(depth)), unroll=depth <= 4)
+        unroll = depth <= _FEW_LAYERS or not self.scan
+        x, _ = lax.scan(body, x, (stacked, jnp.arange(depth)), unroll=unroll)
         return x
 
 
@@ -134,7 +169,8 @@ class Dense(nnx.Module):
         self.bias = bias((size_out,), axes[1:])
 
     def __call__(self, x: Float[Array, "*rows I"]) -> Float[Array, "*rows O"]:
-        return _product("...i,io->...o", x, self.kernel[...]) + self.bias[...].astype(x.dtype)
+        out = product("ri,io->ro", x.reshape(-1, x.shape[-1]), self.kernel[...])
+        return (out + self.bias[...]).astype(x.dtype).reshape(*x.shape[:-1], -1)
 
 
 class Layers(nnx.Module):
@@ -165,10 +201,41 @@ class Layers(nnx.Module):
         return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
 
 
-def _product(spec: str, x: Array, kernel: Array) -> Array:
-    """einsum in the dtype of x, accumulated in float32."""
-    out = jnp.einsum(spec, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
-    return out.astype(x.dtype)
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def product(
+    spec: str, x: Float[Array, "*left"], kernel: Float32[Array, "*right"]
+) -> Float32[Array, "*out"]:
+    """einsum of x with a float32 kernel, multiplied in the dtype of x and summed in float32.
+
+    The gradient of the kernel is float32 from the product on, so sums over micro-batches, rows and
+    devices are never rounded to bfloat16 on their way (JAX's own would be cast before them).
+
+    Args:
+      spec: two operands, every axis of which is in the other operand or in the output.
+      x: float32 or bfloat16.
+      kernel: parameters.
+    """
+    return jnp.einsum(spec, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
+
+
+def _product_forward(spec: str, x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return product(spec, x, kernel), (x, kernel)
+
+
+def _product_backward(
+    spec: str, kept: tuple[Array, Array], back: Float32[Array, "*out"]
+) -> tuple[Array, Array]:
+    (x, kernel), (operands, out) = kept, spec.split("->")
+    left, right = operands.split(",")
+    back = back.astype(x.dtype)
+    of_x = jnp.einsum(
+        f"{out},{right}->{left}", back, kernel.astype(x.dtype), preferred_element_type=jnp.float32
+    )
+    of_kernel = jnp.einsum(f"{left},{out}->{right}", x, back, preferred_element_type=jnp.float32)
+    return of_x.astype(x.dtype), of_kernel
+
+
+product.defvjp(_product_forward, _product_backward)
 
 
 def _layer(
@@ -184,20 +251,20 @@ def _layer(
     keys = [None] * 3 if key is None else jax.random.split(key, 3)
 
     def project(name: str) -> Array:
-        out = _product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
-        return out + w[f"{name}_bias"].astype(x.dtype)
+        out = product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
+        return (out + w[f"{name}_bias"]).astype(x.dtype)
 
     query, key_, value = project("query"), project("key"), project("value")
     size = query.shape[-1]
     scores = jnp.einsum("rqnd,rknd->rnqk", query, key_, preferred_element_type=jnp.float32)
     shares = jax.nn.softmax(scores * size**-0.5 + attention_bias, axis=-1).astype(x.dtype)
     shares = dropout(shares, rate, keys[0])
-    mixed = _product("rnqk,rknd->rqnd", shares, value)
-    attended = _product("rqnd,ndh->rqh", mixed, w["output_kernel"])
-    attended = dropout(attended + w["output_bias"].astype(x.dtype), rate, keys[1])
+    mixed = jnp.einsum("rnqk,rknd->rqnd", shares, value, preferred_element_type=jnp.float32)
+    attended = product("rqnd,ndh->rqh", mixed.astype(x.dtype), w["output_kernel"])
+    attended = dropout((attended + w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
-    inner = _product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"].astype(x.dtype)
-    inner = jax.nn.gelu(inner, approximate)
-    out = _product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"].astype(x.dtype)
-    out = dropout(out, rate, keys[2])
+    inner = product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"]
+    inner = jax.nn.gelu(inner.astype(x.dtype), approximate)
+    out = product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"]
+    out = dropout(out.astype(x.dtype), rate, keys[2])
     return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])

@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, bias
+from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, bias, product
 
 
 class Reader(nnx.Module):
@@ -40,6 +40,4 @@ class Reader(nnx.Module):
         """`mlm_logits` of rows that BERT has read already."""
         picked = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
         picked = self.norm(jax.nn.gelu(self.transform(picked), self.bert.approximate))
-        table = self.bert.word[...].astype(picked.dtype)
-        logits = jnp.einsum("rmh,vh->rmv", picked, table, preferred_element_type=jnp.float32)
-        return logits + self.bias[...]
+        return product("rmh,vh->rmv", picked, self.bert.word[...]) + self.bias[...]

@@ -72,7 +72,7 @@ def build_searcher(
     if kind == "mesh":
         from realm_jax.search.mesh_searcher import MeshSearcher
 
-        return MeshSearcher(vectors)
+        return MeshSearcher(vectors, dtype=options.dtype)
     if kind == "scann":
         from realm_jax.search.scann_searcher import ScannSearcher
 
@@ -85,8 +85,13 @@ def build_searcher(
     )
 
 
-def load_searcher(folder: str | Path) -> Searcher:
-    """The searcher that `save` wrote into a local `folder`, wherever that folder lies now."""
+def load_searcher(folder: str | Path, mesh: Any = None) -> Searcher:
+    """The searcher that `save` wrote into a local `folder`, wherever that folder lies now.
+
+    Args:
+      folder: holds the files.
+      mesh: where a mesh searcher spreads its rows; None is all devices.
+    """
     folder = Path(folder)
     description = read_description(folder)
     kind = description["kind"]
@@ -97,7 +102,7 @@ def load_searcher(folder: str | Path) -> Searcher:
     if kind == "mesh":
         from realm_jax.search.mesh_searcher import MeshSearcher
 
-        return MeshSearcher.load(folder)
+        return MeshSearcher.load(folder, mesh)
     if kind == "scann":
         from realm_jax.search.scann_searcher import ScannSearcher
 

@@ -1,17 +1,21 @@
 """Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from etils import epath
+from jax.sharding import Mesh
 
 from realm_jax.errors import MismatchError
-from realm_jax.exchange import commit, leases
+from realm_jax.exchange import commit, files, leases
 from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
-from realm_jax.exchange.parameters import load_parameters, save_parameters
+from realm_jax.exchange.logs import read_log
+from realm_jax.exchange.parameters import load_parameters, save_parameters, save_sharded
 from realm_jax.models.modules import Parameters
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import gathered, place
 from realm_jax.trainer.state import TrainState
 
 KIND = "checkpoint"
@@ -19,26 +23,47 @@ _OPTIMIZER = "optimizer"
 
 
 class Checkpoints:
-    """The checkpoints of one stage."""
+    """The checkpoints of one stage. All processes save and restore together."""
 
-    def __init__(self, run: RunDir, stage: str, keep: int, config_json: str):
+    def __init__(self, run: RunDir, stage: str, keep: int, config_json: str, mesh: Mesh):
         self._run, self._stage, self._keep, self._config = run, stage, keep, config_json
+        self._mesh = mesh
         self._parent = run.checkpoints(stage)
 
     def save(self, state: TrainState, fields: dict[str, Any]) -> None:
-        """Writes the state and JSON fields of a step; a step saved before stands."""
+        """Writes the state and JSON fields of a step; a step saved before stands.
+
+        Every process writes what its devices hold, where a file system is shared; on an object
+        store process 0 writes all of it. The manifest is process 0's.
+        """
         step = int(state.step)
+        folder = self._parent / step_name(step)
+        new = hosts.agree(self._topic("new"), step, not commit.is_published(folder))[0]
+        if hosts.leads():
+            manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
+            write = lambda folder: self._write(folder, state)  # noqa: E731
+            commit.publish(self._parent, step, write, {**manifest, **fields})
+            leases.retain(self._run, f"{CHECKPOINTS}/{self._stage}", self._keep)
+        elif new:
+            self._write(folder, state)
+        hosts.agree(self._topic("saved"), step)
+
+    def _write(self, folder: epath.Path, state: TrainState) -> None:
         moments = jax.tree.leaves(state.optimizer)
-        numbered = {f"{place:05d}": leaf for place, leaf in enumerate(moments)}
+        numbered = {f"{number:05d}": leaf for number, leaf in enumerate(moments)}
+        hosts.agree(self._topic("folder"), int(state.step))
+        for name, tree in ((PARAMETERS, state.parameters), (_OPTIMIZER, numbered)):
+            if files.is_local(folder):
+                save_sharded(folder / name, tree)
+            else:
+                whole = gathered(self._mesh, tree)
+                if hosts.leads():
+                    save_parameters(folder / name, whole)
+        if hosts.leads():
+            files.write_bytes(folder / CONFIG, self._config.encode())
 
-        def write(folder: epath.Path) -> None:
-            save_parameters(folder / PARAMETERS, state.parameters)
-            save_parameters(folder / _OPTIMIZER, numbered)
-            (folder / CONFIG).write_text(self._config)
-
-        manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
-        commit.publish(self._parent, step, write, {**manifest, **fields})
-        leases.retain(self._run, f"{CHECKPOINTS}/{self._stage}", self._keep)
+    def _topic(self, what: str) -> str:
+        return f"checkpoint/{self._stage}/{what}"
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest state, placed as `like` is, and its fields; None if there is none.
@@ -57,9 +82,9 @@ class Checkpoints:
         numbered = load_parameters(folder / _OPTIMIZER)
         moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
         moments = _fitted(moments, like.optimizer, folder)
-        place = jax.tree.map(lambda leaf: leaf.sharding, like)
-        step_array = jax.numpy.asarray(step, like.step.dtype)
-        return jax.device_put(TrainState(step_array, parameters, moments), place), manifest
+        to = jax.tree.map(lambda leaf: leaf.sharding, like)
+        saved = (np.asarray(step, like.step.dtype), parameters, moments)
+        return TrainState(*place(saved, tuple(to))), manifest
 
 
 def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
@@ -107,14 +132,5 @@ def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def read_jsonl(path: epath.Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-    """Records of a JSON-lines log; a torn last line, left by a kill, is no record."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        records += [record] if keep(record) else []
-    return records
+    """Records of a log that are to be kept."""
+    return [record for record in read_log(path) if keep(record)]

@@ -13,9 +13,10 @@ from realm_jax import config as config_lib
 from realm_jax.exchange import heartbeat
 from realm_jax.exchange.layout import RunDir
 from realm_jax.models.modules import Parameters
-from realm_jax.parallel.sharding import batch_sharding
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import own_places, place_rows
 from realm_jax.trainer.checkpoint import Checkpoints
-from realm_jax.trainer.feed import Feed
+from realm_jax.trainer.feed import Feed, InStep
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.report import Report
@@ -63,31 +64,35 @@ def train(
     """
     steps = stage.settings.steps
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, config_lib.to_json(config))
+    as_json = config_lib.to_json(config)
+    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh)
     state = make_state(stage.modules, optimizer, mesh, config.seed, given)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     restored = checkpoints.restore(state)
     state = state if restored is None else restored[0]
     first = int(state.step)
-    step_function = make_step(stage, optimizer, mesh, places, config.seed)
+    parts = config.optimizer.accumulate_steps
+    step_function = make_step(stage, optimizer, mesh, places, config.seed, parts)
     if first >= steps:
         return state.parameters
     began = time.monotonic()
     report = Report(stage.name, steps, config.report.every, run.logs / f"{stage.name}.jsonl")
-    feed = Feed(stage.batch, batch_sharding(mesh), first, steps)
+    feed = _feed(stage, mesh, first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
                 report.settle()
                 publisher.publish(step, state.parameters)
-                heartbeat.beat(run, "trainer", stage=stage.name, step=step)
+                if hosts.leads():
+                    heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 report.settle()
                 checkpoints.save(state, fields(step))
-            batch = None if stop.is_set() else feed.take(step, stop)
-            if batch is None:
+            stopping = any(hosts.agree(f"{stage.name}/stop", step, stop.is_set()))
+            batch = None if stopping else feed.take(step, stop, state.parameters)
+            if not all(hosts.agree(f"{stage.name}/batch", step, batch is not None)):
                 report.settle()
                 checkpoints.save(state, fields(step))
                 raise Stopped(stage.name, step)
@@ -103,6 +108,17 @@ def train(
         report.close()
         feed.close()
     return state.parameters
+
+
+def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Feed | InStep:
+    """Each process makes its own rows of every batch, and no other."""
+    size = stage.settings.batch
+    places = own_places(mesh, size)
+
+    def make(step: int, *parameters: Parameters) -> Any:
+        return place_rows(mesh, stage.batch(step, places, *parameters), places, size)
+
+    return Feed(make, first, last) if stage.ahead else InStep(make)
 
 
 def _due(step: int, every: int) -> bool:

@@ -3,27 +3,37 @@
 import threading
 from typing import Any
 
-import jax
+from jax.sharding import Mesh
 
 from realm_jax.errors import RealmError
 from realm_jax.exchange.layout import SNAPSHOTS, RunDir
 from realm_jax.exchange.leases import retain
 from realm_jax.exchange.snapshots import publish_snapshot
 from realm_jax.models.modules import Parameters
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import gathered
 
 
 class Publisher:
     """One snapshot at a time, written by a thread."""
 
-    def __init__(self, run: RunDir, keep: int, config_json: str, fields: dict[str, Any]):
+    def __init__(
+        self, run: RunDir, keep: int, config_json: str, fields: dict[str, Any], mesh: Mesh
+    ):
         self._run, self._keep, self._config, self._fields = run, keep, config_json, fields
+        self._mesh = mesh
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
     def publish(self, step: int, parameters: Parameters) -> None:
-        """Copies the parameters to the host and starts to write them as the snapshot of `step`."""
+        """Copies the parameters to the host and starts to write them as the snapshot of `step`.
+
+        All processes call it; process 0 writes.
+        """
         self.wait()
-        copied = jax.device_get(parameters)
+        copied = gathered(self._mesh, parameters)
+        if not hosts.leads():
+            return
         self._thread = threading.Thread(
             target=self._write, args=(step, copied), name="publisher", daemon=True
         )

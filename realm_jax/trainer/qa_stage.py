@@ -13,13 +13,13 @@ from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import IMPOSSIBLE
-from realm_jax.trainer.stage import Loss
+from realm_jax.trainer.stage import Loss, Places
 
 
 class QaStage:
     """Each question is ranked over its hits by fresh scores; the best are read."""
 
-    name = "qa"
+    name, ahead = "qa", True
 
     def __init__(self, config: ConfigDict, vocabulary: int, source: QuestionSource):
         self.settings, self._seed = config.stages.qa, config.seed
@@ -27,11 +27,11 @@ class QaStage:
         self.modules = Modules(config.model, vocabulary, ("embedder", "reader", "span_head"))
         self._source = source
 
-    def batch(self, step: int) -> QuestionBatch:
+    def batch(self, step: int, places: Places = None) -> QuestionBatch:
         """Questions with their hits."""
-        return self._source.take(
-            order.examples(self._seed, step, self.settings.batch, len(self._source))
-        )
+        size = self.settings.batch
+        drawn = order.examples(self._seed, step, size, len(self._source))
+        return self._source.take(drawn[order.all_places(size, places)])
 
     def loss(
         self, networks: SimpleNamespace, batch: QuestionBatch, key: Key[Array, ""] | None
@@ -61,6 +61,10 @@ class QaStage:
             gold.reshape(size, -1),
             (spans > IMPOSSIBLE).reshape(size, -1),
         )
+
+    def weight(self, batch: QuestionBatch) -> Float[Array, ""]:
+        """Questions; each has the hits of its micro-batch alone for further negatives."""
+        return jnp.float32(len(batch.hits))
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: answers are judged by `realm eval`, on what the run exports."""

@@ -6,18 +6,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data import order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, passage_rows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.search.mesh_retriever import MeshRetriever
 from realm_jax.search.retriever import Retriever, candidates
 from realm_jax.trainer.index_in_use import IndexInUse
-from realm_jax.trainer.stage import Loss
+from realm_jax.trainer.stage import Loss, Places
 
 
 class PretrainingBatch(NamedTuple):
@@ -41,23 +44,40 @@ class RealmStage:
         text: MaskedTextSource,
         held_out: MaskedTextSource,
         index: IndexInUse,
+        mesh: Mesh | None = None,
     ):
+        self.ahead = config.search.kind != "mesh" or mesh is None
         self.settings = config.stages.realm
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
         self._retriever = Retriever(config, store.vocabulary.size)
+        if not self.ahead:
+            assert mesh is not None
+            self._on_mesh = MeshRetriever(config, store.vocabulary.size, mesh)
         self._held_out = held_out
         self._null = passage_rows(store, np.array([NULL_PASSAGE]), config.lengths.passage)
         self._measure = jax.jit(
             lambda parameters, batch: self.loss(self.modules.bind(parameters), batch, None)[1]
         )
 
-    def batch(self, step: int) -> PretrainingBatch:
-        """Masked queries and the candidates that the index of `step` gives them."""
-        text = self._text.batch(step, self.settings.batch)
+    def batch(
+        self, step: int, places: Places = None, parameters: Parameters | None = None
+    ) -> PretrainingBatch:
+        """Masked queries and the candidates that the index of `step` gives them.
+
+        `parameters` of the step are searched with if the config says so.
+        """
+        size = self.settings.batch
+        text = self._text.batch(step, size, places)
         index = self._index.for_step(step)
         width = self._config.retrieval.candidates
-        return self.with_candidates(text, self._retriever.hits(index, text.queries, width))
+        if self.ahead:
+            return self.with_candidates(text, self._retriever.hits(index, text.queries, width))
+        fresh = self._config.retrieval.search_with == "fresh" and parameters is not None
+        embedder = parameters["embedder"] if fresh and parameters else None
+        own = order.all_places(size, places)
+        hits = self._on_mesh.hits(index, text.queries, own, size, width, embedder)
+        return self.with_candidates(text, hits)
 
     def with_candidates(self, text: MaskedText, hits: np.ndarray) -> PretrainingBatch:
         """Joins queries with their hits (passage ids [B, H], best first)."""
@@ -87,6 +107,10 @@ class RealmStage:
         log_p = losses.token_log_probs(logits, targets).reshape(size, count, -1)
         marginal = self._config.objective.marginal
         return losses.realm_loss(scores, log_p, text.weights, batch.valid, marginal)
+
+    def weight(self, batch: PretrainingBatch) -> Float[Array, ""]:
+        """Masked pieces."""
+        return jnp.maximum(batch.text.weights.sum(), 1.0)
 
     def _embed_candidates(
         self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None

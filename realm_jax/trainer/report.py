@@ -1,6 +1,5 @@
 """What a person sees of a stage: lines, a bar below them on a terminal, JSON lines on disk."""
 
-import json
 import logging
 import math
 import sys
@@ -14,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from realm_jax.errors import RealmError
+from realm_jax.exchange.logs import Log
+from realm_jax.parallel import hosts
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +23,13 @@ class Report:
     """Metrics of a stage. They are read one step late, so the devices never wait for the host."""
 
     def __init__(self, stage: str, steps: int, every: int, path: epath.Path):
-        self._stage, self._steps, self._every, self._path = stage, steps, every, path
+        self._stage, self._steps, self._every = stage, steps, every
         self._pending: tuple[int, dict[str, Any]] | None = None
         self._since: list[dict[str, Any]] = []
         self._last_finite: int | None = None  # up to that step all was finite
         self._clock: tuple[int, float] | None = None  # step and time after the first step
-        self._bar = _Bar(stage, steps) if sys.stderr.isatty() else None
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._bar = _Bar(stage, steps) if sys.stderr.isatty() and hosts.leads() else None
+        self._log = Log(path) if hosts.leads() else None
 
     def step(self, step: int, metrics: dict[str, Any]) -> None:
         """Takes the metrics of a step just dispatched, and reads those of the one before."""
@@ -42,9 +43,9 @@ class Report:
     def event(self, step: int, **fields: Any) -> None:
         """Writes a record at once: an evaluation, a swap, the end."""
         record = {"stage": self._stage, "step": step, "time": time.time(), **fields}
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        self._say(step, fields)
+        if self._log is not None:
+            self._log.append(record)
+            self._say(step, fields)
 
     def settle(self) -> None:
         """Reads all that was dispatched, so that what is kept next comes of finite losses.

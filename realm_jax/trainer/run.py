@@ -20,8 +20,10 @@ from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.parallel.sharding import check_batches, make_mesh
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import check_batches, gathered, make_mesh
 from realm_jax.search.retriever import Retriever
+from realm_jax.trainer.alone import alone
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
 from realm_jax.trainer.inputs import Inputs, open_inputs
@@ -44,12 +46,13 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
-    job = _Job(workdir, config, stop)
-    heartbeat.beat(job.run_dir, JOB, stage="start", step=0)
-    job.warm_start()
-    job.realm()
-    job.finish()
-    heartbeat.beat(job.run_dir, JOB, stage="done", step=config.stages.realm.steps)
+    with alone(RunDir(workdir)):
+        job = _Job(workdir, config, stop)
+        job.say("start", 0)
+        job.warm_start()
+        job.realm()
+        job.finish()
+        job.say("done", config.stages.realm.steps)
 
 
 def prepare(workdir: str, config: ConfigDict) -> None:
@@ -92,9 +95,16 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
-        claim(self.run_dir, config)
+        if hosts.leads():
+            claim(self.run_dir, config)
+        hosts.agree("claimed", 0)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
         self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
+
+    def say(self, stage: str, step: int) -> None:
+        """A sign of life."""
+        if hosts.leads():
+            heartbeat.beat(self.run_dir, JOB, stage=stage, step=step)
 
     def warm_start(self) -> None:
         """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
@@ -108,14 +118,25 @@ class _Job:
         if finished is not None and finished[0] >= self.config.stages.realm.steps:
             self.networks |= finished[1]
             return
-        follow.clear_end(self.run_dir)
-        index = self._index(read_swaps(self.run_dir))
+        if hosts.leads():
+            follow.clear_end(self.run_dir)
+        [swaps, *_] = hosts.agree("swaps", 0, read_swaps(self.run_dir))
+        index = self._index([(first, index_step) for first, index_step in swaps])
         stage = RealmStage(
-            self.config, self.inputs.knowledge, self.inputs.text, self.inputs.held_out, index
+            self.config,
+            self.inputs.knowledge,
+            self.inputs.text,
+            self.inputs.held_out,
+            index,
+            self.mesh,
         )
         fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
         publisher = Publisher(
-            self.run_dir, self.config.refresh.keep, config_lib.to_json(self.config), fields
+            self.run_dir,
+            self.config.refresh.keep,
+            config_lib.to_json(self.config),
+            fields,
+            self.mesh,
         )
         try:
             self._train(stage, ("embedder", "reader"), publisher, _swaps_until(index))
@@ -126,7 +147,8 @@ class _Job:
         """Fine-tunes on the final index if there are questions, exports, and ends the run."""
         steps = self.config.stages.realm.steps
         if steps == 0:
-            follow.mark_end(self.run_dir, step=0)
+            if hosts.leads():
+                follow.mark_end(self.run_dir, step=0)
             return 0
         final = self._index([])
         try:
@@ -139,9 +161,10 @@ class _Job:
         if self.inputs.questions and self.config.stages.qa.steps:
             networks |= self._fine_tune(index)
             tuned = self.config.stages.qa.steps
-        as_json = config_lib.to_json(self.config)
-        publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
-        follow.mark_end(self.run_dir, step=steps)
+        if hosts.leads():
+            as_json = config_lib.to_json(self.config)
+            publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
+            follow.mark_end(self.run_dir, step=steps)
         return steps + tuned
 
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
@@ -188,7 +211,7 @@ class _Job:
             NoPublisher(),
             lambda step: fields,
         )
-        return jax.device_get(trained)
+        return gathered(self.mesh, trained)
 
     def _train(
         self,
@@ -205,7 +228,7 @@ class _Job:
         trained = train(
             self.run_dir, self.config, stage, given, self.mesh, self.stop, publisher, fields
         )
-        self.networks |= jax.device_get(trained)
+        self.networks |= gathered(self.mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
     def _index(self, replay: SwapLog) -> IndexInUse:
@@ -217,6 +240,7 @@ class _Job:
             replay,
             kept=lambda: _indexes_of_checkpoints(self.run_dir),
             stop=self.stop,
+            mesh=self.mesh,
         )
 
 
@@ -225,7 +249,8 @@ def mesh_of(config: ConfigDict) -> Mesh:
     mesh = make_mesh(config.mesh)
     taught = [name for name in STAGES if name != "qa" or config.corpus.questions]
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
-    check_batches(mesh, {key: stage.batch for key, stage in stages.items() if stage.steps})
+    batches = {key: stage.batch for key, stage in stages.items() if stage.steps}
+    check_batches(mesh, batches, config.optimizer.accumulate_steps)
     return mesh
 
 

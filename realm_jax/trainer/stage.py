@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
@@ -15,6 +17,7 @@ from realm_jax.data.reading import Reading, ReadingSource
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import IMPOSSIBLE
 
+Places = np.ndarray | None
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
 
 
@@ -25,12 +28,23 @@ class Stage(Protocol):
     name: str
     settings: ConfigDict  # config.stages.NAME
     modules: Modules
+    ahead: bool  # batches need neither parameters nor devices: they are made beside the steps
 
-    def batch(self, step: int) -> Any:
-        """The host arrays of one step, first axis B; a function of the seed and `step`."""
+    def batch(self, step: int, places: Places = None) -> Any:
+        """The host arrays of one step, first axis B; a function of the seed and `step`.
+
+        Where `ahead` is false it takes the parameters of the step as a third argument.
+
+        Args:
+          step: of the stage.
+          places: rows of the batch that this process makes; None is all.
+        """
 
     def loss(self, networks: SimpleNamespace, batch: Any, key: Key[Array, ""] | None) -> Loss:
         """Traced: the mean loss of a batch, and metrics."""
+
+    def weight(self, batch: Any) -> Float[Array, ""]:
+        """Traced: of how many things the loss is the mean; micro-batches count by it."""
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Figures on held-out examples."""
@@ -39,16 +53,16 @@ class Stage(Protocol):
 class IctStage:
     """Inverse cloze task: the embedder learns which passage a sentence came from."""
 
-    name = "ict"
+    name, ahead = "ict", True
 
     def __init__(self, config: ConfigDict, store: PassageStore):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
 
-    def batch(self, step: int) -> InverseCloze:
+    def batch(self, step: int, places: Places = None) -> InverseCloze:
         """Sentences and their passages."""
-        return self._source.batch(step, self.settings.batch)
+        return self._source.batch(step, self.settings.batch, places)
 
     def loss(
         self, networks: SimpleNamespace, batch: InverseCloze, key: Key[Array, ""] | None
@@ -58,6 +72,10 @@ class IctStage:
         queries = networks.embedder.embed(*batch.queries, keys[0])
         passages = networks.embedder.embed(*batch.passages, keys[1])
         return losses.ict_loss(queries, passages, batch.ids)
+
+    def weight(self, batch: InverseCloze) -> Float[Array, ""]:
+        """Queries; each has the passages of its micro-batch alone for negatives."""
+        return jnp.float32(len(batch.ids))
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: recall on masked sentences is measured between stages (`trainer.run`)."""
@@ -70,16 +88,16 @@ class ReaderStage:
     Both heads learn from one pass of BERT over a sentence beside a passage (`data.reading`).
     """
 
-    name = "reader"
+    name, ahead = "reader", True
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
         self.settings, self._widest = config.stages.reader, config.lengths.answer
         self.modules = Modules(config.model, store.vocabulary.size, ("reader", "span_head"))
         self._source = ReadingSource(config, store, text)
 
-    def batch(self, step: int) -> Reading:
+    def batch(self, step: int, places: Places = None) -> Reading:
         """Joint rows of sentence and passage, and what is masked."""
-        return self._source.batch(step, self.settings.batch)
+        return self._source.batch(step, self.settings.batch, places)
 
     def loss(self, networks: SimpleNamespace, batch: Reading, key: Key[Array, ""] | None) -> Loss:
         """Cross-entropy at the masked positions plus that of the masked span in the passage."""
@@ -96,6 +114,10 @@ class ReaderStage:
             (spans > IMPOSSIBLE).reshape(size, -1),
             batch.one_span,
         )
+
+    def weight(self, batch: Reading) -> Float[Array, ""]:
+        """Masked pieces, as in stage realm."""
+        return jnp.maximum(batch.text.weights.sum(), 1.0)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: the REALM stage measures what this one is for."""

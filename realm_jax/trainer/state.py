@@ -48,7 +48,7 @@ def make_state(
     shapes = jax.eval_shape(make, given)
     places = state_shardings(modules, optimizer, mesh, shapes)
     start = {name: places.parameters[name] for name in given}
-    placed = jax.device_put(given, start)
+    placed = sharding.place(given, start)
     return jax.jit(make, in_shardings=(start,), out_shardings=places)(placed)
 
 

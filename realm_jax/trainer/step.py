@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
+from realm_jax.models.modules import Parameters
+from realm_jax.parallel.sharding import batch_sharding, replicated
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, stream
 
@@ -15,20 +18,81 @@ Metrics = dict[str, Float[Array, ""]]
 
 
 def make_step(
-    stage: Stage, optimizer: optax.GradientTransformation, mesh: Mesh, places: TrainState, seed: int
+    stage: Stage,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    places: TrainState,
+    seed: int,
+    parts: int = 1,
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
-    """(state, batch) to (state, metrics); the state given is donated, the metrics are lazy."""
+    """(state, batch) to (state, metrics); the state given is donated, the metrics are lazy.
+
+    Args:
+      stage: brings the loss.
+      optimizer: of `make_optimizer`.
+      mesh: where state and batches lie.
+      places: shardings of the state.
+      seed: of dropout.
+      parts: micro-batches of a step; their gradients are summed in float32, one after the other.
+    """
+
+    def gradients_of(parameters: Parameters, batch: Any, key: Key[Array, ""]) -> Any:
+        def objective(parameters: Parameters) -> tuple[Array, Metrics]:
+            with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+                return stage.loss(stage.modules.bind(parameters), batch, key)
+
+        return jax.grad(objective, has_aux=True)(parameters)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         key = stream(seed, f"dropout/{stage.name}", state.step)
-
-        def objective(parameters: Any) -> tuple[Array, Metrics]:
-            return stage.loss(stage.modules.bind(parameters), batch, key)
-
-        gradients, metrics = jax.grad(objective, has_aux=True)(state.parameters)
+        if parts == 1:
+            gradients, metrics = gradients_of(state.parameters, batch, key)
+        else:
+            of_part = _split(batch, parts, mesh)
+            gradients, metrics = _accumulated(
+                lambda part, number: gradients_of(
+                    state.parameters, part, jax.random.fold_in(key, number)
+                ),
+                of_part,
+                stage.weight,
+                parts,
+            )
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
         metrics |= {"gradient_norm": optax.global_norm(gradients)}
         return TrainState(state.step + 1, parameters, moments), metrics
 
-    return jax.jit(step, donate_argnums=0, out_shardings=(places, None))
+    return jax.jit(step, donate_argnums=0, out_shardings=(places, replicated(mesh)))
+
+
+def _split(batch: Any, parts: int, mesh: Mesh) -> Any:
+    """Micro-batch n is every `parts`-th row from n on, so each device splits the rows it has."""
+    whole = batch_sharding(mesh)
+    spread = jax.NamedSharding(mesh, jax.P(None, *whole.spec))
+
+    def split(leaf: Array) -> Array:
+        striped = leaf.reshape(len(leaf) // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(striped, spread)
+
+    return jax.tree.map(split, batch)
+
+
+def _accumulated(
+    gradients_of: Callable[[Any, Array], Any],
+    batches: Any,
+    weight: Callable[[Any], Float[Array, ""]],
+    parts: int,
+) -> Any:
+    """Means over the micro-batches, each counting by its weight."""
+
+    def add(total: Any, numbered: Any) -> tuple[Any, None]:
+        part, number = numbered
+        share = weight(part)
+        scaled = jax.tree.map(lambda leaf: share * leaf, (*gradients_of(part, number), 1.0))
+        return jax.tree.map(jnp.add, total, scaled), None
+
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    shapes = jax.eval_shape(lambda part: (*gradients_of(part, jnp.int32(0)), 1.0), first)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes)
+    (gradients, metrics, weights), _ = jax.lax.scan(add, zeros, (batches, jnp.arange(parts)))
+    return jax.tree.map(lambda leaf: leaf / weights, (gradients, metrics))

@@ -38,7 +38,8 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
         read_conll(corpus.tagged_held_out, config.model.entities) if corpus.tagged_held_out else []
     )
     mesh = make_mesh(config.mesh)
-    check_batches(mesh, {"stages.tagger.batch": config.stages.tagger.batch})
+    batches = {"stages.tagger.batch": config.stages.tagger.batch}
+    check_batches(mesh, batches, config.optimizer.accumulate_steps)
     claim(run_dir, config)
     pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
     heartbeat.beat(run_dir, JOB, stage="start", step=0)

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 import jax
-from jaxtyping import Array, Key
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
@@ -14,13 +15,13 @@ from realm_jax.models.modules import Modules, Parameters
 from realm_jax.text.bio import labels
 from realm_jax.text.conlleval import Figures, score
 from realm_jax.text.wordpiece import WordPieces
-from realm_jax.trainer.stage import Loss
+from realm_jax.trainer.stage import Loss, Places
 
 
 class TaggerStage:
     """Cross-entropy of the label of each word, on its first piece."""
 
-    name = "tagger"
+    name, ahead = "tagger", True
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class TaggerStage:
             config.seed,
         )
 
-    def batch(self, step: int) -> TaggedRows:
+    def batch(self, step: int, places: Places = None) -> TaggedRows:
         """Rows of sentences and the labels of their words."""
-        return self._source.batch(step, self.settings.batch)
+        return self._source.batch(step, self.settings.batch, places)
 
     def loss(
         self, networks: SimpleNamespace, batch: TaggedRows, key: Key[Array, ""] | None
@@ -51,6 +52,10 @@ class TaggerStage:
         """Cross-entropy per word."""
         logits = networks.tagger.label_logits(*batch.rows, key)
         return losses.masked_lm_loss(losses.token_log_probs(logits, batch.labels), batch.weights)
+
+    def weight(self, batch: TaggedRows) -> Float[Array, ""]:
+        """Words."""
+        return jnp.maximum(batch.weights.sum(), 1.0)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """conlleval's figures on the held-out file, in per cent; nothing without one."""

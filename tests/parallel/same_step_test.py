@@ -1,4 +1,4 @@
-"""The same training step on one device and on eight: same loss, same gradients, every stage."""
+"""The same steps on one device and on every mesh of eight: same losses, same gradients."""
 
 import jax
 import numpy as np
@@ -18,13 +18,24 @@ from realm_jax.trainer.stage import IctStage, ReaderStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 
-MESHES = {"data=8": (8, 1), "data=4 model=2": (4, 2), "data=2 model=4": (2, 4)}
+EVERY_AXIS = (1, 2, 2, 2)  # replica x data x fsdp x model
+MESHES = [
+    (1, 8, 1, 1),
+    (1, 1, 8, 1),
+    (1, 1, 1, 8),
+    (1, 4, 1, 2),
+    (1, 2, 1, 4),
+    (1, 1, 2, 4),
+    (1, 2, 4, 1),
+    (2, 1, 2, 2),
+]
 STEPS = 2
 
 
-def stage_and_batches(name, tiny):
+def stage_and_batches(name, tiny, steps=STEPS, **changes):
     """A stage with dropout on, and its first batches; hits are drawn instead of searched."""
-    config = tiny_config(tiny.folder, model__layers=1, **{f"stages__{name}__steps": 4})
+    changes = {"model__layers": 1, f"stages__{name}__steps": 2 * steps, **changes}
+    config = tiny_config(tiny.folder, **changes)
     text = MaskedTextSource(tiny.store, tiny.spans, config)
     rng = np.random.default_rng(0)
     hits = rng.permuted(np.tile(np.arange(40), (40, 1)), axis=1)[:, :6]
@@ -32,8 +43,8 @@ def stage_and_batches(name, tiny):
         index = IndexInUse(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
         stage = RealmStage(config, tiny.store, text, text, index)
         batches = [
-            stage.with_candidates(text.batch(step, 8), hits[8 * step : 8 * step + 8])
-            for step in range(STEPS)
+            stage.with_candidates(text.batch(step, 8), hits[8 * (step % 5) :][:8])
+            for step in range(steps)
         ]
         return config, stage, batches
     if name == "qa":
@@ -45,7 +56,7 @@ def stage_and_batches(name, tiny):
         stage = IctStage(config, tiny.store)
     else:
         stage = ReaderStage(config, tiny.store, text)
-    return config, stage, [stage.batch(step) for step in range(STEPS)]
+    return config, stage, [stage.batch(step) for step in range(steps)]
 
 
 def run(config, stage, batches, mesh, start):
@@ -67,31 +78,60 @@ def first_moments(state):
     return moments.mu
 
 
+def mesh_of(config, asked):
+    return make_mesh(type(config)(dict(zip(MESH_AXES, asked, strict=True))))
+
+
+def one_device():
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
+
+
 @pytest.mark.parametrize("name", ["ict", "reader", "realm", "qa"])
 def test_one_device_and_eight_take_the_same_step(name, tiny):
     config, stage, batches = stage_and_batches(name, tiny)
-    one = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), MESH_AXES)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
-    expected, alone = run(config, stage, batches, one, start)
+    expected, alone = run(config, stage, batches, one_device(), start)
     assert all(metrics["gradient_norm"] > 1e-3 for metrics in expected)
-    for asked in MESHES.values():
-        sizes = type(config)({"data": asked[0], "model": asked[1]})
-        metrics, state = run(config, stage, batches, make_mesh(sizes), start)
-        for mine, theirs in zip(metrics, expected, strict=True):
-            for key, value in theirs.items():
-                np.testing.assert_allclose(mine[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
-            jax.device_get(first_moments(state)),
-            jax.device_get(first_moments(alone)),
-        )
-        assert_spread(state, asked)
+    metrics, state = run(config, stage, batches, mesh_of(config, EVERY_AXIS), start)
+    for mine, theirs in zip(metrics, expected, strict=True):
+        for key, value in theirs.items():
+            np.testing.assert_allclose(mine[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
+        jax.device_get(first_moments(state)),
+        jax.device_get(first_moments(alone)),
+    )
+    assert_spread(state, EVERY_AXIS)
+
+
+@pytest.mark.parametrize(
+    ("name", "meshes"),
+    [
+        pytest.param("realm", MESHES[:3], id="realm"),
+        pytest.param("realm", MESHES[3:], id="realm, more", marks=pytest.mark.slow),
+        pytest.param("ict", MESHES, id="ict", marks=pytest.mark.slow),
+    ],
+)
+def test_twenty_steps_have_the_same_losses_on_every_mesh(name, meshes, tiny):
+    """The in-batch softmax of ICT and the marginal over candidates, across all devices."""
+    config, stage, batches = stage_and_batches(name, tiny, steps=20)
+    start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
+    expected = losses(run(config, stage, batches, one_device(), start)[0])
+    assert np.ptp(expected) > 0.05
+    for asked in meshes:
+        found = losses(run(config, stage, batches, mesh_of(config, asked), start)[0])
+        np.testing.assert_allclose(found, expected, rtol=1e-3, err_msg=str(asked))
+
+
+def losses(metrics):
+    return [float(of_step["loss"]) for of_step in metrics]
 
 
 def assert_spread(state, asked):
-    """Large parameters and their moments really lie in parts where the mesh has a model axis."""
+    """Large parameters and their moments really lie in parts where the mesh has an axis for it."""
+    _, _, fsdp, model = asked
     word = next(iter(state.parameters.values()))["bert"]["word"]
     moment = next(iter(first_moments(state).values()))["bert"]["word"]
     for leaf in (word, moment):
-        assert leaf.addressable_shards[0].data.shape == (96 // asked[1], 16)
+        assert leaf.addressable_shards[0].data.shape == (96 // model, 16 // fsdp)
         assert len(leaf.sharding.device_set) == 8

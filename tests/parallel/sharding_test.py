@@ -3,8 +3,9 @@
 import logging
 
 import jax
+import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from realm_jax.errors import ConfigError
@@ -13,18 +14,26 @@ from realm_jax.parallel import sharding
 from realm_jax.testing.fakes import tiny_config
 
 
-def mesh(data, model):
-    return sharding.make_mesh(ConfigDict({"data": data, "model": model}))
+def mesh(data, model, fsdp=1, replica=1):
+    sizes = {"replica": replica, "data": data, "fsdp": fsdp, "model": model}
+    return sharding.make_mesh(ConfigDict(sizes))
 
 
 @pytest.mark.parametrize(
-    ("asked", "shape"), [((-1, 1), (8, 1)), ((-1, 4), (2, 4)), ((4, -1), (4, 2)), ((8, 1), (8, 1))]
+    ("asked", "shape"),
+    [
+        ((-1, 1), (1, 8, 1, 1)),
+        ((-1, 4), (1, 2, 1, 4)),
+        ((4, -1), (1, 4, 1, 2)),
+        ((2, 1, -1), (1, 2, 4, 1)),
+        ((1, 2, 2, -1), (2, 1, 2, 2)),
+    ],
 )
 def test_one_size_may_be_all_that_are_left(asked, shape):
     assert tuple(mesh(*asked).shape.values()) == shape
 
 
-@pytest.mark.parametrize("asked", [(3, 1), (-1, -1), (-1, 3), (4, 4), (2, 2)])
+@pytest.mark.parametrize("asked", [(3, 1), (-1, -1), (-1, 3), (4, 4), (2, 2), (2, 2, 3)])
 def test_a_mesh_that_does_not_fit_says_how_many_devices_there_are(asked):
     with pytest.raises(ConfigError, match="8, the number of devices"):
         mesh(*asked)
@@ -33,14 +42,14 @@ def test_a_mesh_that_does_not_fit_says_how_many_devices_there_are(asked):
 def test_named_axes_lie_where_the_table_says():
     two_by_four = mesh(2, 4)
     spec = sharding.spec(two_by_four, ("layers", "hidden", "mlp"), (2, 16, 32))
-    assert spec == PartitionSpec(None, None, "model")
-    assert sharding.batch_sharding(two_by_four).spec == PartitionSpec("data")
+    assert spec == PartitionSpec(None, "fsdp", "model")
+    assert sharding.batch_sharding(two_by_four).spec == PartitionSpec(("replica", "data", "fsdp"))
 
 
 def test_an_axis_that_does_not_divide_stays_whole_and_the_log_says_so(caplog):
     with caplog.at_level(logging.WARNING):
         spec = sharding.spec(mesh(2, 4), ("vocabulary", "hidden"), (30, 16))
-    assert spec == PartitionSpec(None, None)
+    assert spec == PartitionSpec(None, "fsdp")
     assert "'vocabulary' of size 30" in caplog.text
 
 
@@ -54,4 +63,33 @@ def test_every_axis_that_a_network_names_is_in_the_table():
 def test_a_batch_that_does_not_divide_is_refused_with_one_that_does():
     with pytest.raises(ConfigError, match=r"stages\.qa\.batch[\s\S]*set it to 8"):
         sharding.check_batches(mesh(4, 2), {"stages.ict.batch": 12, "stages.qa.batch": 5})
+    with pytest.raises(ConfigError, match="multiple of 8"):
+        sharding.check_batches(mesh(2, 1, 2, 2), {"stages.ict.batch": 12})
     sharding.check_batches(mesh(1, 8), {"stages.qa.batch": 1})
+
+
+class _OfSlice:
+    """A device as TPU slices have it; laying devices out looks at nothing else."""
+
+    device_kind, platform, process_index = "cpu", "cpu", 0
+
+    def __init__(self, number, slice_index):
+        self.id, self.slice_index = number, slice_index
+
+
+def test_replica_alone_crosses_between_slices():
+    devices = [_OfSlice(number, number // 4) for number in range(8)]
+    sizes = ConfigDict({"replica": 2, "data": 2, "fsdp": 2, "model": 1})
+    laid = sharding.make_mesh(sizes, devices).devices
+    assert [{d.slice_index for d in part.flat} for part in laid] == [{0}, {1}]
+    with pytest.raises(ConfigError, match="multiple of 2, the number of slices"):
+        sharding.make_mesh(ConfigDict({**sizes, "replica": 1, "data": 4}), devices)
+
+
+def test_placing_sends_each_device_its_own_part_only():
+    four = mesh(2, 2, fsdp=2)
+    whole = np.arange(32.0).reshape(4, 8)
+    spec = NamedSharding(four, PartitionSpec("model", "fsdp"))
+    [placed] = sharding.place([whole], [spec])
+    np.testing.assert_array_equal(placed, whole)
+    assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 4)}

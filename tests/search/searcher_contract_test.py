@@ -17,6 +17,7 @@ from realm_jax.search.searcher import DESCRIPTION, build_searcher, check_vectors
 E = 32
 KINDS = ("exact", "mesh", "scann")
 OPTIONS = configs.default().search
+OPTIONS.dtype = "float32"  # exactness is promised of this one
 
 
 def clustered(size, seed=0, dims=E):

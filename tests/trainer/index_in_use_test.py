@@ -67,11 +67,11 @@ def test_sync_waits_for_the_index_of_each_snapshot(run, make):
 def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypatch):
     opening, gate = threading.Event(), threading.Event()
 
-    def slow_open(folder, expect):
+    def slow_open(folder, *others):
         if folder.name != "00000000":
             opening.set()
             assert gate.wait(PATIENCE)
-        return open_index(folder, expect)
+        return open_index(folder, *others)
 
     monkeypatch.setattr(index_in_use, "open_index", slow_open)
     publish(run, 0)

@@ -27,9 +27,9 @@ class WatchedStage(IctStage):
         super().__init__(config, store)
         self.stop, self.traces, self.made = stop, 0, []
 
-    def batch(self, step):
+    def batch(self, step, *places):
         self.made.append(step)
-        return super().batch(step)
+        return super().batch(step, *places)
 
     def loss(self, networks, batch, key):
         self.traces += 1
@@ -112,10 +112,10 @@ def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_pat
 
 def test_what_making_a_batch_raises_reaches_the_caller(tiny, tmp_path):
     class Broken(IctStage):
-        def batch(self, step):
+        def batch(self, step, *places):
             if step == 1:
                 raise InputError("no more text")
-            return super().batch(step)
+            return super().batch(step, *places)
 
     with pytest.raises(InputError, match="no more text"):
         run(tmp_path, tiny, Broken)

@@ -1,0 +1,44 @@
+"""Local copies for libraries that read and write local files only, like ScaNN and Orbax."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from etils import epath
+
+from realm_jax.exchange import files
+from realm_jax.failpoints import reach
+
+
+@contextlib.contextmanager
+def local_to_write(folder: epath.Path) -> Iterator[epath.Path]:
+    """A local folder, not made yet, whose files are put into `folder` at the end of the block."""
+    if files.is_local(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = epath.Path(staged) / folder.name
+        yield local
+        for name in files.list_files(local):
+            reach("file.put")
+            _copy(local / name, folder / name)
+
+
+@contextlib.contextmanager
+def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
+    """A local copy of a file or folder; what is memory-mapped from it outlives its name."""
+    if files.is_local(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = epath.Path(staged) / path.name
+        for name in files.list_files(path) or [""]:
+            _copy(path / name if name else path, local / name if name else local)
+        yield local
+
+
+def _copy(source: epath.Path, target: epath.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as read, target.open("wb") as write:
+        shutil.copyfileobj(read, write, files.CHUNK)

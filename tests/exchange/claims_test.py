@@ -1,0 +1,78 @@
+"""Only one holds a claim, and what it leaves behind when it dies can be taken."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from etils import epath
+
+from realm_jax.errors import RealmError
+from realm_jax.exchange import files
+from realm_jax.exchange.claims import Claim
+from realm_jax.exchange.layout import RunDir
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.alone import alone
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path)
+
+
+def test_one_holds_it_until_it_lets_go(folder):
+    first, second = Claim(folder, "it"), Claim(folder, "it")
+    assert first.take() and first.take() and not second.take()
+    assert second.holder()["expires"] > 0
+    first.release()
+    assert second.holder() is None and second.take() and not first.take()
+    assert len(files.list_names(folder)) == 1
+
+
+def test_it_ends_by_itself_unless_renewed(folder):
+    now = [0.0]
+    first, second = (Claim(folder, "it", seconds=10.0, clock=lambda: now[0]) for _ in range(2))
+    assert first.take()
+    now[0] = 9.0
+    first.renew()
+    now[0] = 18.0
+    assert not second.take()
+    now[0] = 19.5
+    assert second.take()
+
+
+def test_of_many_threads_one_takes_it(folder):
+    claims = [Claim(folder, "it") for _ in range(16)]
+    taken = []
+    threads = [threading.Thread(target=lambda c=c: taken.append(c.take())) for c in claims]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert taken.count(True) == 1
+
+
+def test_a_holder_that_died_on_this_host_holds_nothing(folder):
+    script = "import sys; from etils import epath; from realm_jax.exchange.claims import Claim\n"
+    script += "assert Claim(epath.Path(sys.argv[1]), 'it').take()"
+    subprocess.run([sys.executable, "-c", script, folder], check=True, timeout=300)
+    assert Claim(folder, "it").take()
+
+
+def test_a_torn_claim_is_left_alone_while_it_is_young(folder):
+    (folder / "it.claim.0").write_text("{")
+    assert not Claim(folder, "it").take()
+    assert Claim(folder, "it", clock=lambda: (folder / "it.claim.0").stat().mtime + 61.0).take()
+
+
+def test_a_second_trainer_is_refused_before_it_writes(tiny, tmp_path):
+    run = RunDir(tmp_path)
+    with alone(run):
+        before = files.list_files(run.root)
+        with pytest.raises(RealmError, match="another trainer is at work") as error:
+            trainer.run(str(tmp_path), tiny_config(tiny.folder), threading.Event())
+        assert "choose another --workdir" in str(error.value)
+        assert files.list_files(run.root) == before
+        assert json.loads(files.read_bytes(run.leases / "trainer.claim.0"))["expires"] > 0
+    with alone(run):
+        pass

@@ -1,0 +1,144 @@
+"""A whole run on an object store: s3:// as moto serves it on loopback."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.errors import InputError
+from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange.check import check
+from realm_jax.exchange.claims import Claim
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
+from realm_jax.exchange.logs import Log, read_log
+from realm_jax.exchange.parameters import load_parameters
+from realm_jax.exchange.published_index import open_index
+from realm_jax.exchange.status import read_status
+from realm_jax.index_builder import run as index_builder
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.loop import Stopped
+
+PATIENCE = 600.0
+served = pytest.importorskip("moto.server", reason="moto serves the object store of these tests")
+s3fs = pytest.importorskip("s3fs", reason="s3fs reads it (extra s3)")
+
+
+@pytest.fixture(scope="module")
+def store():
+    """An empty bucket; yields its address."""
+    server = served.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
+    now = [0.0]
+    first, second = (
+        Claim(RunDir(f"{store}/claims").root, "it", seconds=10.0, clock=lambda: now[0])
+        for _ in range(2)
+    )
+    assert first.take() and not second.take()
+    now[0] = 9.0
+    first.renew()
+    now[0] = 18.0
+    assert not second.take()
+    now[0] = 20.0
+    assert second.take()
+
+
+def test_only_one_creates_a_file(store):
+    path = RunDir(f"{store}/create").root / "it"
+    assert files.create(path, b"first") and not files.create(path, b"second")
+    assert files.read_bytes(path) == b"first"
+
+
+def test_a_log_is_put_in_parts_and_read_as_one(store, monkeypatch):
+    monkeypatch.setattr("realm_jax.exchange.logs.PART", 40)
+    path = RunDir(f"{store}/logs").logs / "it.jsonl"
+    for life in range(2):
+        log = Log(path)
+        for number in range(5):
+            log.append({"life": life, "number": number})
+    assert [(r["life"], r["number"]) for r in read_log(path)] == [
+        (life, number) for life in range(2) for number in range(5)
+    ]
+    assert len(files.list_names(path.with_name("it.jsonl.parts"))) > 2
+
+
+def both(workdir, config, stop):
+    """Trainer here, index builder in a thread."""
+    over = threading.Event()
+    builder = threading.Thread(target=index_builder.run, args=(workdir, 0.05, over))
+    builder.start()
+    try:
+        trainer.run(workdir, config, stop)
+    finally:
+        over.set()
+        builder.join(PATIENCE)
+
+
+class StopAt(threading.Event):
+    """Set once the trainer's heartbeat is at a step."""
+
+    def __init__(self, run, step):
+        super().__init__()
+        self._run, self._step = run, step
+
+    def is_set(self):
+        beat = heartbeat.last_beat(self._run, "trainer") or {}
+        if beat.get("stage") == "realm" and beat["step"] >= self._step:
+            self.set()
+        return super().is_set()
+
+
+@pytest.mark.slow
+def test_a_run_on_the_store_stops_resumes_and_is_the_same_as_on_a_disk(store, tiny, tmp_path):
+    steps = {"model__layers": 1, "stages__ict__steps": 2, "stages__realm__steps": 6}
+    config = tiny_config(tiny.folder, checkpoint__every=3, **steps)
+    run = RunDir(f"{store}/run")
+    with pytest.raises(Stopped):
+        both(str(run.workdir), config, StopAt(run, 4))
+    both(str(run.workdir), config, threading.Event())
+    both(str(tmp_path), config, threading.Event())
+    assert read_export(run).step == 6
+    assert read_status(run)["stage"] == "done"
+    assert check(run.root)["ok"]
+    assert commit.steps(run.published_index) == commit.steps(RunDir(tmp_path).published_index)
+    index = open_index(run.published_index / step_name(6))
+    hits, _ = index.searcher.search(np.asarray(index.vectors[:3], np.float32), 1)
+    assert hits.shape == (3, 1)
+    assert [r["index_step"] for r in read_log(run.swaps)] == [0, 2, 4]
+    there, here = (
+        load_parameters(place.checkpoints("realm") / step_name(6) / PARAMETERS)
+        for place in (run, RunDir(tmp_path))
+    )
+    jax.tree.map(np.testing.assert_array_equal, there, here)
+
+
+def test_a_bucket_that_is_not_there_is_named(store, tiny):
+    with pytest.raises(InputError, match="make the bucket first"):
+        trainer.run("s3://no-such-bucket/run", tiny_config(tiny.folder), threading.Event())
+
+
+def test_a_bucket_without_permission_is_refused_with_the_fix(store, tiny):
+    refusing = pytest.importorskip("moto.core").set_initial_no_auth_action_count(0)
+
+    @refusing
+    def start():
+        trainer.run(f"{store}/forbidden", tiny_config(tiny.folder), threading.Event())
+
+    with pytest.raises(InputError, match="no permission to write there") as error:
+        start()
+    assert "s3:PutObject" in str(error.value)

@@ -1,0 +1,212 @@
+"""Several real processes that train as one, over loopback."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm_jax.exchange import commit
+from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.logs import read_log
+from realm_jax.index_builder import run as index_builder
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.processes import environment
+from realm_jax.trainer import run as trainer
+from realm_jax.trainer.loop import Stopped
+
+HERE = Path(__file__).parent
+PATIENCE = 900.0
+WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20}
+WITH_BUILDER = {
+    "model__layers": 1,
+    "stages__realm__steps": 40,
+    "refresh__mode": "async",
+    "refresh__every": 4,
+    "checkpoint__every": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """What one process compiled, the next one need not."""
+    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    return environment(tmp_path_factory.mktemp("compiled")) | quick
+
+
+class Hosts:
+    """Processes of one job; `extra` is their environment, by process."""
+
+    def __init__(self, folder, compiled, config, count, devices, extra=None):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.logs = [folder / f"host{number}.txt" for number in range(count)]
+        (folder / "config.py").write_text(
+            "from realm_jax.config import from_json\n"
+            f"def get_config():\n    return from_json({json.dumps(config.to_json())})\n"
+        )
+        self.processes = []
+        for number, log in enumerate(self.logs):
+            command = [sys.executable, HERE / "host_process.py", "train", f"--devices={devices}"]
+            command += [f"--config={folder / 'config.py'}", f"--workdir={folder / 'run'}"]
+            command += [f"--coordinator=127.0.0.1:{port}", f"--processes={count}"]
+            command += [f"--process={number}"]
+            with log.open("w") as output:
+                self.processes.append(
+                    subprocess.Popen(
+                        command,
+                        stdout=output,
+                        stderr=output,
+                        env=compiled | (extra or {}).get(number, {}),
+                        cwd=HERE.parents[1],
+                    )
+                )
+
+    def wait(self, *codes):
+        """What each said, once all ended with these exit codes."""
+        found = tuple(process.wait(PATIENCE) for process in self.processes)
+        said = [log.read_text() for log in self.logs]
+        assert found == codes, "\n".join(said)
+        return said
+
+    def until(self, holds):
+        """Waits for something to be so while all run."""
+        while not holds():
+            assert [p.poll() for p in self.processes] == [None] * len(self.processes), [
+                log.read_text() for log in self.logs
+            ]
+            time.sleep(0.05)
+
+    def kill(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def start(tmp_path, compiled):
+    """Starts jobs of several processes; none outlives the test."""
+    started = []
+
+    def start(config, count, devices, extra=None):
+        started.append(Hosts(tmp_path, compiled, config, count, devices, extra))
+        return started[-1]
+
+    yield start
+    for hosts in started:
+        hosts.kill()
+
+
+@pytest.fixture
+def builder(tmp_path):
+    """The index builder, in a thread."""
+    stop = threading.Event()
+    thread = threading.Thread(target=index_builder.run, args=(str(tmp_path / "run"), 0.02, stop))
+    thread.start()
+    yield
+    stop.set()
+    thread.join(PATIENCE)
+
+
+def losses(workdir, stage):
+    return [
+        record["loss"]
+        for record in read_log(RunDir(workdir).logs / f"{stage}.jsonl")
+        if "loss" in record
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "mesh"),
+    [
+        (2, 2, {"mesh__fsdp": 2}),
+        pytest.param(4, 2, {"mesh__fsdp": 4, "mesh__model": 2}, marks=pytest.mark.slow),
+        pytest.param(2, 4, {"mesh__replica": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_several_processes_have_the_losses_of_one(start, tiny, tmp_path, count, devices, mesh):
+    config = tiny_config(tiny.folder, **WITHOUT_BUILDER, **mesh)
+    start(config, count, devices).wait(*[0] * count)
+    alone = tiny_config(tiny.folder, **WITHOUT_BUILDER)
+    trainer.run(str(tmp_path / "alone"), alone, threading.Event())
+    expected = losses(tmp_path / "alone", "ict")
+    assert len(expected) == 20
+    np.testing.assert_allclose(losses(tmp_path / "run", "ict"), expected, rtol=1e-3)
+
+
+def swaps(run):
+    return [(record["step"], record["index_step"]) for record in read_log(run.swaps)]
+
+
+@pytest.mark.slow
+def test_one_slow_host_and_all_swap_at_the_same_step(start, builder, tiny, tmp_path):
+    """The devices of both take part in every step, so another index in one would show."""
+    config = tiny_config(tiny.folder, **WITH_BUILDER)
+    start(config, 2, 2, {1: {"SLOW": "1.5"}}).wait(0, 0)
+    run = RunDir(tmp_path / "run")
+    assert len(swaps(run)) >= 2 and run.end_marker.exists()
+    assert all(index <= step for step, index in swaps(run))
+
+
+@pytest.mark.slow
+def test_an_index_that_one_host_cannot_verify_is_swapped_to_by_none(start, builder, tiny, tmp_path):
+    config = tiny_config(tiny.folder, **WITH_BUILDER | {"stages__realm__steps": 80})
+    refuses = {"REFUSES": "4"}
+    said = start(config, 2, 2, {1: refuses}).wait(0, 0)
+    if "index of step 4 in use" not in said[0] and "index of step 4:" not in said[0]:
+        pytest.skip("the builder was never asked for the index of step 4")
+    assert 4 not in [index for _, index in swaps(RunDir(tmp_path / "run"))]
+    for words in said:
+        assert "index of step 4: process 1 of 2 could not verify it, so none swaps to it" in words
+
+
+def killed_at(hosts, victim, run, steps):
+    """Waits until that many steps are logged, kills one process, and returns what the rest say."""
+    hosts.until(lambda: len(losses(run, "ict")) >= steps)
+    hosts.processes[victim].send_signal(signal.SIGKILL)
+    codes = [76] * len(hosts.processes)
+    codes[victim] = -signal.SIGKILL
+    return hosts.wait(*codes)
+
+
+def test_a_killed_host_stops_all_in_words_and_another_number_goes_on(start, tiny, tmp_path):
+    """Cut after step 6 on two hosts, gone on with on one: every step has the loss it had."""
+    steps = {"model__layers": 1, "stages__ict__steps": 3000, "checkpoint__every": 5}
+    said = killed_at(start(tiny_config(tiny.folder, **steps), 2, 2), 1, tmp_path / "run", 7)
+    assert "process 1 of 2 is gone; process 0 stops too" in said[0]
+    assert "start all processes again with the same command" in said[0]
+    run = RunDir(tmp_path / "run")
+    saved, before = commit.latest(run.checkpoints("ict")), len(losses(run.root, "ict"))
+    assert before > saved >= 5
+    stop = threading.Event()
+    watcher = threading.Thread(target=stop_after, args=(stop, run.root, before + 5))
+    watcher.start()
+    with pytest.raises(Stopped):
+        trainer.run(str(run.root), tiny_config(tiny.folder, **steps), stop)
+    watcher.join()
+    again = by_step(run.root)
+    repeated = [of_step for of_step in again.values() if len(of_step) > 1]
+    assert min(again) == 1 and len(repeated) == before - saved
+    for first, second in repeated:
+        np.testing.assert_allclose(first, second, rtol=1e-3)
+
+
+def stop_after(stop, workdir, count):
+    while len(losses(workdir, "ict")) < count:
+        time.sleep(0.05)
+    stop.set()
+
+
+def by_step(workdir):
+    """Losses of each step, of every life of the run."""
+    found = {}
+    for record in read_log(RunDir(workdir).logs / "ict.jsonl"):
+        found.setdefault(record["step"], []).extend([record["loss"]] if "loss" in record else [])
+    return found

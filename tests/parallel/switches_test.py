@@ -1,0 +1,107 @@
+"""Switches that change memory and time, and what they may and may not change besides."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from realm_jax import losses
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.rows import Rows
+from realm_jax.models.bert import product
+from realm_jax.models.modules import Modules
+from realm_jax.parallel.sharding import MESH_AXES, batch_sharding
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer.optimizer import make_optimizer
+from realm_jax.trainer.stage import IctStage, ReaderStage
+from realm_jax.trainer.state import make_state
+from realm_jax.trainer.step import make_step
+
+DEEP = {"model__layers": 6, "model__dropout": 0.0}
+
+
+def gradients(config, size=4):
+    """Of a sum over all hidden vectors, and the jaxpr that makes them."""
+    modules = Modules(config.model, 96, ("embedder",))
+    parameters = jax.jit(modules.init)(jax.random.key(0))
+    ids = np.random.default_rng(0).integers(5, 96, (size, 20)).astype(np.int32)
+    rows = jax.tree.map(jnp.asarray, Rows(ids, np.ones(ids.shape, bool), np.zeros_like(ids)))
+
+    def loss(parameters):
+        vectors = modules.bind(parameters).embedder.embed(*rows)
+        return (vectors * jnp.arange(vectors.size).reshape(vectors.shape)).sum()
+
+    return jax.jit(jax.grad(loss))(parameters), str(jax.make_jaxpr(jax.grad(loss))(parameters))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return gradients(tiny_config(**DEEP))
+
+
+@pytest.mark.parametrize("change", [{"model__remat": True}, {"model__scan": False}])
+def test_remat_and_scan_change_the_program_and_not_the_gradients(plain, change):
+    expected, program = plain
+    found, other = gradients(tiny_config(**DEEP, **change))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), found, expected
+    )
+    if "model__remat" in change:
+        assert "remat" in other and "remat" not in program
+    else:
+        assert "unroll=6" in other.replace("unroll=True", "unroll=6") and "unroll=1" in program
+
+
+def test_bfloat16_products_keep_float32_sums_and_gradients():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 300, 16)), jnp.bfloat16)
+    kernel = jnp.asarray(np.random.default_rng(1).normal(size=(16, 8)), jnp.float32)
+    run = jax.grad(lambda x, w: product("rli,io->rlo", x, w).sum(), argnums=(0, 1))
+    of_x, of_kernel = run(x, kernel)
+    assert (of_x.dtype, of_kernel.dtype) == (jnp.bfloat16, jnp.float32)
+    exact = np.broadcast_to(np.asarray(x, np.float64).sum((0, 1))[:, None], (16, 8))
+    np.testing.assert_allclose(of_kernel, exact, rtol=1e-5, atol=1e-3)
+    text = str(jax.make_jaxpr(run)(x, kernel))
+    assert "f32[16,8]" in text and "bf16[8,16]" not in text  # never rounded on its way
+
+
+def one_step(stage, config, parts):
+    mesh = Mesh(np.array(jax.devices()[:2]).reshape(1, 2, 1, 1), MESH_AXES)
+    optimizer = make_optimizer(config.optimizer, stage.settings)
+    start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
+    state = make_state(stage.modules, optimizer, mesh, config.seed, start)
+    places = jax.tree.map(lambda leaf: leaf.sharding, state)
+    step = make_step(stage, optimizer, mesh, places, config.seed, parts)
+    state, metrics = step(state, jax.device_put(stage.batch(0), batch_sharding(mesh)))
+    return jax.device_get((state.parameters, metrics))
+
+
+def test_micro_batches_take_the_step_of_the_whole_batch(tiny):
+    """Sentences have masked pieces of different numbers, so unweighted means would not do."""
+    changes = {"model__layers": 1, "model__dropout": 0.0, "stages__reader__steps": 8}
+    changes |= {"masking__scheme": "random_token", "masking__rate": 0.15}
+    config = tiny_config(tiny.folder, **changes)
+    stage = ReaderStage(config, tiny.store, MaskedTextSource(tiny.store, tiny.spans, config))
+    counts = stage.batch(0).text.weights.sum(1)
+    assert len({float(counts[part::4].sum()) for part in range(4)}) > 1
+    stage.loss = lambda networks, batch, key: masked_lm(networks, batch)
+    whole, measured = one_step(stage, config, 1)
+    parts, also = one_step(stage, config, 4)
+    np.testing.assert_allclose(also["loss"], measured["loss"], rtol=1e-5)
+    np.testing.assert_allclose(also["gradient_norm"], measured["gradient_norm"], rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), parts, whole)
+
+
+def masked_lm(networks, batch):
+    ids, mask, segments = batch.joint
+    logits = networks.reader.mlm_logits(ids, mask, segments, batch.text.positions)
+    log_p = losses.token_log_probs(logits, batch.text.targets)
+    return losses.masked_lm_loss(log_p, batch.text.weights)
+
+
+def test_in_batch_negatives_are_those_of_the_micro_batch(tiny):
+    """Stated in the config: with two rows in a micro-batch a guess costs log 2, not log 8."""
+    config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=8)
+    stage = IctStage(config, tiny.store)
+    whole, few = (one_step(stage, config, parts)[1]["loss"] for parts in (1, 4))
+    assert abs(whole - np.log(8)) < 1.0 and abs(few - np.log(2)) < 0.6 and few < whole
