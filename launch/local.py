@@ -57,7 +57,8 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
         (f"localhost:{port}", options.processes, str(number)) for number in range(options.processes)
     ]
     trainers = [train_command(*given, one if options.processes > 1 else None) for one in many]
-    builders = [index_command(options.workdir) + devices for _ in range(options.builders)]
+    names = [f"builder-{number}" for number in range(options.builders)]
+    builders = [index_command(options.workdir, name) + devices for name in names]
     return trainers + builders
 
 

@@ -45,7 +45,7 @@ class Limit:
 
 
 def index_row_bytes(config: ConfigDict) -> float:
-    """Of one passage: its vector, in bfloat16 mostly, and for ScaNN half a byte per two dimensions."""
+    """Of one passage: its vector, and for ScaNN half a byte per two dimensions beside it."""
     width = config.model.embedding
     if config.search.kind == "mesh" and config.search.dtype == "float32":
         return float(_FLOAT32 * width)
