@@ -67,8 +67,10 @@ def run(wanted: list[list[str]]) -> int:
     here = [sys.executable, "-m", "realm_jax.cli.main"]
     running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
     told: list[int] = []  # exit codes: of a signal to this process, of processes that failed
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda number, _: told.append(STOPPED))
+    before = {
+        name: signal.signal(name, lambda number, _: told.append(STOPPED))
+        for name in (signal.SIGTERM, signal.SIGINT)
+    }
     while not told and any(process.poll() is None for process in running):
         time.sleep(0.2)
         told += [process.returncode for process in running if process.poll()]
@@ -79,6 +81,8 @@ def run(wanted: list[list[str]]) -> int:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
+    for name, handler in before.items():
+        signal.signal(name, handler)
     first = next((code for code in told if code), DONE)
     return first if first >= 0 else PROBLEM  # below 0: killed by a signal
 
