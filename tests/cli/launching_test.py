@@ -85,6 +85,19 @@ def test_when_one_process_fails_the_others_are_stopped(tmp_path):
     assert local.run(wanted) == exit_codes.PROBLEM
 
 
+@pytest.mark.slow
+def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
+    config = tmp_path / "config.py"
+    config.write_text(
+        "from realm_jax.testing.fakes import tiny_config\n\n"
+        f"def get_config():\n    return tiny_config({str(tiny.folder)!r}, stages__realm__steps=4)\n"
+    )
+    asked = [f"--workdir={tmp_path / 'run'}", f"--config={config}", "--devices=2"]
+    assert script("local").main([*asked, "--processes=2", "--builders=2"]) == exit_codes.DONE
+    assert (tmp_path / "run" / "END.json").exists()
+    assert len(list((tmp_path / "run" / "export").iterdir())) == 1
+
+
 @pytest.mark.parametrize("name", ["local", "cloud_tpu", "gke_jobset"])
 def test_what_is_no_override_is_refused(capsys, name):
     needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
@@ -132,9 +145,8 @@ def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
     lines = printed(capsys, "cloud_tpu").splitlines()
     services = [remote(line) for line in lines if "systemd-run" in line]
     assert len(services) == 2
-    wanted = (
-        f"--property=RestartForceExitStatus={exit_codes.STOPPED} {exit_codes.PEER_GONE} SIGABRT"
-    )
+    codes = f"{exit_codes.STOPPED} {exit_codes.PEER_GONE} SIGABRT"
+    wanted = f"--property=RestartForceExitStatus={codes}"
     assert all(wanted in shlex.split(text) for text in services)
 
 
