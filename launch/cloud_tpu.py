@@ -127,12 +127,12 @@ def start(options: argparse.Namespace) -> list[list[str]]:
 def service(options: argparse.Namespace, name: str) -> str:
     """Shell text that starts a job on a machine, as a service that some exit codes start again."""
     workdir = f"{options.bucket}/{options.name}"
-    command = index_command(workdir)
+    command = index_command(workdir, name.removeprefix(f"{options.name}-"))
     if name.endswith("-trainer"):
         many = ["--coordinator=auto"] if options.place.hosts > 1 else []
         command = train_command(workdir, options.config, [*options.extra, *many])
     unit = "--unit=realm --uid=$USER --working-directory=$HOME/realm-jax"
-    codes = " ".join(map(str, GO_ON))
+    codes = " ".join([*map(str, GO_ON), "SIGABRT"])  # as jax ends where process 0 is gone
     restart = f"--property='RestartForceExitStatus={codes}' --property=RestartSec=10"
     return f"sudo systemd-run {unit} {restart} $HOME/venv/bin/{shlex.join(command)}"
 

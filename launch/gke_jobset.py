@@ -34,6 +34,7 @@ from realm_jax.rehearsal.chips import Slice, slice_of
 
 _DATA, _GCLOUD = "/data", "gcr.io/google.com/cloudsdktool/google-cloud-cli:stable"
 _FETCH = ("gcloud", "storage", "rsync", "--recursive")
+_OF_THE_SET = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
 _NODE_POOL = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -87,6 +88,7 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
         many = (first, place.hosts, "$(JOB_COMPLETION_INDEX)")
     literal = [argument.replace("$(", "$$(") for argument in options.extra]
     trainer = train_command(workdir, options.config, literal, many)
+    builder = index_command(workdir, "builder-$(JOB_INDEX)")
     machine = Slice(place.kind, place.chip.shapes[0])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -110,7 +112,7 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
             },
             "replicatedJobs": [
                 _replicated("trainer", 1, place, trainer, options),
-                _replicated("builder", options.builders, machine, index_command(workdir), options),
+                _replicated("builder", options.builders, machine, builder, options),
             ],
         },
     }
@@ -159,6 +161,7 @@ def _pod(
                 "name": name,
                 "image": options.image,
                 "command": command,
+                "env": [{"name": "JOB_INDEX", "valueFrom": _OF_THE_SET}],
                 "workingDir": _DATA,
                 "volumeMounts": mounts,
                 "ports": [{"containerPort": COORDINATOR_PORT}],

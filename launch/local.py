@@ -57,7 +57,8 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
         (f"localhost:{port}", options.processes, str(number)) for number in range(options.processes)
     ]
     trainers = [train_command(*given, one if options.processes > 1 else None) for one in many]
-    builders = [index_command(options.workdir) + devices for _ in range(options.builders)]
+    names = [f"builder-{number}" for number in range(options.builders)]
+    builders = [index_command(options.workdir, name) + devices for name in names]
     return trainers + builders
 
 
@@ -66,8 +67,10 @@ def run(wanted: list[list[str]]) -> int:
     here = [sys.executable, "-m", "realm_jax.cli.main"]
     running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
     told: list[int] = []  # exit codes: of a signal to this process, of processes that failed
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda number, _: told.append(STOPPED))
+    before = {
+        name: signal.signal(name, lambda number, _: told.append(STOPPED))
+        for name in (signal.SIGTERM, signal.SIGINT)
+    }
     while not told and any(process.poll() is None for process in running):
         time.sleep(0.2)
         told += [process.returncode for process in running if process.poll()]
@@ -78,6 +81,8 @@ def run(wanted: list[list[str]]) -> int:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
+    for name, handler in before.items():
+        signal.signal(name, handler)
     first = next((code for code in told if code), DONE)
     return first if first >= 0 else PROBLEM  # below 0: killed by a signal
 

@@ -35,9 +35,9 @@ def train_command(
     return command
 
 
-def index_command(workdir: str) -> list[str]:
-    """`realm index`; any number of them share the work of one run."""
-    return ["realm", "index", f"--workdir={workdir}"]
+def index_command(workdir: str, worker: str) -> list[str]:
+    """`realm index`; any number of them, each with a name of its own, share the work of one run."""
+    return ["realm", "index", f"--workdir={workdir}", f"--worker={worker}"]
 
 
 def check_overrides(extra: Sequence[str]) -> list[str]:

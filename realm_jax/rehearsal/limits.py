@@ -45,8 +45,10 @@ class Limit:
 
 
 def index_row_bytes(config: ConfigDict) -> float:
-    """Of one passage: its vector in bfloat16, and for ScaNN half a byte per two dimensions."""
+    """Of one passage: its vector, and for ScaNN half a byte per two dimensions beside it."""
     width = config.model.embedding
+    if config.search.kind == "mesh" and config.search.dtype == "float32":
+        return float(_FLOAT32 * width)
     codes = width / 4 if config.search.kind == "scann" else 0
     return float(_BFLOAT16 * width + codes)
 

@@ -71,7 +71,8 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
             expected="more than 0 in one of them",
             found=0,
         )
-    check_batches(mesh, {f"stages.{name}.batch": settings.batch})
+    parts = config.optimizer.accumulate_steps
+    check_batches(mesh, {f"stages.{name}.batch": settings.batch}, parts)
     with tempfile.TemporaryDirectory() as folder:
         store, spans = write_stand_in(Path(folder), vocabulary)
         make = _realm if name == "realm" else _ict
@@ -85,7 +86,7 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     shapes = jax.eval_shape(fresh)
     places = state_shardings(stage.modules, optimizer, mesh, shapes)
     state = jax.tree.map(_described, shapes, places)
-    step: Any = make_step(stage, optimizer, mesh, places, config.seed)
+    step: Any = make_step(stage, optimizer, mesh, places, config.seed, parts)
     lowered = step.lower(state, _all_described(batch, batch_sharding(mesh)))
     flops = train_flops(config, name, vocabulary)
     return Program(name, lowered, settings.batch, flops, _bytes(stage.modules.shapes))

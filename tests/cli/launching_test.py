@@ -75,12 +75,27 @@ def test_many_processes_on_this_machine(capsys):
         ["--processes=2", f"--process={n}"] for n in (0, 1)
     ]
     assert all("--devices=4" in line for line in lines)
+    assert [line[3] for line in lines[2:]] == ["--worker=builder-0", "--worker=builder-1"]
 
 
 def test_when_one_process_fails_the_others_are_stopped(tmp_path):
     local = script("local")
-    wanted = [["realm", "index", f"--workdir={tmp_path}"], ["realm", "check", str(tmp_path / "no")]]
+    index = ["realm", "index", f"--workdir={tmp_path}", "--worker=a"]
+    wanted = [index, ["realm", "check", str(tmp_path / "no")]]
     assert local.run(wanted) == exit_codes.PROBLEM
+
+
+@pytest.mark.slow
+def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
+    config = tmp_path / "config.py"
+    config.write_text(
+        "from realm_jax.testing.fakes import tiny_config\n\n"
+        f"def get_config():\n    return tiny_config({str(tiny.folder)!r}, stages__realm__steps=4)\n"
+    )
+    asked = [f"--workdir={tmp_path / 'run'}", f"--config={config}", "--devices=2"]
+    assert script("local").main([*asked, "--processes=2", "--builders=2"]) == exit_codes.DONE
+    assert (tmp_path / "run" / "END.json").exists()
+    assert len(list((tmp_path / "run" / "export").iterdir())) == 1
 
 
 @pytest.mark.parametrize("name", ["local", "cloud_tpu", "gke_jobset"])
@@ -101,6 +116,8 @@ def test_cloud_tpu_asks_waits_installs_and_starts(capsys):
     order = [line.index("describe") for line in lines if "describe" in line]
     assert len(order) == 3
     assert sum(line[4:5] == ["scp"] for line in lines) == 3
+    workers = [word for line in lines for word in words(line[-1]) if word.startswith("--worker=b")]
+    assert workers == ["--worker=builder-0", "--worker=builder-1"]
 
 
 def remote(line):
@@ -128,7 +145,8 @@ def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
     lines = printed(capsys, "cloud_tpu").splitlines()
     services = [remote(line) for line in lines if "systemd-run" in line]
     assert len(services) == 2
-    wanted = f"--property=RestartForceExitStatus={exit_codes.STOPPED} {exit_codes.PEER_GONE}"
+    codes = f"{exit_codes.STOPPED} {exit_codes.PEER_GONE} SIGABRT"
+    wanted = f"--property=RestartForceExitStatus={codes}"
     assert all(wanted in shlex.split(text) for text in services)
 
 
@@ -194,6 +212,13 @@ def test_its_hosts_find_each_other_through_the_headless_service(jobset):
     assert {"--processes=16", "--process=$(JOB_COMPLETION_INDEX)"} <= set(container["command"])
     # Kubernetes would fill this in too, if it were not written so
     assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
+
+
+def test_each_builder_has_a_name_of_its_own(jobset):
+    [container] = pod_of(jobset, 1)["containers"]
+    assert "--worker=builder-$(JOB_INDEX)" in container["command"]
+    [index] = container["env"]
+    assert index["name"] == "JOB_INDEX" and "job-index" in str(index["valueFrom"])
 
 
 def test_exit_codes_that_can_go_on_restart_the_set_for_nothing(jobset):
