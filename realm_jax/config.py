@@ -6,9 +6,11 @@ changes only what differs. A config file is Python code: run only those you trus
 
 import ast
 import difflib
+import functools
 import hashlib
 import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from ml_collections import ConfigDict
 
 from realm_jax.defaults import STAGES, default
 from realm_jax.errors import ConfigError
+
+log = logging.getLogger(__name__)
+_EVERY_VERSION = {"seed", "corpus", "model", "lengths", "stages"}  # what all configs have had
 
 
 def load(path: str | Path | None, overrides: dict[str, str] | None = None) -> ConfigDict:
@@ -228,7 +233,7 @@ def to_json(config: ConfigDict) -> str:
 
 
 def from_json(text: str, where: object = None) -> ConfigDict:
-    """The inverse of `to_json`, checked and locked.
+    """The inverse of `to_json`, checked and locked; keys it was written without get their defaults.
 
     Raises:
       ConfigError: text that is not JSON, or what `assert_known` and `check` refuse.
@@ -237,8 +242,35 @@ def from_json(text: str, where: object = None) -> ConfigDict:
         config = ConfigDict(json.loads(text))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError("config is not JSON", where=where, found=str(error)) from error
+    _complete(config, where)
     assert_known(config, where)
     return check(config)
+
+
+def _complete(config: ConfigDict, where: object) -> None:
+    """A run of an earlier version goes on: keys that came since have the values of `default()`."""
+    like = default()
+    if not set(config) >= _EVERY_VERSION:
+        return
+    missing = sorted(set(keys(like)) - set(keys(config)))
+    for key in missing:
+        *parents, leaf = key.split(".")
+        owner, theirs = config, like
+        for name in parents:
+            theirs = theirs[name]
+            if name not in owner:
+                owner[name] = ConfigDict()
+            if not isinstance(owner[name], ConfigDict):
+                raise ConfigError("config has a value for a section", where=where, found=name)
+            owner = owner[name]
+        owner[leaf] = theirs[leaf]
+    if missing:
+        _tell(str(where), ", ".join(missing))
+
+
+@functools.lru_cache
+def _tell(where: str, missing: str) -> None:
+    log.warning("%s was written by an earlier version; the defaults hold for %s", where, missing)
 
 
 def model_hash(config: ConfigDict) -> str:

@@ -1,5 +1,6 @@
 """Config files, overrides and JSON: what is read, and how each mistake is named."""
 
+import json
 import math
 
 import pytest
@@ -131,6 +132,17 @@ def test_json_gives_the_same_config_back():
 @pytest.mark.parametrize("text", ["{", '{"seed": 0}', "3"])
 def test_json_that_is_no_config_is_refused(text):
     refused(lambda: config_lib.from_json(text, where="run/config.json"), "run/config.json")
+
+
+def test_a_config_of_an_earlier_version_is_completed_and_that_is_told(caplog):
+    config = tiny_config(model__dropout=0.25)
+    older = config.to_dict()
+    del older["report"], older["search"]["kind"]
+    found = config_lib.from_json(json.dumps(older), where="old/config.json")
+    assert found.report.to_dict() == config_lib.default().report.to_dict()
+    assert found.search.kind == config_lib.default().search.kind
+    assert found.model.dropout == 0.25
+    assert "old/config.json" in caplog.text and "search.kind" in caplog.text
 
 
 def test_model_hash_knows_shapes_and_not_places():
