@@ -3,7 +3,7 @@
 Command:  realm corpus build --format=text --input='notes/*.txt' --out=runs/notes
           realm run --config=experiments/own_corpus.py \\
               --config.corpus.knowledge=runs/notes --workdir=runs/mine
-Hours:    reckoned from processor time: a step of ICT took 6.6 s of it, one of the reader 3.4 s, so an
+Hours:    reckoned: a step of ICT took 6.6 s of processor time, one of the reader 3.4 s, so an
           hour each on two idle CPU cores; REALM reads five passages a sentence, some five hours
 Expect:   retrieval utility above zero and rising; how far depends on how often your corpus says
           the same thing twice, since a sentence never sees its own passage
