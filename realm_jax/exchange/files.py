@@ -30,6 +30,13 @@ def is_local(path: epath.Path) -> bool:
     return "://" not in os.fspath(path)
 
 
+def _on_store(path: epath.Path) -> tuple[Any, str]:
+    """fsspec's file system of an object store, and what it calls the path."""
+    import fsspec
+
+    return fsspec.core.url_to_fs(os.fspath(path))
+
+
 def write_bytes(path: epath.Path, data: bytes) -> None:
     """Writes a small file durably. An object store replaces it whole.
 
@@ -68,10 +75,8 @@ def create(path: epath.Path, data: bytes) -> bool:
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            import fsspec
-
             reach("file.put")
-            store, inside = fsspec.core.url_to_fs(os.fspath(path))
+            store, inside = _on_store(path)
             store.pipe_file(inside, data, mode="create")
     except FileExistsError:
         return False
@@ -112,9 +117,7 @@ def check_writable(folder: epath.Path) -> None:
 
 def _check_bucket(folder: epath.Path) -> None:
     """Raises FileNotFoundError where there is no such bucket: some libraries would make it."""
-    import fsspec
-
-    store, inside = fsspec.core.url_to_fs(os.fspath(folder))
+    store, inside = _on_store(folder)
     bucket = inside.split("/")[0]
     if not store.exists(bucket):
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
@@ -138,9 +141,15 @@ def foreign_write(folder: epath.Path) -> Iterator[None]:
 
 
 def read_bytes(path: epath.Path) -> bytes | None:
-    """The bytes of a small file; None if there is no such file."""
+    """The bytes of a small file; None if there is no such file.
+
+    An object comes in one request: opened and read, it could be replaced in between.
+    """
     try:
-        return path.read_bytes()
+        if is_local(path):
+            return path.read_bytes()
+        store, inside = _on_store(path)
+        return store.cat_file(inside)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -155,9 +164,10 @@ def delete_file(path: epath.Path) -> None:
 
 def delete_tree(folder: epath.Path) -> None:
     """Deletes a folder and all in it; it may already be gone."""
-    if folder.exists():
+    while folder.exists():
         reach("file.delete")
-        folder.rmtree()
+        with contextlib.suppress(FileNotFoundError):  # met another process that deletes it too
+            folder.rmtree()
 
 
 def list_names(folder: epath.Path) -> list[str]:

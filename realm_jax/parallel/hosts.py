@@ -28,6 +28,7 @@ EXIT_CODE = 76  # of a process whose peer is gone; the same command on all hosts
 BEAT = 5.0  # seconds between signs of life
 SILENCE = 60.0  # seconds without any after which a process counts as gone
 _GREETING = 512  # bytes
+_LAST = 1.0  # seconds that process 0 outlives the others: with it goes what jax hangs on
 _ECHO = 3.0  # seconds within which a lost process is named
 
 log = logging.getLogger(__name__)
@@ -254,6 +255,7 @@ class _Leader(_Peers):
                 line.send(lost=[process, problem])
             except OSError:
                 continue
+        time.sleep(_LAST)
         self._lost(process, problem)
 
     def leave(self, problem: str | None) -> None:

@@ -13,7 +13,7 @@ opened = index_in_use.open_index
 
 def open_index(folder, *others):
     """As slow as SLOW seconds, and unable to read the index of step REFUSES."""
-    if folder.name == os.environ.get("REFUSES", "").zfill(8):
+    if folder.name == os.environ.get("REFUSES"):
         raise DamageError("published file is damaged", where=folder, found="what a test says")
     if int(folder.name):
         time.sleep(float(os.environ.get("SLOW", "0")))

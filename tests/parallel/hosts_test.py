@@ -158,7 +158,7 @@ def test_one_slow_host_and_all_swap_at_the_same_step(start, builder, tiny, tmp_p
 @pytest.mark.slow
 def test_an_index_that_one_host_cannot_verify_is_swapped_to_by_none(start, builder, tiny, tmp_path):
     config = tiny_config(tiny.folder, **WITH_BUILDER | {"stages__realm__steps": 80})
-    refuses = {"REFUSES": "4"}
+    refuses = {"REFUSES": "00000004"}
     said = start(config, 2, 2, {1: refuses}).wait(0, 0)
     if "index of step 4 in use" not in said[0] and "index of step 4:" not in said[0]:
         pytest.skip("the builder was never asked for the index of step 4")
