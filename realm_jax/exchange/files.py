@@ -48,7 +48,7 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + PARTIAL)
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")  # two may write one heartbeat
     reach("file.open")
     with partial.open("wb") as file:
         reach("file.write", half=lambda: file.write(data[: len(data) // 2]))
