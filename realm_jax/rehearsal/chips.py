@@ -1,8 +1,8 @@
 """TPU chips and slices by name, with the vendor's figures; arithmetic only, no jax.
 
-Where to check them: the pages of each chip, "TPU regions and zones" and "TPU software versions" under
-docs.cloud.google.com/tpu, and "Plan TPUs in GKE" for machines and node labels. Host memory, the link
-speed of v4 and some of the zones were put down without those pages at hand.
+Where to check them: the pages of each chip, "TPU regions and zones" and "TPU software versions"
+under docs.cloud.google.com/tpu, and "Plan TPUs in GKE" for machines and node labels. Host memory,
+the link speed of v4 and some of the zones were put down without those pages at hand.
 """
 
 import difflib
