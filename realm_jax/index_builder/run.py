@@ -44,10 +44,11 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
     """
     run_dir = RunDir(workdir)
     files.check_writable(run_dir.root)
-    lease = Lease(run_dir, f"{JOB}-{worker}" if worker else JOB)
+    job = f"{JOB}-{worker}" if worker else JOB
+    lease = Lease(run_dir, job)
     published = 0
     newest = commit.latest(run_dir.published_index)
-    heartbeat.beat(run_dir, JOB, state="waiting")
+    heartbeat.beat(run_dir, job, state="waiting")
     snapshots = follow(
         run_dir.snapshots,
         newest,
@@ -63,19 +64,19 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
             except (DamageError, NotPublishedError) as error:
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
-            if refresh(run_dir, snapshot, stop):
+            if refresh(run_dir, snapshot, stop, job):
                 published += 1
                 retain(run_dir, PUBLISHED_INDEX, _config(snapshot).refresh.keep)
-            heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
+            heartbeat.beat(run_dir, job, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command goes on at the shard it was at")
     finally:
         lease.release()
-    heartbeat.beat(run_dir, JOB, state="stopped")
+    heartbeat.beat(run_dir, job, state="stopped")
     return published
 
 
-def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
+def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event, job: str = JOB) -> bool:
     """One cycle: embed the corpus, build, check, publish.
 
     Returns:
@@ -96,7 +97,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         seconds = time.monotonic() - began
         heartbeat.beat(
             run_dir,
-            JOB,
+            job,
             state="embedding",
             snapshot_step=snapshot.step,
             done=done,
@@ -118,7 +119,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> bool:
         files.delete_tree(shards)  # what a late comer may have left
         return False
     with finishing.kept():
-        fresh = _finish(run_dir, snapshot, store, vectors, began)
+        fresh = _finish(run_dir, snapshot, store, vectors, began, job)
     files.delete_tree(shards)
     return fresh
 
@@ -129,12 +130,13 @@ def _finish(
     store: PassageStore,
     vectors: Float32[np.ndarray, "N E"],
     began: float,
+    job: str,
 ) -> bool:
     """Build, check, publish: of several builders, one does it."""
     config, parameters = _config(snapshot), snapshot.params["embedder"]
     heartbeat.beat(
         run_dir,
-        JOB,
+        job,
         state="building",
         snapshot_step=snapshot.step,
         done=len(store),
