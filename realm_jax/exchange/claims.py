@@ -61,13 +61,18 @@ class Claim:
     def renew(self) -> None:
         """Starts the claim's life again; call it several times per `seconds`."""
         if self._mine is not None:
-            files.write_sealed(self._mine, self._content())
+            self._write(self._mine, self._content())
 
     def release(self) -> None:
         """Lets another take it at once."""
         if self._mine is not None:
-            files.write_sealed(self._mine, {**self._content(), "expires": 0.0})
+            self._write(self._mine, {**self._content(), "expires": 0.0})
             self._mine = None
+
+    def _write(self, path: epath.Path, content: dict[str, Any]) -> None:
+        """What was claimed may be done and deleted, claims and all, by whoever finished it."""
+        with contextlib.suppress(FileNotFoundError):
+            files.write_sealed(path, content)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")  # two may write one heartbeat
+    partial = path.with_name(path.name + PARTIAL)
     reach("file.open")
     with partial.open("wb") as file:
         reach("file.write", half=lambda: file.write(data[: len(data) // 2]))
@@ -78,7 +78,7 @@ def create(path: epath.Path, data: bytes) -> bool:
             reach("file.put")
             store, inside = _on_store(path)
             store.pipe_file(inside, data, mode="create")
-    except FileExistsError:
+    except (FileExistsError, FileNotFoundError):  # the second: the folder was deleted meanwhile
         return False
     return True
 
@@ -158,16 +158,20 @@ def delete_file(path: epath.Path) -> None:
     """Deletes a file that may already be gone."""
     reach("file.delete")
     path.unlink(missing_ok=True)
-    if is_local(path) and path.parent.exists():
-        sync_folder(path.parent)
+    if is_local(path):
+        with contextlib.suppress(FileNotFoundError):
+            sync_folder(path.parent)
 
 
 def delete_tree(folder: epath.Path) -> None:
     """Deletes a folder and all in it; it may already be gone."""
     while folder.exists():
         reach("file.delete")
-        with contextlib.suppress(FileNotFoundError):  # met another process that deletes it too
+        try:
             folder.rmtree()
+        except OSError as error:  # another process deletes it too, or has just put a claim there
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def list_names(folder: epath.Path) -> list[str]:

@@ -17,9 +17,19 @@ def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fie
 
 
 def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
-    """The last sign of life: time in seconds, pid and fields; None if there is no whole one."""
+    """The last sign of life: time in seconds, pid and fields; None if there is no whole one.
+
+    Of several workers at one job, as in index_builder-a, the newest.
+    """
+    names = [name for name in files.list_names(run.heartbeats) if name.endswith(".json")]
+    ours = [name for name in names if name.removesuffix(".json").split("-")[0] == job]
+    beats = [beat for beat in (_read(run, name) for name in ours) if beat is not None]
+    return max(beats, key=lambda beat: beat["time"], default=None)
+
+
+def _read(run: RunDir, name: str) -> dict[str, Any] | None:
     try:
-        beat = files.read_sealed(run.heartbeats / f"{job}.json", time=(int, float), pid=int)
+        beat = files.read_sealed(run.heartbeats / name, time=(int, float), pid=int)
     except DamageError:
         return None  # met while it was being overwritten; the next beat is whole again
     known = {"stage": str, "step": int}

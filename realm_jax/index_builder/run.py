@@ -56,7 +56,7 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
     published = 0
     newest = commit.latest(run_dir.published_index)
     history.note_missing(run_dir)
-    heartbeat.beat(run_dir, JOB, state="waiting")
+    heartbeat.beat(run_dir, name, state="waiting")
     snapshots = follow(
         run_dir.snapshots,
         newest,
@@ -74,24 +74,26 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
             config = _config(snapshot)
-            figures = refresh(run_dir, snapshot, stop)
+            figures = refresh(run_dir, snapshot, stop, name)
             if figures is not None:
                 published += 1
                 writers = writers or Writers(JOB, kept_writers(run_dir, config, JOB))
                 writers.write(step, figures)
                 retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
-            heartbeat.beat(run_dir, JOB, state="waiting", index_step=step)
+            heartbeat.beat(run_dir, name, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command goes on at the shard it was at")
     finally:
         lease.release()
         if writers is not None:
             writers.close()
-    heartbeat.beat(run_dir, JOB, state="stopped")
+    heartbeat.beat(run_dir, name, state="stopped")
     return published
 
 
-def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[str, Any] | None:
+def refresh(
+    run_dir: RunDir, snapshot: Snapshot, stop: threading.Event, job: str = JOB
+) -> dict[str, Any] | None:
     """One cycle: embed the corpus, build, check, publish.
 
     Returns:
@@ -113,7 +115,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
         seconds = time.monotonic() - began
         heartbeat.beat(
             run_dir,
-            JOB,
+            job,
             state="embedding",
             snapshot_step=snapshot.step,
             done=done,
@@ -135,7 +137,7 @@ def refresh(run_dir: RunDir, snapshot: Snapshot, stop: threading.Event) -> dict[
         files.delete_tree(shards)  # what a late comer may have left
         return None
     with finishing.kept():
-        figures = _finish(run_dir, snapshot, store, vectors, began)
+        figures = _finish(run_dir, snapshot, store, vectors, began, job)
     files.delete_tree(shards)
     return figures
 
@@ -146,13 +148,14 @@ def _finish(
     store: PassageStore,
     vectors: Float32[np.ndarray, "N E"],
     began: float,
+    job: str,
 ) -> dict[str, Any] | None:
     """Build, check, publish: of several builders, one does it."""
     config, parameters = _config(snapshot), snapshot.params["embedder"]
     embedded = time.monotonic()
     heartbeat.beat(
         run_dir,
-        JOB,
+        job,
         state="building",
         snapshot_step=snapshot.step,
         done=len(store),

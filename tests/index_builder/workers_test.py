@@ -48,9 +48,11 @@ def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypat
     published = []
     threads = [
         threading.Thread(
-            target=lambda: published.append(index_builder.refresh(run, snapshot, threading.Event()))
+            target=lambda name=name: published.append(
+                index_builder.refresh(run, snapshot, threading.Event(), f"index_builder-{name}")
+            )
         )
-        for _ in range(2)
+        for name in "ab"
     ]
     [thread.start() for thread in threads]
     [thread.join(PATIENCE) for thread in threads]

@@ -1,6 +1,7 @@
 """Several real processes that train as one, over loopback."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
