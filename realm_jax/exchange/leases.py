@@ -71,7 +71,7 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
     """
     held: set[int] = set()
     paths = [run.leases / name for name in files.list_names(run.leases) if name.endswith(".json")]
-    now = 0.0 if not paths else _storage_time(run) if clock is None else clock()
+    now = 0.0 if not paths else _storage_time(run, what) if clock is None else clock()
     for path in paths:
         try:
             lease = files.read_sealed(path, held=dict, seconds=(int, float))
@@ -91,8 +91,9 @@ def _steps(held: Any, where: epath.Path) -> set[int]:
     raise DamageError("lease is not one of ours", where=where, expected="steps", found=repr(held))
 
 
-def _storage_time(run: RunDir) -> float:
-    stamped = run.leases / "clock"
+def _storage_time(run: RunDir, what: str) -> float:
+    """By a file of its own for each `what`, which has one writer: two would rename each other's."""
+    stamped = run.leases / f"clock_{what.replace('/', '_')}"
     files.write_bytes(stamped, b"")
     return float(stamped.stat().mtime)
 

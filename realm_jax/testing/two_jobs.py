@@ -52,6 +52,7 @@ class TwoJobs:
             "refresh__every": every,
             "checkpoint__every": every,
             "report__every": every,
+            "refresh__wait_seconds": 600.0,  # several cases run at a time
         }
         folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / "config.py"
@@ -72,6 +73,8 @@ class TwoJobs:
         for pid in [builder_of(self.run), *(life.process.pid for life in self.lives)]:
             if pid is not None and state_of(pid) not in ("", "Z"):
                 os.kill(pid, signal.SIGKILL)
+        for life in self.lives:
+            life.process.wait(60)
 
     def finish(self, seconds: float = 600.0) -> None:
         """The same command, once more, ends the run; then nothing that was promised is missing."""

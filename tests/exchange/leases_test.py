@@ -94,6 +94,15 @@ def test_the_clock_of_a_machine_may_be_wrong_by_an_hour(run, monkeypatch, wrong)
     assert retain(run, "snapshots", 1) == [5]
 
 
+def test_the_retentions_of_both_jobs_do_not_meet(run):
+    """Each asks the storage for its time; with one file for both, either took away the other's."""
+    Lease(run, "a").hold({"snapshots": [1]})
+    kinds = ["snapshots", "published_index", "checkpoints/ict", "checkpoints/realm"]
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        for found in pool.map(lambda kind: [leased(run, kind) for _ in range(50)], kinds):
+            assert len(found) == 50
+
+
 def test_manifest_of_a_leased_step_is_never_touched(run, monkeypatch):
     Lease(run, "a").hold({"snapshots": [1]})
     touched, delete_file = [], files.delete_file
