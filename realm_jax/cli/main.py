@@ -74,6 +74,7 @@ exit codes:
   {exit_codes.PROBLEM}   a problem, told in a sentence
   {exit_codes.USAGE}   wrong usage: the command line itself
   {exit_codes.STOPPED}  stopped by a signal, all saved: run the same command again
+  {exit_codes.PEER_GONE}  another process of this job is gone: run the same command on all again
 """
 
 

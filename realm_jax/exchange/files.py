@@ -120,6 +120,7 @@ def _check_bucket(folder: epath.Path) -> None:
     store, inside = _on_store(folder)
     bucket = inside.split("/")[0]
     if not store.exists(bucket):
+        store.ls(bucket, refresh=True)  # says it if this account may not know
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
 
 

@@ -300,6 +300,8 @@ class _Follower(_Peers):
 
     def leave(self, problem: str | None) -> None:
         self._leaving = True
+        if problem is None:
+            jax.distributed.shutdown()  # needs process 0, which waits for what is said next
         self._line.send(leave=problem)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ RULES = {
 }
 
 
-def make_mesh(sizes: ConfigDict, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(sizes: ConfigDict, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh of replica x data x fsdp x model; one size may be -1 for all devices that are left.
 
     Devices of several TPU slices are laid so that `replica` alone crosses the slow network between
@@ -63,7 +64,7 @@ def make_mesh(sizes: ConfigDict, devices: list[jax.Device] | None = None) -> Mes
     return Mesh(_laid_out(shape, devices), MESH_AXES)
 
 
-def _laid_out(shape: list[int], devices: list[jax.Device]) -> np.ndarray:
+def _laid_out(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
     slices = len({getattr(device, "slice_index", 0) for device in devices})
     if slices == 1:
         return mesh_utils.create_device_mesh(shape, devices)

@@ -74,7 +74,7 @@ class TwoJobs:
             if pid is not None and state_of(pid) not in ("", "Z"):
                 os.kill(pid, signal.SIGKILL)
         for life in self.lives:
-            life.process.wait(60)
+            life.process.wait(60.0)
 
     def finish(self, seconds: float = 600.0) -> None:
         """The same command, once more, ends the run; then nothing that was promised is missing."""

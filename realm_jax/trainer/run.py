@@ -46,6 +46,8 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
+    open_inputs(config)
+    mesh_of(config)  # what is asked for can be done: before anything is written
     files.check_writable(RunDir(workdir).root)
     with _alone(RunDir(workdir), stop):
         job = _Job(workdir, config, stop)
