@@ -148,9 +148,8 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.builder = ConfigDict()
     config.builder.shard = 4096  # passages embedded between two resumable shard files
     config.builder.batch_pieces = 16_384  # word pieces per embedding batch, padding included
-    config.builder.recall_floor = (
-        0.95  # recall@10 against exact search below which none is published
-    )
+    config.builder.recall_floor = 0.95  # recall@10 against exact search; an index below it is
+    # searched wider until it is reached, and not published if it never is
     config.builder.probes = 128  # passages used as probe queries for that recall
     config.builder.poll_seconds = 0.5  # between looks for a new snapshot
 
