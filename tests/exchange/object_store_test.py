@@ -1,11 +1,14 @@
 """A whole run on an object store: s3:// as moto serves it on loopback."""
 
+import json
 import threading
 
 import jax
 import numpy as np
 import pytest
 
+from realm_jax import config as config_lib
+from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.exchange import commit, files, heartbeat
 from realm_jax.exchange.check import check
@@ -75,6 +78,21 @@ def test_a_log_is_put_in_parts_and_read_as_one(store, monkeypatch):
         (life, number) for life in range(2) for number in range(5)
     ]
     assert len(files.list_names(path.with_name("it.jsonl.parts"))) > 2
+
+
+def test_where_a_run_on_the_store_stands(store, capsys):
+    run = RunDir(f"{store}/middle")
+    config = tiny_config("land", stages__realm__steps=40)
+    files.write_bytes(run.config, config_lib.to_json(config).encode())
+    heartbeat.beat(run, "trainer", stage="realm", step=12)
+    heartbeat.beat(run, "index_builder", state="embedding", done=20, total=80, eta_s=6.5)
+    for step, index_step in ((0, 0), (8, 4), (14, 10)):
+        Log(run.swaps).append({"step": step, "index_step": index_step})
+    assert main(["status", f"--workdir={run.workdir}", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["stage"], said["step"], said["steps"]) == ("realm", 12, 40)
+    assert (said["index_step"], said["staleness_steps"]) == (4, 8)
+    assert (said["builder"]["done"], said["builder"]["total"]) == (20, 80)
 
 
 def both(workdir, config, stop):
