@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# processes of `make test`
+WORKERS ?= 2
 
 .PHONY: demo test test-slow test-parity test-tpu compile-tables faults soak docs lint format clean
 
@@ -10,7 +12,7 @@ demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not slow and not faults and not soak" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not faults and not soak" $(ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
