@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + PARTIAL)
+    # Of its own for each writer: two builders may move one pointer at the same moment.
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
     reach("file.open")
     with partial.open("wb") as file:
         reach("file.write", half=lambda: file.write(data[: len(data) // 2]))

@@ -10,6 +10,9 @@ import pytest
 import yaml
 
 from realm_jax.cli import exit_codes
+from realm_jax.exchange.check import check
+from realm_jax.exchange.export import read_export
+from realm_jax.exchange.layout import RunDir
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 KUBERNETES = "1.33"
@@ -95,7 +98,8 @@ def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
     asked = [f"--workdir={tmp_path / 'run'}", f"--config={config}", "--devices=2"]
     assert script("local").main([*asked, "--processes=2", "--builders=2"]) == exit_codes.DONE
     assert (tmp_path / "run" / "END.json").exists()
-    assert len(list((tmp_path / "run" / "export").iterdir())) == 1
+    assert read_export(RunDir(tmp_path / "run")).step == 4
+    assert check(RunDir(tmp_path / "run").root)["ok"]
 
 
 @pytest.mark.parametrize("name", ["local", "cloud_tpu", "gke_jobset"])
