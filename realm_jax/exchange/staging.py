@@ -33,7 +33,8 @@ def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
         return
     with tempfile.TemporaryDirectory() as staged:
         local = epath.Path(staged) / path.name
-        for name in files.list_files(path) or [""]:
+        # A store lists a file as the one name inside itself.
+        for name in files.list_files(path) if path.is_dir() else [""]:
             _copy(path / name if name else path, local / name if name else local)
         yield local
 
