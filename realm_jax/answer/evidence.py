@@ -1,5 +1,6 @@
 """Passages that were read for an answer, and how answers show themselves to people."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,16 +18,16 @@ class Evidence:
     span: tuple[int, int] | None
 
 
-class Shown:
+class Shown(ABC):
     """What answers and filled blanks share: text for a terminal, HTML for a notebook."""
 
     passages: list[Evidence]
     index_step: int
 
     @property
+    @abstractmethod
     def headline(self) -> str:
         """The answer and its probability, in a line."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         lines = "".join(map(_line, self.passages))

@@ -1,6 +1,5 @@
 """Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ from jax.sharding import Mesh
 from realm_jax.errors import MismatchError
 from realm_jax.exchange import commit, files, leases
 from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
-from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.parameters import load_parameters, save_parameters, save_sharded
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
@@ -129,8 +127,3 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
     """The swap log that a checkpoint recorded."""
     return [(int(first), int(index)) for first, index in manifest.get("swaps", [])]
-
-
-def read_jsonl(path: epath.Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-    """Records of a log that are to be kept."""
-    return [record for record in read_log(path) if keep(record)]

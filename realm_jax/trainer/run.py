@@ -19,12 +19,13 @@ from realm_jax.exchange import commit, files, follow, heartbeat
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import check_batches, gathered, make_mesh
 from realm_jax.search.retriever import Retriever
-from realm_jax.trainer.checkpoint import final_parameters, kept_fields, read_jsonl, swap_log_of
+from realm_jax.trainer.checkpoint import final_parameters, kept_fields, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.loop import Stopped, train
@@ -284,7 +285,7 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
     kept = kept_fields(run_dir, "realm")
     known = swap_log_of(kept[-1]) if kept else []
     last = known[-1][0] if known else -1
-    later = read_jsonl(run_dir.swaps, lambda record: record["step"] > last)
+    later = [record for record in read_log(run_dir.swaps) if record["step"] > last]
     return known + [(record["step"], record["index_step"]) for record in later]
 
 
