@@ -5,7 +5,9 @@ Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News as news-pl
                   --knowledge=runs/wikipedia/corpus --out=runs/ccnews/corpus
               realm tag annotate --corpus=runs/ccnews/corpus --tagger=runs/tagger \\
                   --knowledge=runs/wikipedia/corpus
-          ICT is that of Wikipedia: cp -r runs/wikipedia/checkpoints/ict runs/ccnews/checkpoints/
+          ICT is that of Wikipedia:
+              mkdir -p runs/ccnews/checkpoints
+              cp -r runs/wikipedia/checkpoints/ict runs/ccnews/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \\
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
           on one machine: realm run --config=experiments/realm_ccnews.py --workdir=runs/ccnews

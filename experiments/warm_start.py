@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
+from realm_jax.cli.launching import check_overrides
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
 from realm_jax.exchange.layout import RunDir
 from realm_jax.interop.names import SPAN_HEAD
@@ -42,22 +43,30 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
 
 
 def main() -> None:
-    """Trains, then replaces the weights in the package."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Trains, then replaces the weights in the package, unless told another folder."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workdir", default="runs/warm_start")
-    arguments = parser.parse_args()
+    parser.add_argument("--to", type=Path, help="folder of the weights; default: the package's")
+    arguments, overrides = parser.parse_known_args()
     stop = runtime.start()
     if not VOCABULARY.is_file():
         learn_vocabulary(VOCABULARY)
     build_almanac(Path(arguments.workdir) / "corpus")
-    config = config_lib.check(get_config(f"{arguments.workdir}/corpus"))
+    config = get_config(f"{arguments.workdir}/corpus")
+    for override in check_overrides(overrides):
+        key, _, value = override.removeprefix("--config.").partition("=")
+        config_lib.set_key(config, key, value)
+    config_lib.check(config)
     run(arguments.workdir, config, stop)
     trained = final_parameters(RunDir(arguments.workdir), "reader")
     assert trained is not None
     reader, span_head = trained[1]["reader"], trained[1]["span_head"]
-    save_bert(weights_folder(BUILT_IN), {**reader, SPAN_HEAD: span_head}, config.model)
-    LOG.parent.mkdir(exist_ok=True)
-    shutil.copyfile(RunDir(arguments.workdir).logs / "reader.jsonl", LOG)
+    to = arguments.to or weights_folder(BUILT_IN)
+    save_bert(to, {**reader, SPAN_HEAD: span_head}, config.model)
+    if not arguments.to:
+        shutil.copyfile(RunDir(arguments.workdir).logs / "reader.jsonl", LOG)
 
 
 if __name__ == "__main__":

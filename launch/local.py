@@ -2,7 +2,7 @@
 
 Command:  python launch/local.py --config=experiments/wiki_sample.py --workdir=runs/wiki
           python launch/local.py --processes=2 --devices=4 --builders=1 \\
-              --config=experiments/wiki_sample.py --workdir=runs/wiki
+              --config=experiments/wiki_sample.py --workdir=runs/many
 
 One process of each is `realm run`. With more, each is a process as on a host of a pod; when one of
 them fails, all are stopped. Exit code 75 means stopped and saved: run the same command again.

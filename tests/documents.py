@@ -8,10 +8,13 @@ from pathlib import Path
 from realm_jax.cli.main import VERBS
 
 ROOT = Path(__file__).parents[1]
+SCRIPTS = [*sorted((ROOT / "experiments").glob("*.py")), *sorted((ROOT / "launch").glob("*.py"))]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _IN_SHELL = re.compile(r'^eval "\$\((.*)\)"$')
-_REALM = re.compile(r"^ *(?:Command: +)?((?:realm|python) (?:\\\n|.)*)", re.MULTILINE)
+_SHELL = re.compile(
+    r"^ *(?:Command: +|on one machine: )?((?:realm|python|cp|mkdir) (?:\\\n|.)*)", re.MULTILINE
+)
 
 
 def commands(page: Path) -> list[str]:
@@ -41,7 +44,10 @@ def of_helps() -> list[str]:
 
 def of_experiments() -> list[str]:
     """The commands at the head of each experiment and launch script."""
-    scripts = [*(ROOT / "experiments").glob("*.py"), *(ROOT / "launch").glob("*.py")]
-    heads = [script.read_text().split('"""')[1].replace("\\\\\n", "\\\n") for script in scripts]
-    found = [command for head in heads for command in _REALM.findall(head)]
-    return [re.sub(r"\s*\\\n\s*", " ", command) for command in found]
+    return [command for script in SCRIPTS for command in of_script(script)]
+
+
+def of_script(script: Path) -> list[str]:
+    """The commands at its head, lines joined."""
+    head = script.read_text().split('"""')[1].replace("\\\\\n", "\\\n")
+    return [re.sub(r"\s*\\\n\s*", " ", command) for command in _SHELL.findall(head)]

@@ -12,7 +12,7 @@ from realm_jax.data.rows import NULL_PASSAGE, Rows
 from realm_jax.models.modules import Modules
 from realm_jax.search.searcher import Searcher
 
-MOST_AT_ONCE = 512  # queries embedded in one call
+MOST_AT_ONCE = 512  # queries embedded, or searched for, in one call
 
 
 @runtime_checkable
@@ -64,9 +64,16 @@ class Retriever:
 
 
 def hits(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[np.ndarray, "B K"]:
-    """Passage ids of the k best for query vectors, best first; k is cut to the index's size."""
-    found, _ = index.searcher.search(vectors, min(k, index.searcher.size))
-    return index.rows[found]
+    """Passage ids of the k best for query vectors, best first; k is cut to the index's size.
+
+    Asked in parts: exact searchers hold the scores of all queries of a call at once.
+    """
+    k = min(k, index.searcher.size)
+    if len(vectors) <= MOST_AT_ONCE:
+        return index.rows[index.searcher.search(vectors, k)[0]]
+    starts = range(0, len(vectors), MOST_AT_ONCE)
+    parts = [vectors[start : start + MOST_AT_ONCE] for start in starts]
+    return np.concatenate([hits(index, part, k) for part in parts])
 
 
 def candidates(

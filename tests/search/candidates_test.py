@@ -1,8 +1,12 @@
 """Candidates of a query: the null passage first, never the own passage, gaps that do not count."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from realm_jax.data.rows import NULL_PASSAGE
+from realm_jax.search import retriever
+from realm_jax.search.exact_searcher import ExactSearcher
 from realm_jax.search.retriever import candidates
 
 
@@ -42,3 +46,23 @@ def test_without_null_passage_its_place_stays_and_does_not_count():
 
 def test_two_candidates_are_the_null_passage_and_one_hit():
     assert chosen([[7, 3]], [7], count=2) == ([[NULL_PASSAGE, 3]], [[1, 1]])
+
+
+def test_many_queries_are_searched_in_parts(monkeypatch):
+    """Exact searchers hold all scores of a call; a training set of questions is one call."""
+    monkeypatch.setattr(retriever, "MOST_AT_ONCE", 4)
+    vectors = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
+    searcher = ExactSearcher(vectors)
+    index = SimpleNamespace(step=0, searcher=searcher, rows=np.arange(11) + 100, query_params={})
+    whole = index.searcher.search
+    sizes = []
+
+    def counted(queries, k):
+        sizes.append(len(queries))
+        return whole(queries, k)
+
+    index.searcher.search = counted
+    queries = np.random.default_rng(1).normal(size=(10, 5)).astype(np.float32)
+    found = retriever.hits(index, queries, 20)
+    assert sizes == [4, 4, 2]
+    np.testing.assert_array_equal(found, whole(queries, 11)[0] + 100)
