@@ -1,5 +1,6 @@
 """`realm train` as one of several processes, slow or unable to open an index when told so."""
 
+import logging
 import os
 import sys
 import time
@@ -9,17 +10,21 @@ from realm_jax.errors import DamageError
 from realm_jax.trainer import index_in_use
 
 opened = index_in_use.open_index
+refused = []
 
 
 def open_index(folder, *others):
-    """As slow as SLOW seconds, and unable to read the index of step REFUSES."""
-    if folder.name == os.environ.get("REFUSES"):
+    """With SLOW, seconds late; with REFUSES, unable to read the first index but that of step 0."""
+    if int(folder.name) == 0:
+        return opened(folder, *others)
+    time.sleep(float(os.environ.get("SLOW", "0")))
+    if "REFUSES" in os.environ and refused in ([], [folder.name]):
+        refused[:] = [folder.name]
         raise DamageError("published file is damaged", where=folder, found="what a test says")
-    if int(folder.name):
-        time.sleep(float(os.environ.get("SLOW", "0")))
     return opened(folder, *others)
 
 
 if __name__ == "__main__":
+    logging.getLogger().handlers.clear()  # of what was imported before `realm` could say how to log
     index_in_use.open_index = open_index
     sys.exit(main())

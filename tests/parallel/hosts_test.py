@@ -1,6 +1,7 @@
 """Several real processes that train as one, over loopback."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ PATIENCE = 900.0
 WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20}
 WITH_BUILDER = {
     "model__layers": 1,
-    "stages__realm__steps": 40,
+    "stages__realm__steps": 100_000,  # until stopped
     "refresh__mode": "async",
     "refresh__every": 4,
     "checkpoint__every": 10,
@@ -146,26 +147,41 @@ def swaps(run):
     return [(record["step"], record["index_step"]) for record in read_log(run.swaps)]
 
 
+def in_use(said):
+    """(step, index step) of every swap that a process told of."""
+    found = re.findall(r"step (\d+): index of step (\d+) in use", said)
+    return [(int(step), int(index)) for step, index in found]
+
+
+def stopped_after(hosts, holds):
+    """Sends one process SIGTERM once something is so; all save and end; what each said."""
+    hosts.until(holds)
+    hosts.processes[1].send_signal(signal.SIGTERM)
+    return hosts.wait(*[75] * len(hosts.processes))
+
+
 @pytest.mark.slow
 def test_one_slow_host_and_all_swap_at_the_same_step(start, builder, tiny, tmp_path):
-    """The devices of both take part in every step, so another index in one would show."""
-    config = tiny_config(tiny.folder, **WITH_BUILDER)
-    start(config, 2, 2, {1: {"SLOW": "1.5"}}).wait(0, 0)
+    """Process 0 has verified an index a second and a half before process 1 has, each time."""
     run = RunDir(tmp_path / "run")
-    assert len(swaps(run)) >= 2 and run.end_marker.exists()
-    assert all(index <= step for step, index in swaps(run))
+    hosts = start(tiny_config(tiny.folder, **WITH_BUILDER), 2, 2, {1: {"SLOW": "1.5"}})
+    said = stopped_after(hosts, lambda: len(swaps(run)) >= 4)
+    assert in_use(said[0]) == in_use(said[1]) == swaps(run)
+    assert all(index < step for step, index in swaps(run)[1:])
 
 
 @pytest.mark.slow
 def test_an_index_that_one_host_cannot_verify_is_swapped_to_by_none(start, builder, tiny, tmp_path):
-    config = tiny_config(tiny.folder, **WITH_BUILDER | {"stages__realm__steps": 80})
-    refuses = {"REFUSES": "00000004"}
-    said = start(config, 2, 2, {1: refuses}).wait(0, 0)
-    if "index of step 4 in use" not in said[0] and "index of step 4:" not in said[0]:
-        pytest.skip("the builder was never asked for the index of step 4")
-    assert 4 not in [index for _, index in swaps(RunDir(tmp_path / "run"))]
-    for words in said:
-        assert "index of step 4: process 1 of 2 could not verify it, so none swaps to it" in words
+    run = RunDir(tmp_path / "run")
+    hosts = start(tiny_config(tiny.folder, **WITH_BUILDER), 2, 2, {1: {"REFUSES": "1"}})
+    said = stopped_after(hosts, lambda: len(swaps(run)) >= 2)
+    refusal = r"index of step (\d+): process 1 of 2 could not verify it, so none swaps to it"
+    refused = [re.findall(refusal, words) for words in said]
+    assert refused[0] == refused[1] and len(refused[0]) == 1
+    assert "published file is damaged" in said[1]
+    assert in_use(said[0]) == in_use(said[1]) == swaps(run)
+    assert int(refused[0][0]) not in [index for _, index in swaps(run)]
+    assert swaps(run)[-1][1] > int(refused[0][0])  # the next one was good
 
 
 def killed_at(hosts, victim, run, steps):
