@@ -170,6 +170,7 @@ _LEAST: dict[str, float] = {
     "search.reorder": 0,
     "retrieval.candidates": 2,
     "refresh.wait_seconds": 0,
+    "refresh.most_stale": 0,
     "checkpoint.every": 0,
     "report.peak_flops": 0,
     "report.examples": 0,
@@ -195,6 +196,9 @@ def check(config: ConfigDict) -> ConfigDict:
             )
     for key, least in _LEAST.items():  # "not less" would let NaN pass
         _require(config, key, flat[key] >= least, f"at least {least}")
+    bound, needed = config.refresh.most_stale, config.refresh.every - 1
+    enough = f"0, or at least refresh.every - 1 = {needed}: no index is fresher than its snapshot"
+    _require(config, "refresh.most_stale", bound == 0 or bound >= needed, enough)
     for writer in config.report.writers.split():
         _require(config, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
     for key in _SHARES.split():

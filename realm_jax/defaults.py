@@ -131,6 +131,9 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.refresh = ConfigDict()
     config.refresh.mode = "async"  # async: never wait; sync: wait for the index of each snapshot
     config.refresh.every = 500  # steps between snapshots
+    # Staleness in steps above which the trainer waits for a newer index; 0: it never waits, as in
+    # the paper. At least refresh.every - 1; what bounds staleness where refreshes may be late.
+    config.refresh.most_stale = 0
     config.refresh.keep = 3  # snapshots and published indexes that retention leaves
     config.refresh.alarm_steps = 5000  # staleness above which the trainer warns
     config.refresh.wait_seconds = 3600.0  # patience for the first index, and for each in sync mode

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import documents
@@ -30,6 +31,7 @@ INSTEAD = {
     "--runner=FlinkRunner --flink_master=localhost:8081": "--runner=DirectRunner",
     "published_index/00000500": "published_index/00000004",
     "--port=8000": "--port=0",
+    "stages.realm.steps=1000": "stages.realm.steps=6",
 }
 # beginning of a command -> a flag that keeps it from reaching out of this machine, or into the code
 HARMLESS = {
@@ -99,6 +101,12 @@ def _write_texts(folder: Path) -> None:
 def _write_questions(folder: Path, questions) -> None:
     data = folder / "data"
     data.mkdir()
+    # some of them fall into the dev part of a published split
+    questions = [
+        replace(one, text=f"{one.text[:-1]}{tail}")
+        for one in questions
+        for tail in ("?", " now?", " then?", " today?")
+    ]
     own = [json.dumps({"question": q.text, "answers": q.answers}) for q in questions]
     for name in ("questions.jsonl", "held_out.jsonl"):
         (folder / name).write_text("\n".join(own) + "\n")

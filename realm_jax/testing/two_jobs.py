@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 from realm_jax.exchange import commit
@@ -44,12 +45,13 @@ class TwoJobs:
     ):
         self.folder, self.steps, self.every, self._zygote = folder, steps, every, zygote
         self.run = RunDir(folder / "run")
-        self.mode = changes.get("refresh__mode", "sync")
+        self.mode, self.bound = changes.get("refresh__mode", "sync"), 2 * every
         self.lives: list[Command] = []
         sizes = {
             "model__layers": 1,
             "stages__realm__steps": steps,
             "refresh__every": every,
+            "refresh__most_stale": self.bound,
             "checkpoint__every": every,
             "report__every": every,
             "refresh__wait_seconds": 600.0,  # several cases run at a time
@@ -87,10 +89,36 @@ class TwoJobs:
         """Of a finished run: every byte, every swap, the last checkpoint, the export, the end."""
         report = check(self.run.root)
         assert report["ok"], report["problems"]
-        assert_history(self.run, self.steps, self.every - 1 if self.mode == "sync" else None)
+        assert_history(self.run, self.steps, self.every - 1 if self.mode == "sync" else self.bound)
         if self.mode == "sync":
             assert swaps_of(self.run) == [(n, n) for n in range(0, self.steps, self.every)]
         assert commit.latest(self.run.checkpoints("realm")) == self.steps
         export = read_export(self.run)
         assert (export.step, export.index_step) == (self.steps, self.steps)
         assert self.run.end_marker.exists()
+
+
+class TwoTrainers(TwoJobs):
+    """The same with a trainer of two processes; one builder lives on beside all their lives."""
+
+    def start(self, verb: str = "run", *arguments: str, **added: str) -> Command:
+        """One more life of both trainers; `added` is for process 1, which is returned then."""
+        if verb != "run":
+            return super().start(verb, *arguments, **added)
+        for life in self.lives[1:]:
+            life.process.wait(60.0)  # process 0 ends soon after the other
+        if not self.lives:
+            super().start("index")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        given = (f"--coordinator=127.0.0.1:{port}", "--processes=2", *arguments)
+        first = super().start("train", *given, "--process=0")
+        second = super().start("train", *given, "--process=1", **added)
+        return second if added else first
+
+    def assert_whole(self) -> None:
+        """Once all processes have ended."""
+        for life in (self.lives[0], *self.lives[-2:]):
+            life.wait(0)
+        super().assert_whole()

@@ -27,6 +27,8 @@ from realm_jax.parallel import hosts
 
 log = logging.getLogger(__name__)
 
+_SOON = 2.0  # seconds of waiting that are not worth a word
+
 SwapLog = list[tuple[int, int]]  # (first training step, index step), ascending
 
 
@@ -141,7 +143,7 @@ class IndexInUse:
             return self._open(boundary) if behind else None
         if self._replay:
             return self._replayed(step)
-        return self._first(step) if self.current is None else self._agreed(step)
+        return self._first(step) if self.current is None else self._fresh_enough(step)
 
     def _first(self, step: int) -> PublishedIndex:
         """Any index that is good for `step`, the same for all processes."""
@@ -154,12 +156,38 @@ class IndexInUse:
             raise NoLongerWaiting("process 0 was stopped", where=self._run.published_index)
         return self._opened(found)
 
-    def _agreed(self, step: int) -> PublishedIndex | None:
+    def _fresh_enough(self, step: int) -> PublishedIndex | None:
+        """What to swap to, if any; waits for it where what is in use is too old for `step`."""
+        assert self.current is not None
+        found, asked = self._agreed(step, "index"), 0
+        while found is None and self._too_old(self.current.step, step):
+            asked += 1
+            self._wait_for_newer(step, asked)
+            found = self._agreed(step, f"index, asked {asked} times more")
+        return found
+
+    def _too_old(self, index_step: int, step: int) -> bool:
+        return 0 < self._refresh.most_stale < step - index_step
+
+    def _wait_for_newer(self, step: int, asked: int) -> None:
+        """A moment; all processes together, or one would be left alone with the next question."""
+        waited = asked * self._poll
+        mine = [self._job_stop.is_set() or self._stop.is_set(), waited > self._refresh.wait_seconds]
+        said = hosts.agree(f"waited {asked} times", step, mine)
+        if any(stopped for stopped, _ in said):
+            raise NoLongerWaiting("a newer index never came", where=self._run.published_index)
+        if any(late for _, late in said):
+            raise self._no_index(step - self._refresh.most_stale, "or newer ")
+        if waited - self._poll <= _SOON < waited:
+            log.info("step %d waits for a newer index (config.refresh.most_stale)", step)
+        self._stop.wait(self._poll)
+
+    def _agreed(self, step: int, topic: str) -> PublishedIndex | None:
         """What to swap to, once every process has verified it."""
         ready = self._fresh
         if ready is not None and ready.step > step:  # of this run's own future, before a kill
             ready = None
-        said = hosts.agree("index", step, [ready and ready.step, self._refused])
+        said = hosts.agree(topic, step, [ready and ready.step, self._refused])
         refusals = {refused: process for process, (_, refused) in enumerate(said)}
         offer = self._asked = said[0][0]
         for refused in refusals.keys() - self._told - {None}:
@@ -206,10 +234,12 @@ class IndexInUse:
         waited, told = 0.0, False
         while not (self._stop.is_set() or self._job_stop.is_set()):
             found = self._newest_at(step) if index_step is None else index_step
+            if index_step is None and found is not None and self._too_old(found, step):
+                found = None
             folder = None if found is None else self._run.published_index / step_name(found)
             if folder is not None and found is not None and commit.is_published(folder):
                 return found
-            if not told and waited > 2.0:
+            if not told and waited > _SOON:
                 log.info("waiting for the index %s", self._named(index_step))
                 told = True
             if waited > self._refresh.wait_seconds:
@@ -230,11 +260,11 @@ class IndexInUse:
     def _named(self, index_step: int | None) -> str:
         return "of any step" if index_step is None else f"of step {index_step}"
 
-    def _no_index(self, index_step: int | None) -> RealmError:
+    def _no_index(self, index_step: int | None, newer: str = "") -> RealmError:
         return RealmError(
             "no index was published in time",
             where=self._run.published_index,
-            expected=f"an index {self._named(index_step)} within "
+            expected=f"an index {self._named(index_step)} {newer}within "
             f"{self._refresh.wait_seconds:.0f} s (config.refresh.wait_seconds)",
             found=f"none; of the index builder: {self._builder_state()}",
             fix=f"start it: {self._how_to_start()}",

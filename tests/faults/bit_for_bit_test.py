@@ -1,7 +1,8 @@
 """A run killed at twenty random steps equals one that was never killed, at every step, to the bit.
 
 Kept in step with the builder, both find the same indexes by themselves. Beside it, which index a
-step uses is a matter of luck: there, the run never killed follows the swap log of the other.
+step uses is a matter of luck: there, the run never killed follows the swap log of the other. Of two
+trainers that are one, process 1 is killed, and process 0 ends of it.
 """
 
 import collections
@@ -19,7 +20,7 @@ from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.parameters import load_parameters
 from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.failpoints import VARIABLE
-from realm_jax.testing.two_jobs import TwoJobs
+from realm_jax.testing.two_jobs import TwoJobs, TwoTrainers
 
 FORM = "bit for bit"
 AT_ONCE = 2
@@ -54,8 +55,9 @@ def final(jobs):
 
 def play(folder, zygote, knowledge, mode):
     def make(name):
-        settings = {**SETTINGS, "refresh__mode": mode}
-        return TwoJobs(folder / name, zygote, knowledge, STEPS, EVERY, **settings)
+        settings = {**SETTINGS, "refresh__mode": "async" if mode == "async" else "sync"}
+        kind = TwoTrainers if mode == "two trainers" else TwoJobs
+        return kind(folder / name, zygote, knowledge, STEPS, EVERY, **settings)
 
     killed, straight = make("killed"), make("straight")
     kill_at_random_steps(killed, random.Random(mode))
@@ -69,7 +71,7 @@ def play(folder, zygote, knowledge, mode):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async", "two trainers"])
 def test_a_run_killed_at_twenty_random_steps_is_the_run_never_killed(played, mode, cases):
     killed, straight = played
     assert final(killed)[0] == final(straight)[0] != []

@@ -209,3 +209,39 @@ def test_the_stop_signal_ends_the_waiting(make):
     threading.Timer(0.1, stop.set).start()
     with pytest.raises(NoLongerWaiting):
         make(stop=stop).for_step(0)
+
+
+def test_too_old_an_index_is_not_searched_and_the_step_waits_for_a_newer_one(run, make):
+    publish(run, 0)
+    index = make(refresh__every=3, refresh__most_stale=4, builder__poll_seconds=0.01)
+    assert [index.for_step(step).step for step in range(5)] == [0] * 5
+    later = threading.Timer(0.3, publish, (run, 3))
+    later.start()
+    assert index.for_step(5).step == 3
+    later.join()
+    assert [index.for_step(step).step for step in (6, 7)] == [3, 3]
+    assert index.swaps == [(0, 0), (5, 3)]
+
+
+def test_what_waits_for_a_newer_index_can_be_stopped_and_has_its_limits(run, make):
+    publish(run, 0)
+    stop = threading.Event()
+    patient = {"refresh__most_stale": 2, "builder__poll_seconds": 0.01}
+    index = make(stop=stop, **patient)
+    index.for_step(2)
+    stop.set()
+    with pytest.raises(NoLongerWaiting):
+        index.for_step(3)
+    hasty = make(refresh__wait_seconds=0.05, **patient)
+    hasty.for_step(2)
+    with pytest.raises(RealmError, match="an index of step 1 or newer within"):
+        hasty.for_step(3)
+
+
+def test_a_resumed_run_does_not_begin_with_an_index_too_old(run, make):
+    publish(run, 0)
+    index = make(refresh__most_stale=2, builder__poll_seconds=0.01)
+    later = threading.Timer(0.3, publish, (run, 6))
+    later.start()
+    assert index.for_step(7).step == 6
+    later.join()
