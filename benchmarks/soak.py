@@ -152,7 +152,7 @@ def soak(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
         "faults_in_all": one.faults.total(),
         "lives": dict(one.lives),
         "steps": one.jobs.steps,
-        "swaps_proved": assert_history(one.jobs.run, one.jobs.steps),
+        "swaps_proved": assert_history(one.jobs.run, one.jobs.steps, one.jobs.bound),
         "staleness_most_steps": max(stale),
         "memory_mib": {verb: _halves(one.samples, verb) for verb in ("train", "index")},
         "disk_mib": _halves(one.samples, "disk"),

@@ -202,6 +202,7 @@ class _Job:
             [q.text for q in questions], store.vocabulary, self.config.lengths.query
         )
         count = self.config.stages.qa.retriever_passages
+        log.info("searching %d passages for %d questions", index.searcher.size, len(questions))
         source = QuestionSource(
             questions, retriever.hits(index, rows, count), _by_passage(index), store, self.config
         )
