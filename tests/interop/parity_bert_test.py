@@ -25,6 +25,7 @@ from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.sentence_layout import write_sentence_transformers
 from realm_jax.interop.weights import write_weights
 from realm_jax.models.modules import Modules
+from realm_jax.testing.fakes import vocabulary
 from realm_jax.text.wordpiece import WordPieces
 
 pytestmark = PARITY
