@@ -182,7 +182,7 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
       batches: config key to queries per step.
       micro_batches: `config.optimizer.accumulate_steps`.
     """
-    parts = groups(mesh, micro_batches)
+    parts = _parts(mesh, micro_batches)
     for key, size in batches.items():
         if size % parts:
             raise ConfigError(
@@ -195,8 +195,25 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
             )
 
 
-def groups(mesh: Mesh, micro_batches: int) -> int:
-    """G, into which batches are cut that are packed: one for each device and micro-batch."""
+def groups(mesh: Mesh, config: ConfigDict) -> int:
+    """G, into which batches are cut that are packed (`data.packing`).
+
+    Raises:
+      ConfigError: `config.mesh.groups` does not divide over the devices, or divide the batches.
+    """
+    parts, asked = _parts(mesh, config.optimizer.accumulate_steps), config.mesh.groups
+    batches = [config.stages[n].batch for n in ("ict", "realm") if config.stages[n].steps]
+    if asked % parts or any(batch % (asked or parts) for batch in batches):
+        raise ConfigError(
+            "the groups do not fit devices and batches",
+            where="config.mesh.groups",
+            expected=f"0, or a multiple of {parts} that divides {' and '.join(map(str, batches))}",
+            found=asked,
+        )
+    return asked or parts
+
+
+def _parts(mesh: Mesh, micro_batches: int) -> int:
     return math.prod(mesh.shape[axis] for axis in BATCH) * micro_batches
 
 

@@ -76,7 +76,7 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     with tempfile.TemporaryDirectory() as folder:
         store, spans = write_stand_in(Path(folder), vocabulary)
         make = _realm if name == "realm" else _ict
-        stage, batch = make(config, store, spans, Path(folder), groups(mesh, parts))
+        stage, batch = make(config, store, spans, Path(folder), groups(mesh, config))
     optimizer = make_optimizer(config.optimizer, settings)
 
     def fresh() -> TrainState:

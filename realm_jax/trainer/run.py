@@ -121,7 +121,7 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
-        self.groups = groups(self.mesh, config.optimizer.accumulate_steps)
+        self.groups = groups(self.mesh, config)
         if hosts.leads():
             claim(self.run_dir, config)
         hosts.agree("claimed", 0)
@@ -279,6 +279,7 @@ def mesh_of(config: ConfigDict) -> Mesh:
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
     batches = {key: stage.batch for key, stage in stages.items() if stage.steps}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
+    groups(mesh, config)
     return mesh
 
 
