@@ -39,6 +39,7 @@ from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 
 SIZES = {  # layers, hidden, heads, queries a step
+    "tiny": (1, 64, 2, 2),  # to see that it runs
     "small": (4, 256, 4, 4),
     "base": (12, 768, 12, 2),
 }

@@ -1,9 +1,9 @@
 """How many floating-point operations each step asks for, counted on paper.
 
 Products of matrices only (2 a b c for [a, b] x [b, c]); what is done element by element is left
-out. Rows count at their longest: what packing saves of them (`data.packing`) is the corpus's to
-say, and the null passage's own row of three pieces is left out. A gradient costs twice its forward pass, and layers whose activations are recomputed
-(`model.remat`) one more forward pass.
+out. Rows count at their longest, since what packing saves of them (`data.packing`) is the corpus's
+to say; the null passage's own row of three pieces is left out. A gradient costs twice its forward
+pass, and layers whose activations are recomputed (`model.remat`) one more forward pass.
 """
 
 from ml_collections import ConfigDict
