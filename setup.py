@@ -55,6 +55,7 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "cuda": ["jax[cuda12]>=0.10.2"],
         "qa": ["pyfarmhash>=0.4"],
+        "bench": ["transformers==4.40.2", "torch>=2.2", "matplotlib>=3.9"],
         # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],

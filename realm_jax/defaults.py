@@ -147,6 +147,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.mesh.data = -1  # parts of the batch, each with parameters of its own copy
     config.mesh.fsdp = 1  # parts of the batch that share one copy of parameters and moments
     config.mesh.model = 1  # devices that compute one row together: heads, mlp and vocabulary
+    # Groups that the queries of stages ict and realm are packed in (`data.packing`): a multiple of
+    # the parts of the batch times micro-batches, and a divisor of the batch; 0: just as many. The
+    # same number draws the same dropout on any mesh; fewer leave less padding.
+    config.mesh.groups = 0
 
     config.builder = ConfigDict()
     config.builder.shard = 4096  # passages embedded between two resumable shard files

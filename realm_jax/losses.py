@@ -47,14 +47,18 @@ def marginal_log_likelihood(
     raise ValueError(f"marginal: expected 'paper' or 'released', got {marginal!r}")
 
 
-def real_pieces(*masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
-    """A metric of every stage: word pieces that its networks read for a query, without padding.
+def real_pieces(queries: int, *masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
+    """Metrics of every stage: word pieces that its networks read for a query, and the padding.
+
+    `real_pieces` is without padding; `padding_share` is the share of all places that hold none.
 
     Args:
-      masks: of all rows that are read; the first has one row for each query.
+      queries: B.
+      masks: of all rows that are read.
     """
     total = jnp.stack([mask.sum(dtype=jnp.float32) for mask in masks]).sum()
-    return {"real_pieces": total / len(masks[0])}
+    places = sum(mask.size for mask in masks)
+    return {"real_pieces": total / queries, "padding_share": 1.0 - total / places}
 
 
 def realm_loss(

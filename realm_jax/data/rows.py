@@ -19,6 +19,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.text.wordpiece import WordPieces
 
 NULL_PASSAGE = -1
+NULL_LENGTH = 3  # pieces of its row for the embedder
 _LONG_RUN = 32  # pieces, on average
 
 

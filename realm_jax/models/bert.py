@@ -4,6 +4,7 @@ Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to 
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -16,6 +17,9 @@ from ml_collections import ConfigDict
 LAYER_NORM_EPS = 1e-12
 _FEW_LAYERS = 4  # a loop over so few saves no time of compiling
 _NO_ATTENTION = -1e9  # finite, so that a row of nothing but padding stays finite
+
+# Rows of one width, in G groups: ids, true where a piece is real, segments; each [G, n, w].
+Block = tuple[Int[Array, "G _ _"], Bool[Array, "G _ _"], Int[Array, "G _ _"]]
 
 
 class Draw:
@@ -87,8 +91,7 @@ class Bert(nnx.Module):
     """Word pieces to hidden vectors."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, draw: Draw):
-        self.heads, self.rate = model.heads, model.dropout
-        self.remat, self.scan = model.remat, model.scan
+        self.rate, self.remat, self.scan = model.dropout, model.remat, model.scan
         self.compute = jnp.dtype(model.compute)
         self.approximate = model.gelu == "tanh"
         hidden = model.hidden
@@ -115,31 +118,50 @@ class Bert(nnx.Module):
           key: random key of dropout; None in evaluation.
           added: to the embeddings, for what the pieces do not say.
         """
-        length = ids.shape[1]
+        block = (ids[:, None], mask[:, None], segments[:, None])
+        return self.packed([block], key, added)
+
+    def packed(
+        self,
+        blocks: Sequence[Block],
+        key: Key[Array, ""] | None = None,
+        added: Float[Array, "G T H"] | float = 0.0,
+    ) -> Float[Array, "G T H"]:
+        """Hidden vectors of streams, each its rows of several widths end to end.
+
+        Only attention knows of rows; all else looks at one piece at a time.
+
+        Args:
+          blocks: rows of one width each.
+          key: as above.
+          added: as above.
+        """
+        ids, _, segments = (
+            jnp.concatenate([part.reshape(len(part), -1) for part in kind], axis=1)
+            for kind in zip(*blocks, strict=True)
+        )
         word, position, segment = (
             whole_vectors(table[...]) for table in (self.word, self.position, self.segment)
         )
-        x = word[ids] + position[:length] + segment[segments] + added
+        places = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
+        x = word[ids] + jnp.concatenate(places) + segment[segments] + added
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
         x = rows_apart(dropout(x, self.rate, keys[0]))
-        bias = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
-        return self._encode(x, bias, keys[1])
+        return self._encode(x, [mask for _, mask, _ in blocks], keys[1])
 
     def _encode(
         self,
-        x: Float[Array, "R L H"],
-        attention_bias: Float[Array, "R 1 1 L"],
+        x: Float[Array, "G T H"],
+        masks: Sequence[Bool[Array, "G _ _"]],
         key: Key[Array, ""] | None,
-    ) -> Float[Array, "R L H"]:
+    ) -> Float[Array, "G T H"]:
         stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
 
         def body(x, step):
             weights, index = step
             layer_key = None if key is None else jax.random.fold_in(key, index)
-            x = _layer(
-                x, weights, attention_bias, self.heads, self.rate, layer_key, self.approximate
-            )
+            x = _layer(x, weights, masks, self.rate, layer_key, self.approximate)
             return rows_apart(x), None
 
         body = jax.checkpoint(body) if self.remat else body
@@ -239,14 +261,13 @@ product.defvjp(_product_forward, _product_backward)
 
 
 def _layer(
-    x: Float[Array, "R L H"],
+    x: Float[Array, "G T H"],
     w: dict[str, Array],
-    attention_bias: Float[Array, "R 1 1 L"],
-    heads: int,
+    masks: Sequence[Bool[Array, "G _ _"]],
     rate: float,
     key: Key[Array, ""] | None,
     approximate: bool,
-) -> Float[Array, "R L H"]:
+) -> Float[Array, "G T H"]:
     """Self-attention and feed-forward, each added to its input and normalised after."""
     keys = [None] * 3 if key is None else jax.random.split(key, 3)
 
@@ -254,13 +275,8 @@ def _layer(
         out = product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
         return (out + w[f"{name}_bias"]).astype(x.dtype)
 
-    query, key_, value = project("query"), project("key"), project("value")
-    size = query.shape[-1]
-    scores = jnp.einsum("rqnd,rknd->rnqk", query, key_, preferred_element_type=jnp.float32)
-    shares = jax.nn.softmax(scores * size**-0.5 + attention_bias, axis=-1).astype(x.dtype)
-    shares = dropout(shares, rate, keys[0])
-    mixed = jnp.einsum("rnqk,rknd->rqnd", shares, value, preferred_element_type=jnp.float32)
-    attended = product("rqnd,ndh->rqh", mixed.astype(x.dtype), w["output_kernel"])
+    mixed = attend(project("query"), project("key"), project("value"), masks, rate, keys[0])
+    attended = product("rqnd,ndh->rqh", mixed, w["output_kernel"])
     attended = dropout((attended + w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
     inner = product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"]
@@ -268,3 +284,49 @@ def _layer(
     out = product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"]
     out = dropout(out.astype(x.dtype), rate, keys[2])
     return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])
+
+
+def attend(
+    query: Float[Array, "G T n d"],
+    key: Float[Array, "G T n d"],
+    value: Float[Array, "G T n d"],
+    masks: Sequence[Bool[Array, "G _ _"]],
+    rate: float,
+    drop: Key[Array, ""] | None,
+) -> Float[Array, "G T n d"]:
+    """Attention among the real pieces of each row, by n heads of size d.
+
+    Args:
+      query: of streams, which are the rows of `masks` end to end.
+      key: like it.
+      value: like it.
+      masks: of each block of rows [G, n, w], true on real pieces.
+      rate: of dropout.
+      drop: its key.
+    """
+    mixed, start = [], 0
+    for number, mask in enumerate(masks):
+        groups, rows, width = mask.shape
+        stop, own = start + rows * width, (groups * rows, width, *query.shape[2:])
+        q, k, v = (part[:, start:stop].reshape(own) for part in (query, key, value))
+        block_drop = None if drop is None else jax.random.fold_in(drop, number)
+        out = _attend_rows(q, k, v, mask.reshape(own[:2]), rate, block_drop)
+        mixed.append(out.reshape(groups, rows * width, *query.shape[2:]))
+        start = stop
+    return jnp.concatenate(mixed, axis=1)
+
+
+def _attend_rows(
+    query: Float[Array, "R L n d"],
+    key: Float[Array, "R L n d"],
+    value: Float[Array, "R L n d"],
+    mask: Bool[Array, "R L"],
+    rate: float,
+    drop: Key[Array, ""] | None,
+) -> Float[Array, "R L n d"]:
+    bias = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
+    scores = jnp.einsum("rqnd,rknd->rnqk", query, key, preferred_element_type=jnp.float32)
+    shares = jax.nn.softmax(scores * query.shape[-1] ** -0.5 + bias, axis=-1).astype(query.dtype)
+    shares = dropout(shares, rate, drop)
+    mixed = jnp.einsum("rnqk,rknd->rqnd", shares, value, preferred_element_type=jnp.float32)
+    return mixed.astype(query.dtype)

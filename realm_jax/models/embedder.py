@@ -1,12 +1,14 @@
 """The embedder: one tower for queries and passages (REALM section 3.1; towers tied as released)."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, dropout
+from realm_jax.models.bert import Bert, Block, Dense, Draw, LayerNorm, dropout
 
 
 class Embedder(nnx.Module):
@@ -33,6 +35,21 @@ class Embedder(nnx.Module):
         title in segment 0 and the body in segment 1.
         """
         keys = [None, None] if key is None else jax.random.split(key)
-        first = self.bert(ids, mask, segments, keys[0])[:, 0].astype(jnp.float32)
-        vectors = self.norm(self.projection(jnp.tanh(self.pooler(first))))
-        return dropout(vectors, self.rate, keys[1])
+        return self._pooled(self.bert(ids, mask, segments, keys[0])[:, 0], keys[1])
+
+    def embed_packed(
+        self,
+        blocks: Sequence[Block],
+        starts: Int[Array, "G N"],
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "G N E"]:
+        """`embed` of the rows of streams (`Bert.packed`), row n from place `starts[:, n]` on."""
+        keys = [None, None] if key is None else jax.random.split(key)
+        hidden = self.bert.packed(blocks, keys[0])
+        return self._pooled(jnp.take_along_axis(hidden, starts[:, :, None], axis=1), keys[1])
+
+    def _pooled(
+        self, first: Float[Array, "*rows H"], key: Key[Array, ""] | None
+    ) -> Float[Array, "*rows E"]:
+        pooled = jnp.tanh(self.pooler(first.astype(jnp.float32)))
+        return dropout(self.norm(self.projection(pooled)), self.rate, key)

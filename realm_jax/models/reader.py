@@ -1,12 +1,14 @@
 """The reader: the knowledge-augmented encoder over query and passage (REALM section 3.1)."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, Draw, LayerNorm, bias, product
+from realm_jax.models.bert import Bert, Block, Dense, Draw, LayerNorm, bias, product
 
 
 class Reader(nnx.Module):
@@ -33,6 +35,15 @@ class Reader(nnx.Module):
         positions are gathered before the product with the vocabulary, where most of the work is.
         """
         return self.predict(self.bert(ids, mask, segments, key), positions)
+
+    def mlm_logits_packed(
+        self,
+        blocks: Sequence[Block],
+        places: Int[Array, "G M"],
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "G M V"]:
+        """`mlm_logits` at these places of streams (`Bert.packed`)."""
+        return self.predict(self.bert.packed(blocks, key), places)
 
     def predict(
         self, hidden: Float[Array, "R J H"], positions: Int[Array, "R M"]

@@ -143,17 +143,19 @@ def place_rows(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
 
     Args:
       mesh: of `make_mesh`.
-      rows: tree of host arrays, first axis as long as `places`.
+      rows: tree of host arrays, first axis as long as `places`, or as the groups of equal size
+        that neighbouring places are in.
       places: of `own_places`.
       batch: rows of all processes together.
     """
-    where = np.full(batch, -1)
-    where[places] = np.arange(len(places))
     to = batch_sharding(mesh)
 
     def placed(leaf: np.ndarray) -> jax.Array:
+        size = len(places) // len(leaf)
+        where = np.full(batch // size, -1)
+        where[places[::size] // size] = np.arange(len(leaf))
         part = lambda index: leaf[where[index[0]]][(slice(None), *index[1:])]  # noqa: E731
-        return jax.make_array_from_callback((batch, *leaf.shape[1:]), to, part)
+        return jax.make_array_from_callback((batch // size, *leaf.shape[1:]), to, part)
 
     return jax.tree.map(placed, rows)
 
@@ -180,7 +182,7 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
       batches: config key to queries per step.
       micro_batches: `config.optimizer.accumulate_steps`.
     """
-    parts = math.prod(mesh.shape[axis] for axis in BATCH) * micro_batches
+    parts = _parts(mesh, micro_batches)
     for key, size in batches.items():
         if size % parts:
             raise ConfigError(
@@ -191,6 +193,28 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
                 found=size,
                 fix=f"set it to {-(-size // parts) * parts}, or give config.mesh.model more",
             )
+
+
+def groups(mesh: Mesh, config: ConfigDict) -> int:
+    """G, into which batches are cut that are packed (`data.packing`).
+
+    Raises:
+      ConfigError: `config.mesh.groups` does not divide over the devices, or divide the batches.
+    """
+    parts, asked = _parts(mesh, config.optimizer.accumulate_steps), config.mesh.groups
+    batches = [config.stages[n].batch for n in ("ict", "realm") if config.stages[n].steps]
+    if asked % parts or any(batch % (asked or parts) for batch in batches):
+        raise ConfigError(
+            "the groups do not fit devices and batches",
+            where="config.mesh.groups",
+            expected=f"0, or a multiple of {parts} that divides {' and '.join(map(str, batches))}",
+            found=asked,
+        )
+    return asked or parts
+
+
+def _parts(mesh: Mesh, micro_batches: int) -> int:
+    return math.prod(mesh.shape[axis] for axis in BATCH) * micro_batches
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

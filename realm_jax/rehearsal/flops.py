@@ -1,8 +1,9 @@
 """How many floating-point operations each step asks for, counted on paper.
 
 Products of matrices only (2 a b c for [a, b] x [b, c]); what is done element by element is left
-out. A gradient costs twice its forward pass, and layers whose activations are recomputed
-(`model.remat`) one more forward pass.
+out. Rows count at their longest, since what packing saves of them (`data.packing`) is the corpus's
+to say; the null passage's own row of three pieces is left out. A gradient costs twice its forward
+pass, and layers whose activations are recomputed (`model.remat`) one more forward pass.
 """
 
 from ml_collections import ConfigDict
@@ -27,8 +28,9 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
         heads += 2.0 * batch * batch * model.embedding
     else:
         count = config.retrieval.candidates
-        layers += encoder_flops(model, batch * (count - 1) + 1, lengths.passage)
-        layers += encoder_flops(model, batch * count, lengths.joint)
+        layers += encoder_flops(model, batch * (count - 1), lengths.passage)
+        layers += encoder_flops(model, batch * (count - 1), lengths.joint)
+        layers += encoder_flops(model, batch, lengths.query + 1)  # beside the null passage
         heads += embedding_head_flops(model, batch * count + 1)
         masks = batch * count * lengths.masks
         heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)

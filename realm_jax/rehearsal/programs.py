@@ -21,7 +21,7 @@ from realm_jax.data.rows import passage_rows
 from realm_jax.errors import ConfigError
 from realm_jax.exchange.layout import RunDir
 from realm_jax.models.modules import Modules
-from realm_jax.parallel.sharding import batch_sharding, check_batches, parameter_shardings
+from realm_jax.parallel.sharding import batch_sharding, check_batches, groups, parameter_shardings
 from realm_jax.rehearsal.flops import embed_flops, train_flops
 from realm_jax.rehearsal.stand_in import write_stand_in
 from realm_jax.search.passage_vectors import embed_function
@@ -76,7 +76,7 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     with tempfile.TemporaryDirectory() as folder:
         store, spans = write_stand_in(Path(folder), vocabulary)
         make = _realm if name == "realm" else _ict
-        stage, batch = make(config, store, spans, Path(folder))
+        stage, batch = make(config, store, spans, Path(folder), groups(mesh, config))
     optimizer = make_optimizer(config.optimizer, settings)
 
     def fresh() -> TrainState:
@@ -111,20 +111,20 @@ def embed_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
 
 
 def _realm(
-    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path
+    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path, count: int
 ) -> tuple[Stage, Any]:
     text = MaskedTextSource(store, spans, config)
     index = IndexInUse(RunDir(str(folder)), config, store.corpus_hash, [], set)
     stage = RealmStage(config, store, text, text, index)
     size = stage.settings.batch
     hits = np.zeros((size, config.retrieval.candidates), np.int64)
-    return stage, stage.with_candidates(text.batch(0, size), hits)
+    return stage, stage.with_candidates(text.batch(0, size), hits, size // count)
 
 
 def _ict(
-    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path
+    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path, count: int
 ) -> tuple[Stage, Any]:
-    stage = IctStage(config, store)
+    stage = IctStage(config, store, count, usual=False)
     return stage, stage.batch(0)
 
 

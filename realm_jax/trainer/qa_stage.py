@@ -61,7 +61,9 @@ class QaStage(Unindexed):
             gold.reshape(size, -1),
             (spans > IMPOSSIBLE).reshape(size, -1),
         )
-        return loss, metrics | losses.real_pieces(batch.questions.mask, flat.mask)
+        return loss, metrics | losses.real_pieces(
+            len(batch.questions.mask), batch.questions.mask, flat.mask
+        )
 
     def weight(self, batch: QuestionBatch) -> Float[Array, ""]:
         """Questions; each has the hits of its micro-batch alone for further negatives."""

@@ -1,39 +1,42 @@
 """REALM pre-training: predict masked pieces by marginalising over retrieved passages."""
 
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
-from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, passage_rows
+from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel import hosts
 from realm_jax.search.mesh_retriever import MeshRetriever
 from realm_jax.search.retriever import Retriever, candidates
 from realm_jax.trainer.index_in_use import IndexInUse
 from realm_jax.trainer.stage import Loss, Places
 
 
-class PretrainingBatch(NamedTuple):
-    """Masked queries with K candidates each; candidate 0 is the null passage."""
-
-    text: MaskedText
-    passages: Rows  # [B, K - 1, P]: the candidates but the null passage
-    joint: Rows  # [B, K, J]
-    valid: Bool[Any, "B K"]
-
-
 class RealmStage:
-    """REALM sections 3.1 to 3.3: embedder and reader learn together from masked text."""
+    """REALM sections 3.1 to 3.3: embedder and reader learn together from masked text.
+
+    Args:
+      config: of the run.
+      store: the knowledge corpus Z.
+      text: masked queries of the pre-training corpus X.
+      held_out: those of the evaluation.
+      index: what is searched.
+      mesh: of the trainer; it is needed to search on.
+      groups: G of a whole batch (`data.packing`).
+    """
 
     name = "realm"
 
@@ -45,6 +48,7 @@ class RealmStage:
         held_out: MaskedTextSource,
         index: IndexInUse,
         mesh: Mesh | None = None,
+        groups: int = 1,
     ):
         self.ahead = config.search.kind != "mesh" or mesh is None
         self.settings = config.stages.realm
@@ -55,7 +59,7 @@ class RealmStage:
             assert mesh is not None
             self._on_mesh = MeshRetriever(config, store.vocabulary.size, mesh)
         self._held_out = held_out
-        self._null = passage_rows(store, np.array([NULL_PASSAGE]), config.lengths.passage)
+        self._size = self.settings.batch // groups
         self._measure = jax.jit(
             lambda parameters, batch: self.loss(self.modules.bind(parameters), batch, None)[1]
         )
@@ -72,57 +76,65 @@ class RealmStage:
         index = self._index.for_step(step)
         width = self._config.retrieval.candidates
         if self.ahead:
-            return self.with_candidates(text, self._retriever.hits(index, text.queries, width))
+            hits = self._retriever.hits(index, text.queries, width)
+            return self._packed(step, text, hits)
         fresh = self._config.retrieval.search_with == "fresh" and parameters is not None
         embedder = parameters["embedder"] if fresh and parameters else None
         own = order.all_places(size, places)
         hits = self._on_mesh.hits(index, text.queries, own, size, width, embedder)
-        return self.with_candidates(text, hits)
+        return self._packed(step, text, hits)
 
-    def with_candidates(self, text: MaskedText, hits: np.ndarray) -> PretrainingBatch:
-        """Joins queries with their hits (passage ids [B, H], best first)."""
-        retrieval, lengths = self._config.retrieval, self._config.lengths
+    def with_candidates(
+        self,
+        text: MaskedText,
+        hits: np.ndarray,
+        size: int,
+        rungs: Rungs | None = None,
+        **agree: Any,
+    ) -> PretrainingBatch:
+        """Joins queries with their hits.
+
+        Args:
+          text: masked queries.
+          hits: passage ids [B, H], best first.
+          size: b, queries of a group.
+          rungs: the widths to choose from; None: those that hold anything.
+          agree: see `PretrainingRows.batch`.
+        """
+        retrieval = self._config.retrieval
         own = text.own if retrieval.exclude_own else None
         chosen, valid = candidates(hits, own, retrieval.candidates, retrieval.null_passage)
-        return PretrainingBatch(
-            text,
-            passage_rows(self._store, chosen[:, 1:], lengths.passage),
-            joint_rows(text.queries, self._store, chosen, lengths.joint),
-            valid,
-        )
+        rows = PretrainingRows(self._config, self._store, size)
+        return rows.batch(text, chosen, valid, rungs or rows.widest, **agree)
+
+    def _packed(self, step: int, text: MaskedText, hits: np.ndarray) -> PretrainingBatch:
+        agree = lambda rung: max(hosts.agree("realm/rung", step, rung))  # noqa: E731
+        return self.with_candidates(text, hits, self._size, self._usual, agree=agree)
+
+    @cached_property
+    def _usual(self) -> Rungs:
+        return PretrainingRows(self._config, self._store, self._size).usual(self._text)
 
     def loss(
         self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
     ) -> Loss:
         """-log p(y|x) per masked token; the scores are made anew here, so gradients reach both."""
-        keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
-        text = batch.text
-        queries = networks.embedder.embed(*text.queries, keys[0])
-        passages = self._embed_candidates(networks, batch, keys[1])
-        scores = jnp.einsum("be,bke->bk", queries, passages)
-        size, count, _ = batch.joint.ids.shape
-        positions = jnp.repeat(text.positions, count, axis=0)
-        logits = networks.reader.mlm_logits(*_flat(batch.joint), positions, keys[2])
-        targets = jnp.repeat(text.targets, count, axis=0)
-        log_p = losses.token_log_probs(logits, targets).reshape(size, count, -1)
-        marginal = self._config.objective.marginal
-        loss, metrics = losses.realm_loss(scores, log_p, text.weights, batch.valid, marginal)
-        read = (text.queries.mask, batch.passages.mask, batch.joint.mask)
-        return loss, metrics | losses.real_pieces(*read)
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        scores = _scores(networks, batch, keys[0])
+        log_p = _token_log_p(networks, batch, keys[1])
+        loss, metrics = losses.realm_loss(
+            _flat(scores),
+            _flat(log_p),
+            _flat(batch.weights),
+            _flat(batch.valid),
+            self._config.objective.marginal,
+        )
+        masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
+        return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 
     def weight(self, batch: PretrainingBatch) -> Float[Array, ""]:
         """Masked pieces."""
-        return jnp.maximum(batch.text.weights.sum(), 1.0)
-
-    def _embed_candidates(
-        self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
-    ) -> Float[Array, "B K E"]:
-        """The null passage is the same for all queries, so it is embedded once."""
-        size, count, _ = batch.passages.ids.shape
-        found = networks.embedder.embed(*_flat(batch.passages), key)
-        null = networks.embedder.embed(*map(jnp.asarray, self._null), key)
-        null = jnp.broadcast_to(null[:, None], (size, 1, null.shape[-1]))
-        return jnp.concatenate([null, found.reshape(size, count, -1)], axis=1)
+        return jnp.maximum(batch.weights.sum(), 1.0)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """On held-out sentences with the newest index in use: utility, loss and recall."""
@@ -150,9 +162,9 @@ class RealmStage:
         for start in starts:
             part = slice(start, start + size)
             some = jax.tree.map(lambda x, part=part: x[part], text)
-            metrics = self._measure(parameters, self.with_candidates(some, hits[part]))
+            metrics = self._measure(parameters, self.with_candidates(some, hits[part], size))
             for name, value in metrics.items():
-                if name == "real_pieces":
+                if name in ("real_pieces", "padding_share"):
                     continue
                 sums[name] = sums.get(name, 0.0) + float(value) / len(starts)
         return sums
@@ -166,5 +178,33 @@ class RealmStage:
         self._index.close()
 
 
-def _flat(rows: Rows) -> Rows:
-    return Rows(*(part.reshape(-1, part.shape[-1]) for part in rows))
+def _scores(
+    networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
+) -> Float[Array, "G b K"]:
+    """Relevance of all candidates; the null passage is the same for all queries of a group."""
+    size = batch.valid.shape[1]
+    vectors = networks.embedder.embed_packed(*batch.embedded, key)
+    queries, null, found = jnp.split(vectors, (size, size + 1), axis=1)
+    found = jnp.einsum(
+        "gbe,gbke->gbk", queries, found.reshape(*queries.shape[:2], -1, queries.shape[2])
+    )
+    return jnp.concatenate([jnp.einsum("gbe,gke->gbk", queries, null), found], axis=2)
+
+
+def _token_log_p(
+    networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
+) -> Float[Array, "G b K M"]:
+    """log p(y_j|z, x) of the masked pieces beside each candidate; anything where there is none."""
+    groups, size, count = batch.valid.shape
+    starts = batch.read.starts.reshape(groups, size, count)
+    rows = jnp.take_along_axis(starts, batch.query[:, :, None], axis=1)
+    places = rows + batch.position[:, :, None]  # [G, U, K]
+    logits = networks.reader.mlm_logits_packed(batch.read.blocks, places.reshape(groups, -1), key)
+    targets = jnp.repeat(batch.target, count, axis=1)
+    listed = losses.token_log_probs(logits, targets).reshape(places.shape)
+    found = jnp.take_along_axis(listed, batch.listed.reshape(groups, -1, 1), axis=1)
+    return found.reshape(groups, size, -1, count).swapaxes(2, 3)
+
+
+def _flat(grouped: Shaped[Array, "G b *rest"]) -> Shaped[Array, "B *rest"]:
+    return grouped.reshape(-1, *grouped.shape[2:])

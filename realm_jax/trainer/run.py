@@ -23,7 +23,7 @@ from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import check_batches, gathered, make_mesh
+from realm_jax.parallel.sharding import check_batches, gathered, groups, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
@@ -121,6 +121,7 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
+        self.groups = groups(self.mesh, config)
         if hosts.leads():
             claim(self.run_dir, config)
         hosts.agree("claimed", 0)
@@ -135,7 +136,7 @@ class _Job:
     def warm_start(self) -> None:
         """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
         store, text = self.inputs.knowledge, self.inputs.text
-        self._train(IctStage(self.config, store), ("embedder",))
+        self._train(IctStage(self.config, store, self.groups), ("embedder",))
         self._train(ReaderStage(self.config, store, text), ("reader", "span_head"))
 
     def realm(self) -> None:
@@ -155,6 +156,7 @@ class _Job:
             self.inputs.held_out,
             index,
             self.mesh,
+            self.groups,
         )
         fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
         publisher = Publisher(
@@ -278,6 +280,7 @@ def mesh_of(config: ConfigDict) -> Mesh:
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
     batches = {key: stage.batch for key, stage in stages.items() if stage.steps}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
+    groups(mesh, config)
     return mesh
 
 

@@ -1,21 +1,34 @@
 """What differs between the stages of training: networks, batches, loss and evaluation."""
 
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int64, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.inverse_cloze import InverseCloze, InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.packing import (
+    LOOKED_AT,
+    Packed,
+    Widths,
+    drawn_groups,
+    grouped,
+    ladder,
+    lengths_of,
+    pack,
+    rung_for,
+)
 from realm_jax.data.reading import Reading, ReadingSource
+from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import IMPOSSIBLE
+from realm_jax.parallel import hosts
 
 Places = np.ndarray | None
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
@@ -31,7 +44,9 @@ class Stage(Protocol):
     ahead: bool  # batches need neither parameters nor devices: they are made beside the steps
 
     def batch(self, step: int, places: Places = None) -> Any:
-        """The host arrays of one step, first axis B; a function of the seed and `step`.
+        """The host arrays of one step, first axis B or G; a function of the seed and `step`.
+
+        Rows of a batch are in G groups where they are packed (`data.packing`).
 
         Where `ahead` is false it takes the parameters of the step as a third argument.
 
@@ -61,33 +76,68 @@ class Unindexed:
         return {}
 
 
+class IctBatch(NamedTuple):
+    """Sentences and the passages they came from, in G groups of b."""
+
+    rows: Packed  # b sentences, b passages
+    ids: Int64[Any, "G b"]  # of the passages
+
+
 class IctStage(Unindexed):
-    """Inverse cloze task: the embedder learns which passage a sentence came from."""
+    """Inverse cloze task: the embedder learns which passage a sentence came from.
+
+    Args:
+      config: of the run.
+      store: the knowledge corpus Z.
+      groups: G of a whole batch.
+      usual: whether rows are packed as the corpus usually needs them; otherwise widest.
+    """
 
     name, ahead = "ict", True
 
-    def __init__(self, config: ConfigDict, store: PassageStore):
+    def __init__(
+        self, config: ConfigDict, store: PassageStore, groups: int = 1, usual: bool = True
+    ):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
+        self._size, self._lengths, self._usual = (
+            self.settings.batch // groups,
+            config.lengths,
+            usual,
+        )
 
-    def batch(self, step: int, places: Places = None) -> InverseCloze:
+    def batch(self, step: int, places: Places = None) -> IctBatch:
         """Sentences and their passages."""
-        return self._source.batch(step, self.settings.batch, places)
+        made = self._source.batch(step, self.settings.batch, places)
+        rows = self._rows(made, len(made.ids) // self._size)
+        rung = rung_for(lengths_of(rows), self._rungs)
+        rung = max(hosts.agree("ict/rung", step, rung))
+        return IctBatch(pack(rows, self._rungs[rung]), made.ids.reshape(-1, self._size))
 
-    def loss(
-        self, networks: SimpleNamespace, batch: InverseCloze, key: Key[Array, ""] | None
-    ) -> Loss:
+    @cached_property
+    def _rungs(self) -> tuple[Widths, ...]:
+        most = [self._lengths.query] * self._size + [self._lengths.passage] * self._size
+        if not self._usual:
+            return ladder(most)
+        made = self._source.batch(0, LOOKED_AT)
+        return ladder(most, drawn_groups(lengths_of(self._rows(made, LOOKED_AT)), self._size))
+
+    def _rows(self, made: InverseCloze, groups: int) -> list[Rows]:
+        return [grouped(made.queries, groups), grouped(made.passages, groups)]
+
+    def loss(self, networks: SimpleNamespace, batch: IctBatch, key: Key[Array, ""] | None) -> Loss:
         """In-batch softmax over all passages of the global batch."""
-        keys = (None, None) if key is None else tuple(jax.random.split(key))
-        queries = networks.embedder.embed(*batch.queries, keys[0])
-        passages = networks.embedder.embed(*batch.passages, keys[1])
-        loss, metrics = losses.ict_loss(queries, passages, batch.ids)
-        return loss, metrics | losses.real_pieces(batch.queries.mask, batch.passages.mask)
+        vectors = networks.embedder.embed_packed(*batch.rows, key)
+        halves = jnp.split(vectors, 2, axis=1)
+        queries, passages = (half.reshape(-1, half.shape[-1]) for half in halves)
+        loss, metrics = losses.ict_loss(queries, passages, batch.ids.reshape(-1))
+        masks = (block.mask for block in batch.rows.blocks)
+        return loss, metrics | losses.real_pieces(batch.ids.size, *masks)
 
-    def weight(self, batch: InverseCloze) -> Float[Array, ""]:
+    def weight(self, batch: IctBatch) -> Float[Array, ""]:
         """Queries; each has the passages of its micro-batch alone for negatives."""
-        return jnp.float32(len(batch.ids))
+        return jnp.float32(batch.ids.size)
 
     def evaluate(self, parameters: Parameters) -> dict[str, float]:
         """Nothing: recall on masked sentences is measured between stages (`trainer.run`)."""
@@ -126,7 +176,7 @@ class ReaderStage(Unindexed):
             (spans > IMPOSSIBLE).reshape(size, -1),
             batch.one_span,
         )
-        return loss, metrics | losses.real_pieces(mask)
+        return loss, metrics | losses.real_pieces(size, mask)
 
     def weight(self, batch: Reading) -> Float[Array, ""]:
         """Masked pieces, as in stage realm."""

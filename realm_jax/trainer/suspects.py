@@ -93,13 +93,15 @@ class Suspects:
 
 
 def write_batch(path: epath.Path, stage: str, step: int, batch: Any) -> None:
-    """Writes a batch: named tuples of host arrays, nested as they may be."""
+    """Writes a batch: tuples of host arrays, named or not, nested as they may be."""
     arrays: list[np.ndarray] = []
 
     def described(part: Any) -> Any:
         if hasattr(part, "_fields"):
             kind = f"{type(part).__module__}:{type(part).__name__}"
             return {"type": kind, "parts": [described(inner) for inner in part]}
+        if isinstance(part, tuple):
+            return [described(inner) for inner in part]
         arrays.append(np.asarray(part))
         return len(arrays) - 1
 
@@ -137,6 +139,8 @@ def read_batch(path: epath.PathLike) -> tuple[str, int, Any]:
 def _rebuilt(described: Any, arrays: Any) -> Any:
     if isinstance(described, int):
         return arrays[f"{described:05d}"]
+    if isinstance(described, list):
+        return tuple(_rebuilt(part, arrays) for part in described)
     module, _, name = described["type"].partition(":")
     if not module.startswith(_OURS):
         raise ValueError(f"{described['type']} is no type of ours")

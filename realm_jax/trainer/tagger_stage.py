@@ -53,7 +53,7 @@ class TaggerStage(Unindexed):
         logits = networks.tagger.label_logits(*batch.rows, key)
         log_p = losses.token_log_probs(logits, batch.labels)
         loss, metrics = losses.masked_lm_loss(log_p, batch.weights)
-        return loss, metrics | losses.real_pieces(batch.rows.mask)
+        return loss, metrics | losses.real_pieces(len(batch.rows.mask), batch.rows.mask)
 
     def weight(self, batch: TaggedRows) -> Float[Array, ""]:
         """Words."""

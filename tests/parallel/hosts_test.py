@@ -24,7 +24,8 @@ from realm_jax.trainer.loop import Stopped
 
 HERE = Path(__file__).parent
 PATIENCE = 900.0
-WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20}
+GROUPS = {"mesh__groups": 8}  # whose dropout is that of any number of devices
+WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20, **GROUPS}
 WITH_BUILDER = {
     "model__layers": 1,
     "stages__realm__steps": 100_000,  # until stopped
@@ -195,7 +196,7 @@ def killed_at(hosts, victim, run, steps):
 
 def test_a_killed_host_stops_all_in_words_and_another_number_goes_on(start, tiny, tmp_path):
     """Cut after step 6 on two hosts, gone on with on one: every step has the loss it had."""
-    steps = {"model__layers": 1, "stages__ict__steps": 3000, "checkpoint__every": 5}
+    steps = {"model__layers": 1, "stages__ict__steps": 3000, "checkpoint__every": 5, **GROUPS}
     said = killed_at(start(tiny_config(tiny.folder, **steps), 2, 2), 1, tmp_path / "run", 7)
     assert "process 1 of 2 is gone; process 0 stops too" in said[0]
     assert "start all processes again with the same command" in said[0]

@@ -30,6 +30,7 @@ MESHES = [
     (2, 1, 2, 2),
 ]
 STEPS = 2
+GROUPS = 8  # the same on every mesh, and with them the draws of dropout
 
 
 def stage_and_batches(name, tiny, steps=STEPS, **changes):
@@ -43,7 +44,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
         index = IndexInUse(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
         stage = RealmStage(config, tiny.store, text, text, index)
         batches = [
-            stage.with_candidates(text.batch(step, 8), hits[8 * (step % 5) :][:8])
+            stage.with_candidates(text.batch(step, 8), hits[8 * (step % 5) :][:8], 8 // GROUPS)
             for step in range(steps)
         ]
         return config, stage, batches
@@ -53,7 +54,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
         source = QuestionSource(tiny.questions, hits, vectors, tiny.store, config)
         stage = QaStage(config, tiny.store.vocabulary.size, source)
     elif name == "ict":
-        stage = IctStage(config, tiny.store)
+        stage = IctStage(config, tiny.store, GROUPS)
     else:
         stage = ReaderStage(config, tiny.store, text)
     return config, stage, [stage.batch(step) for step in range(steps)]

@@ -68,6 +68,17 @@ def test_a_batch_that_does_not_divide_is_refused_with_one_that_does():
     sharding.check_batches(mesh(1, 8), {"stages.qa.batch": 1})
 
 
+def test_groups_that_do_not_fit_devices_and_batches_are_refused():
+    config = tiny_config(stages__ict__steps=1, stages__ict__batch=16)
+    assert sharding.groups(mesh(4, 2), config) == 4
+    config.mesh.groups = 8
+    assert sharding.groups(mesh(4, 2), config) == 8
+    for wrong in (6, 32):
+        config.mesh.groups = wrong
+        with pytest.raises(ConfigError, match="a multiple of 4 that divides 16"):
+            sharding.groups(mesh(4, 2), config)
+
+
 class _OfSlice:
     """A device as TPU slices have it; laying devices out looks at nothing else."""
 

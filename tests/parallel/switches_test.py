@@ -102,6 +102,8 @@ def masked_lm(networks, batch):
 def test_in_batch_negatives_are_those_of_the_micro_batch(tiny):
     """Stated in the config: with two rows in a micro-batch a guess costs log 2, not log 8."""
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=8)
-    stage = IctStage(config, tiny.store)
-    whole, few = (one_step(stage, config, parts)[1]["loss"] for parts in (1, 4))
+    whole, few = (
+        one_step(IctStage(config, tiny.store, 2 * parts), config, parts)[1]["loss"]
+        for parts in (1, 4)
+    )
     assert abs(whole - np.log(8)) < 1.0 and abs(few - np.log(2)) < 0.6 and few < whole

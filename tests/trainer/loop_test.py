@@ -21,6 +21,7 @@ from realm_jax.trainer.stage import IctStage
 from realm_jax.trainer.suspects import read_batch
 
 STEPS = 4
+DEVICES = 8
 FOREIGN = b'{"stage": "ict", "step": 1, "batch": {"type": "os:stat_result", "parts": []}}'
 
 
@@ -28,7 +29,7 @@ class WatchedStage(IctStage):
     """Counts traces, notes the batches made, and stops the run at an evaluation."""
 
     def __init__(self, config, store, stop):
-        super().__init__(config, store)
+        super().__init__(config, store, DEVICES, usual=False)  # one rung, so one trace
         self.stop, self.traces, self.made = stop, 0, []
 
     def batch(self, step, *places):
@@ -53,7 +54,11 @@ def run(workdir, tiny, stage=None, **changes):
     """Trains, and returns the stage; `Stopped` if it stopped itself."""
     config = config_of(tiny, **changes)
     stop = threading.Event()
-    stage = WatchedStage(config, tiny.store, stop) if stage is None else stage(config, tiny.store)
+    stage = (
+        WatchedStage(config, tiny.store, stop)
+        if stage is None
+        else stage(config, tiny.store, DEVICES)
+    )
     mesh = make_mesh(config.mesh)
     train(RunDir(workdir), config, stage, {}, mesh, stop, NoPublisher())
     return stage
@@ -111,7 +116,7 @@ def test_speed_counts_the_pieces_that_are_not_padding(tiny, tmp_path):
     assert [record["step"] for record in measured] == [2, 4]
     for record, steps in zip(measured, ((0, 1), (2, 3)), strict=True):
         batches = [stage.batch(step) for step in steps]
-        real = np.mean([b.queries.mask.sum() + b.passages.mask.sum() for b in batches])
+        real = np.mean([sum(rows.mask.sum() for rows in b.rows.blocks) for b in batches])
         per_step = record["pieces_per_second"] / record["steps_per_second"]
         assert per_step == pytest.approx(real)
         assert record["mfu"] > 0
@@ -138,7 +143,7 @@ def test_the_batch_at_which_it_happened_is_saved_and_runs_again(tiny, tmp_path):
     path = re.search("--replay=(.*)", str(error.value))[1]
     stage, step, batch = read_batch(path)
     config = config_of(tiny, **changes)
-    made = IctStage(config, tiny.store).batch(1)
+    made = IctStage(config, tiny.store, DEVICES, usual=False).batch(1)
     assert (stage, step, type(batch)) == ("ict", 1, type(made))
     jax.tree.map(np.testing.assert_array_equal, batch, made)
     report = replay(str(tmp_path), config, path)

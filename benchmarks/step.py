@@ -1,0 +1,306 @@
+"""The training step of REALM on real pieces: packed, padded, and as Hugging Face's classes run it.
+
+Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--plot=FILE]
+Data:     none: pieces are drawn, lengths as in WikiExtractor's English Wikipedia (see `QUANTILES`)
+Needs:    the extra [bench] (torch, transformers 4.40.2); without it our own forms alone are timed
+Output:   for each size: seconds of a step (median of rounds in which the forms take turns), real
+          pieces a second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours
+          in bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
+          `padding_share` (of our streams), and a plot of the pieces a second
+Time:     --quick (small size, three rounds) under five minutes on two cores; full half an hour
+
+A step is forward, backward and AdamW, lengths 96/288/384, eight candidates, no dropout. Peers get
+the same rows, padded to those lengths as their tokenizer pads them, the null passage as a row like
+any other; they score the vocabulary at every piece, as that class does.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax import runtime
+from realm_jax.data.masked_text import MaskedText
+from realm_jax.data.rows import query_rows
+from realm_jax.parallel.sharding import batch_sharding, make_mesh
+from realm_jax.testing.padded import padded_batch, padded_realm_loss
+from realm_jax.trainer.optimizer import make_optimizer
+from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.state import make_state
+from realm_jax.trainer.step import make_step
+
+SIZES = {  # layers, hidden, heads, queries a step
+    "tiny": (1, 64, 2, 2),  # to see that it runs
+    "small": (4, 256, 4, 4),
+    "base": (12, 768, 12, 2),
+}
+# Every twentieth of the sorted lengths, in pieces, of 105,065 passages of 288 pieces out of 7,570
+# long articles (titles and bodies), and of 2,000 masked sentences of them.
+QUANTILES = {
+    "body": "2 186 230 241 248 252 256 259 261 263 266 267 269 271 273 274 276 278 279 281 285",
+    "title": "1 1 1 1 2 2 2 2 2 2 3 3 3 3 3 4 4 4 5 6 22",
+    "query": "7 18 21 23 26 28 30 31 33 35 37 39 42 45 48 51 56 61 69 84 96",
+    "masks": "1 1 1 1 1 1 1 1 1 2 2 2 2 2 3 3 3 3 4 5 9",
+}
+PASSAGES = 5000
+PIECES = 30_522
+WORDS = SimpleNamespace(pad=0, cls=101, sep=102, mask=103, size=PIECES)
+Step = Callable[[], None]
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="small,base")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one line")
+    parser.add_argument("--plot", default="step.svg")
+    arguments = parser.parse_args()
+    runtime.start()
+    names = ["small"] if arguments.quick else arguments.sizes.split(",")
+    rounds = 3 if arguments.quick else arguments.rounds
+    report = {name: measured(name, rounds) for name in names}
+    plot(report, arguments.plot)
+    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+
+
+def measured(name: str, rounds: int) -> dict[str, Any]:
+    """Figures of one size."""
+    config, store = sized(name), DrawnStore()
+    source, size = DrawnText(config), config.stages.realm.batch
+    text = source.batch(1, size)
+    hits = np.random.default_rng(2).integers(PASSAGES, size=(size, config.retrieval.candidates))
+    padded = padded_batch(config, store, text, hits)
+    real = sum(int(rows.mask.sum()) for rows in (text.queries, padded.passages, padded.joint))
+    steps, share = ours(config, store, source, text, hits)
+    steps |= theirs(config, padded)
+    clock, processor = in_turns(steps, rounds)
+    ratio = lambda slow, quick: round(clock[slow] / clock[quick], 2)  # noqa: E731
+    places = text.queries.ids.size + padded.passages.ids.size + padded.joint.ids.size
+    found = {
+        "queries": size,
+        "real_pieces": real,
+        "padding_share": round(share, 3),
+        "padding_share_of_padded": round(1 - real / places, 3),
+        "seconds": {form: round(taken, 3) for form, taken in clock.items()},
+        "processor_seconds": {form: round(taken, 3) for form, taken in processor.items()},
+        "real_pieces_per_second": {form: round(real / taken) for form, taken in clock.items()},
+        "ratio_vs_padded": ratio("padded", "packed"),
+        "ratio_vs_padded_bf16": ratio("padded bf16", "packed bf16"),
+    }
+    if "torch" in clock:
+        found["ratio_vs_torch"] = ratio("torch", "packed")
+        found["ratio_of_bf16_vs_torch"] = ratio("torch", "packed bf16")
+        found["ratio_vs_torch_bf16"] = ratio("torch bf16", "packed bf16")
+    return found
+
+
+def sized(name: str) -> ConfigDict:
+    """The paper's lengths at one of the sizes; no dropout, so that forms can be compared."""
+    layers, hidden, heads, queries = SIZES[name]
+    config = config_lib.default()
+    config.model.update(layers=layers, hidden=hidden, heads=heads, mlp=4 * hidden, dropout=0.0)
+    config.stages.realm.update(steps=1000, batch=queries)
+    config.objective.marginal = "released"
+    return config
+
+
+def drawn(kind: str, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Lengths distributed as those of Wikipedia."""
+    known = np.array(QUANTILES[kind].split(), float)
+    shares = np.linspace(0, 1, len(known))
+    return np.interp(rng.random(count), shares, known).round().astype(np.int64)
+
+
+class DrawnStore:
+    """What rows are made from, of a store of passages: pieces that mean nothing."""
+
+    vocabulary = WORDS
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        titles, bodies = (drawn(kind, rng, PASSAGES) for kind in ("title", "body"))
+        self._ends = np.cumsum(np.stack([titles, bodies], 1)).reshape(-1, 2)
+        self._sizes = np.stack([titles, bodies], 1)
+        self.flat = rng.integers(1000, PIECES, int(self._ends[-1, 1])).astype(np.uint16)
+
+    def __len__(self) -> int:
+        return PASSAGES
+
+    def title_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends in `flat`."""
+        return self._ends[rows, 0] - self._sizes[rows, 0], self._ends[rows, 0]
+
+    def body_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends in `flat`."""
+        return self._ends[rows, 0], self._ends[rows, 1]
+
+
+class DrawnText:
+    """Masked sentences that mean nothing."""
+
+    def __init__(self, config: ConfigDict):
+        self._lengths = config.lengths
+
+    def batch(self, step: int, size: int) -> MaskedText:
+        """As `MaskedTextSource.batch`."""
+        rng, most = np.random.default_rng([1, step]), self._lengths.masks
+        lengths = drawn("query", rng, size)
+        masks = np.minimum(drawn("masks", rng, size), lengths - 2)
+        rows = query_rows(
+            [rng.integers(1000, PIECES, length - 2) for length in lengths],
+            self._lengths.query,
+            WORDS,
+        )
+        weights = (np.arange(most) < masks[:, None]).astype(np.float32)
+        positions = ((1 + np.arange(most)) * weights).astype(np.int32)
+        targets = (rng.integers(1000, PIECES, weights.shape) * weights).astype(np.int32)
+        np.put_along_axis(rows.ids, positions, np.where(weights > 0, WORDS.mask, WORDS.cls), 1)
+        nothing = np.full(size, -1)
+        return MaskedText(rows, positions, targets, weights, nothing, nothing)
+
+
+def ours(
+    config: ConfigDict, store: DrawnStore, source: DrawnText, text: MaskedText, hits: np.ndarray
+) -> tuple[dict[str, Step], float]:
+    """Packed and padded rows in both precisions; and the padding of the streams."""
+    forms: dict[str, Step] = {}
+    for dtype, suffix in (("float32", ""), ("bfloat16", " bf16")):
+        own = ConfigDict(config.to_dict())
+        own.model.compute = dtype
+        stage = RealmStage(own, store, source, source, None)
+        batch = stage._packed(1, text, hits)
+        forms[f"packed{suffix}"] = trained(own, stage, batch)
+        padded = PaddedStage(own, store, source, source, None)
+        forms[f"padded{suffix}"] = trained(own, padded, padded_batch(own, store, text, hits))
+    masks = [block.mask for block in (*batch.embedded.blocks, *batch.read.blocks)]
+    return forms, 1 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
+
+
+class PaddedStage(RealmStage):
+    """REALM with every row as wide as the longest may be."""
+
+    def loss(self, networks: Any, batch: Any, key: Any) -> Any:
+        """See `realm_jax.testing.padded`."""
+        return padded_realm_loss(networks, batch, self._config.objective.marginal)
+
+
+def trained(config: ConfigDict, stage: RealmStage, batch: Any) -> Step:
+    """A step of ours on this batch, again and again."""
+    mesh = make_mesh(config.mesh, jax.devices()[:1])
+    optimizer = make_optimizer(config.optimizer, stage.settings)
+    state = make_state(stage.modules, optimizer, mesh, config.seed, {})
+    places = jax.tree.map(lambda leaf: leaf.sharding, state)
+    function = make_step(stage, optimizer, mesh, places, config.seed)
+    placed = jax.device_put(batch, batch_sharding(mesh))
+    kept = [state]
+
+    def step() -> None:
+        kept[0], metrics = function(kept[0], placed)
+        jax.block_until_ready((kept[0], metrics))
+
+    return step
+
+
+def theirs(config: ConfigDict, padded: Any) -> dict[str, Step]:
+    """RealmScorer and RealmKnowledgeAugEncoder as their documentation trains them."""
+    try:
+        import torch
+        from transformers import RealmConfig, RealmKnowledgeAugEncoder, RealmScorer
+    except ImportError as error:
+        sys.stderr.write(f"without peers: {error} (pip install -e '.[bench]')\n")
+        return {}
+    model, text = config.model, padded.text
+    size = RealmConfig(
+        vocab_size=PIECES,
+        hidden_size=model.hidden,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        intermediate_size=model.mlp,
+        retriever_proj_size=model.embedding,
+        num_candidates=config.retrieval.candidates,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    null = [np.broadcast_to(part, (len(text.weights), *part.shape)) for part in padded.null]
+    both = zip(null, padded.passages, strict=True)
+    candidates = [np.concatenate(parts, axis=1) for parts in both]
+
+    def tensors(rows: Any, prefix: str = "") -> dict[str, Any]:
+        pairs = zip(("input_ids", "attention_mask", "token_type_ids"), rows, strict=True)
+        return {prefix + name: torch.tensor(part.astype(np.int64)) for name, part in pairs}
+
+    labels, counted = np.zeros((2, len(text.weights), padded.joint.ids.shape[-1]), np.int64)
+    for row, column in np.argwhere(text.weights > 0):
+        labels[row, text.positions[row, column]] = text.targets[row, column]
+        counted[row, text.positions[row, column]] = 1
+    asked = tensors(text.queries) | tensors(candidates, "candidate_")
+    read = tensors(padded.joint) | {"labels": torch.tensor(labels)}
+    read["mlm_mask"] = torch.tensor(counted)
+
+    def trained(autocast: bool) -> Step:
+        torch.manual_seed(0)
+        scorer, encoder = RealmScorer(size), RealmKnowledgeAugEncoder(size)
+        parameters = [*scorer.parameters(), *encoder.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                relevance = scorer(**asked).relevance_score
+                loss = encoder(**read, relevance_score=relevance).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+
+        return step
+
+    return {"torch": trained(False), "torch bf16": trained(True)}
+
+
+def in_turns(steps: dict[str, Step], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Median seconds of each by the clock and of the processor; the first round does not count.
+
+    Forms take turns, so that other load falls on all.
+    """
+    taken: dict[str, list[tuple[float, float]]] = {form: [] for form in steps}
+    for number in range(rounds + 1):
+        for form, step in steps.items():
+            began, busy = time.perf_counter(), time.process_time()
+            step()
+            if number:
+                spent = time.perf_counter() - began, time.process_time() - busy
+                taken[form].append(spent)
+    clock, processor = (
+        {form: statistics.median(own[kind] for own in spent) for form, spent in taken.items()}
+        for kind in (0, 1)
+    )
+    return clock, processor
+
+
+def plot(report: dict[str, Any], path: str) -> None:
+    """Bars of the real pieces a second, by size and form."""
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, len(report), figsize=(5 * len(report), 3.5), squeeze=False)
+    for axis, (name, figures) in zip(axes[0], report.items(), strict=True):
+        speeds = figures["real_pieces_per_second"]
+        axis.bar_label(axis.barh(list(speeds), list(speeds.values())))
+        axis.invert_yaxis()
+        axis.set(title=name, xlabel="real pieces a second")
+    plt.tight_layout()
+    plt.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Slots of a few widths: every row in one, whole, and few places to spare."""
+
+import itertools
+
+import numpy as np
+
+from realm_jax.data.packing import drawn_groups, ladder, lengths_of, pack, rung_for
+from realm_jax.data.rows import Rows
+
+LIMITS = [96] * 4 + [384] * 28
+
+
+def rows(lengths, width, first=0):
+    """Rows whose ids tell their number and place."""
+    lengths = np.asarray(lengths)
+    ids = (
+        np.arange(width)
+        + 1000 * (first + np.arange(lengths.size).reshape(lengths.shape))[..., None]
+    )
+    mask = np.arange(width) < lengths[..., None]
+    ids = np.where(mask, ids, 0).astype(np.int32)
+    return Rows(ids, mask, (ids % 2).astype(np.int32))
+
+
+def test_every_row_lies_whole_where_starts_says():
+    parts = [rows([[3, 7], [2, 8]], 8), rows([[20, 9, 4], [1, 24, 23]], 24, first=4)]
+    widths = (24, 24, 16, 8, 8)
+    packed = pack(parts, widths)
+    assert [block.ids.shape for block in packed.blocks] == [(2, 2, 24), (2, 1, 16), (2, 2, 8)]
+    streams = [
+        np.concatenate([b[kind].reshape(2, -1) for b in packed.blocks], 1) for kind in range(3)
+    ]
+    for group in range(2):
+        own = [(part, number) for part in parts for number in range(part.ids.shape[1])]
+        for number, (part, row) in enumerate(own):
+            length, start = int(part.mask[group, row].sum()), packed.starts[group, number]
+            for stream, kind in zip(streams, part, strict=True):
+                found = stream[group, start : start + length]
+                np.testing.assert_array_equal(found, kind[group, row, :length])
+    assert streams[1].sum() == lengths_of(parts).sum()  # and nothing else is real
+
+
+def test_a_batch_takes_the_lowest_rung_that_holds_it():
+    seen = drawn_groups(np.array([[30] + [250] * 7, [40] + [280] * 7]), 4)
+    rungs = ladder(LIMITS, seen)
+    assert all(len(set(widths)) <= 4 for widths in rungs)
+    assert (rungs[0][0], rungs[0][-1], rungs[1][-1]) == (288, 32, 64)
+    usual = np.array([[30] * 4 + [250] * 28])
+    assert rung_for(usual, rungs) == 0
+    longer = usual.copy()
+    longer[0, :4] = 40
+    assert rung_for(longer, rungs) == 1
+    assert rungs[rung_for(np.array([LIMITS]), rungs)] == rungs[-1]
+    for low, high in itertools.pairwise(rungs):
+        assert (np.array(low) <= high).all()
+
+
+def test_without_a_look_at_rows_the_slots_hold_any():
+    assert ladder(LIMITS) == ((384,) * 28 + (96,) * 4,)
+
+
+def test_four_tenths_of_the_padding_and_more_are_gone():
+    """Lengths as the passages of a corpus have them: most near the limit, some far below."""
+    rng = np.random.default_rng(0)
+    lengths = (290 - rng.exponential(80, (2000, 8))).astype(int).clip(10, 288)
+    rungs = ladder([288] * 128, drawn_groups(lengths, 16))
+    batches = lengths.reshape(-1, 1, 128)
+    places = np.mean([sum(rungs[rung_for(batch, rungs)]) for batch in batches])
+    packed, padded = 1 - lengths.mean() * 128 / places, 1 - lengths.mean() / 288
+    assert packed < 0.6 * padded

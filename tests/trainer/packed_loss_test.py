@@ -1,0 +1,80 @@
+"""Packed rows and padded ones: the same loss and the same gradients."""
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.exchange.layout import RunDir
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.padded import padded_batch, padded_ict_loss, padded_realm_loss
+from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.stage import IctStage
+
+SIZE = 8
+
+
+@pytest.fixture
+def config(tiny):
+    changes = {"model__dropout": 0.0, "model__init_stddev": 0.3, "stages__realm__steps": 2}
+    return tiny_config(tiny.folder, masking__scheme="random_token", masking__rate=0.15, **changes)
+
+
+@pytest.fixture
+def hits():
+    rng = np.random.default_rng(0)
+    return rng.permuted(np.tile(np.arange(40), (SIZE, 1)), axis=1)[:, :6]
+
+
+def loss_and_gradients(stage, loss, batch):
+    parameters = jax.jit(stage.modules.init)(jax.random.key(1))
+    of = jax.value_and_grad(lambda p, made: loss(stage.modules.bind(p), made), has_aux=True)
+    return jax.device_get(jax.jit(of)(parameters, batch))
+
+
+def assert_same(mine, theirs):
+    (loss, metrics), gradients = mine
+    (other_loss, other_metrics), other_gradients = theirs
+    np.testing.assert_allclose(loss, other_loss, rtol=1e-5)
+    for name, value in other_metrics.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * max(1, abs(b).max())),
+        gradients,
+        other_gradients,
+    )
+
+
+@pytest.mark.parametrize(
+    ("marginal", "groups", "usual"),
+    [("paper", 1, True), ("released", 4, True), ("paper", 2, False)],
+)
+def test_realm_has_the_loss_and_the_gradients_of_padded_rows(
+    tiny, config, hits, marginal, groups, usual
+):
+    config.objective.marginal = marginal
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    index = IndexInUse(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
+    stage = RealmStage(config, tiny.store, text, text, index, groups=groups)
+    drawn = text.batch(0, SIZE)
+    assert len(set(drawn.weights.sum(1))) > 1
+    packed = stage.with_candidates(drawn, hits, SIZE // groups, stage._usual if usual else None)
+    assert len(packed.embedded.starts) == groups
+    mine = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), packed)
+    padded = padded_batch(config, tiny.store, drawn, hits)
+    theirs = loss_and_gradients(stage, lambda n, b: padded_realm_loss(n, b, marginal), padded)
+    assert_same(mine, theirs)
+    read = (padded.text.queries, padded.passages, padded.joint)
+    real = sum(rows.mask.sum() for rows in read) + 3 * groups  # and the null passage of each group
+    assert mine[0][1]["real_pieces"] * SIZE == pytest.approx(real)
+    if usual:
+        assert mine[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_inverse_cloze_has_the_loss_and_the_gradients_of_padded_rows(tiny, config, groups):
+    stage = IctStage(config, tiny.store, groups)
+    mine = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), stage.batch(0))
+    theirs = loss_and_gradients(stage, padded_ict_loss, stage._source.batch(0, SIZE))
+    assert_same(mine, theirs)
