@@ -130,6 +130,8 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
     words += [added] if added and added not in words else []
     if words[1] in TRAINS:
         words += small(words, folder)
+    if words[:2] == ["realm", "demo"]:
+        words += _small_demo(folder)
     if words[:3] == ["realm", "tag", "train"]:
         words += ["--config.lengths.sentences=24", "--config.stages.tagger.steps=40"]
     if words[:2] == ["realm", "train"]:
@@ -201,10 +203,14 @@ def _serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
 
 def _made(words: list[str], folder: Path) -> list[str]:
     """With the packages that are here, and the demo's workdir here too."""
-    sizes = shlex.join(small(["realm", "demo", "--config=experiments/almanac.py"], folder))
+    sizes = shlex.join(_small_demo(folder))
     here = Path(sys.executable).parents[1]
     kept = [f"-o{here}/{name}" for name in ("made", "installed", "installed-dev")]
     return [*words, *kept, f"VENV={here}", f"ARGS={sizes}"]
+
+
+def _small_demo(folder: Path) -> list[str]:
+    return small(["--config=experiments/almanac.py"], folder)
 
 
 def small(words: list[str], folder: Path) -> list[str]:
