@@ -38,7 +38,9 @@ NEEDS = {
     **{one: ["realm_wikipedia.py"] for one in ("stale_30x.py", "finetune_nq.py")},
     **{one: ["realm_wikipedia.py"] for one in ("finetune_webq.py", "finetune_trec.py")},
 }
-no_compiler = importlib.util.find_spec("libtpu") is None
+# what a command has in it -> a package that it needs, of an extra that is large
+LARGE = {"realm compile": "libtpu", "--beam=": "apache_beam"}
+absent = [part for part, package in LARGE.items() if importlib.util.find_spec(package) is None]
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ def readers(tmp_path_factory, tiny, documented_run):
                 if (follow(one) / made).exists():
                     shutil.copytree(follow(one) / made, folder / made, dirs_exist_ok=True)
         for command in SHOWN[name]:
-            if not (no_compiler and command.startswith("realm compile")):
+            if not any(part in command for part in absent):
                 journeys.run(command, folder, settings)
         followed[name] = folder
         return folder
@@ -84,6 +86,7 @@ def test_ones_own_text_answers_with_evidence_from_it(readers, monkeypatch, capsy
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(no_compiler, reason="needs the extra [tpu]")
-def test_the_compiler_was_there():
-    """Otherwise `realm compile` was left out above."""
+@pytest.mark.parametrize("part", LARGE)
+def test_nothing_was_left_out(part):
+    if part in absent:
+        pytest.skip(f"without {LARGE[part]} no command with {part} was run")

@@ -129,7 +129,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
 def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
     if find_spec("apache_beam") is None:
         raise InputError(
-            "Apache Beam is not installed", where="--beam", fix="pip install 'realm-jax[beam]'"
+            "Apache Beam is not installed", where="--beam", fix="pip install -e '.[beam]'"
         )
     from realm_jax.corpus.beam_builder import build_with_beam
     from realm_jax.corpus.tfds_builder import store_from_tfds

@@ -37,7 +37,7 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     if arguments.beam is not None and find_spec("apache_beam") is None:
         raise InputError(
-            "Apache Beam is not installed", where="--beam", fix="pip install 'realm-jax[beam]'"
+            "Apache Beam is not installed", where="--beam", fix="pip install -e '.[beam]'"
         )
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
     if arguments.vocab:

@@ -55,6 +55,6 @@ def part_of(question: str) -> str:
         import farmhash
     except ImportError as error:
         raise RealmError(
-            "published parts need a package that is not installed", fix="pip install realm-jax[qa]"
+            "published parts need a package that is not installed", fix="pip install -e '.[qa]'"
         ) from error
     return "dev" if farmhash.fingerprint64(question) % 100_000 % 10 == 0 else "train"

@@ -99,7 +99,7 @@ def check_writable(folder: epath.Path) -> None:
         write_bytes(probe, b"")
         delete_file(probe)
     except (ImportError, KeyError) as error:
-        fix = "pip install 'realm-jax[s3]' for s3://, 'realm-jax[gs]' for gs://"
+        fix = "pip install -e '.[s3]' for s3://, '.[gs]' for gs://"
         raise InputError(
             "this address cannot be read here", where=folder, found=error, fix=fix
         ) from error

@@ -28,7 +28,7 @@ def devices_of(place: Slice) -> list[Any]:
             "the TPU compiler is not installed",
             expected="package libtpu, of the version that jax asks for",
             found="none",
-            fix="pip install 'realm-jax[tpu]'",
+            fix="pip install -e '.[tpu]'",
         )
     import jax
     from jax.experimental import topologies

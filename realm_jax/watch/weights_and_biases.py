@@ -24,7 +24,7 @@ class WeightsAndBiases:
                 where="config.report.writers",
                 expected="packages for all writers named there",
                 found="wandb",
-                fix="pip install 'realm-jax[wandb]', or leave wandb out",
+                fix="pip install -e '.[wandb]', or leave wandb out",
             ) from error
         kept = run.logs / f"{stage}.wandb"
         known = files.read_bytes(kept)

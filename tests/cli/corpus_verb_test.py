@@ -189,7 +189,7 @@ def test_inspect_reckons_padding_for_the_lengths_of_a_config(build, realm, tmp_p
 
 def test_beam_gives_the_same_corpus(build, tmp_path, notes):
     if find_spec("apache_beam") is None:
-        build(notes, beam="").refused("Beam is not installed", "realm-jax[beam]")
+        build(notes, beam="").refused("Beam is not installed", ".[beam]")
         assert not (tmp_path / "out").exists()
         pytest.skip("needs the extra [beam]")
     assert build(notes, beam="--runner=DirectRunner").code == 0

@@ -226,7 +226,7 @@ def test_the_training_part_of_natural_questions_overlaps_the_dev_file():
 
 @shared
 def test_the_published_parts_of_web_questions_and_trec():
-    pytest.importorskip("farmhash", reason="pip install realm-jax[qa]")
+    pytest.importorskip("farmhash", reason="pip install -e '.[qa]'")
     path = SHARED / FILES["webquestions"]
     parts = [read_questions(path, "webquestions", part) for part in ("train", "dev")]
     assert [len(part) for part in parts] == [3_417, 361]
