@@ -220,8 +220,10 @@ def small(words: list[str], folder: Path) -> list[str]:
     if config.model.start == "almanac":  # weights that have their sizes
         wanted = {}
     for stage in config_lib.STAGES:
-        steps = 4 if stage == "qa" else min(4, config.stages[stage].steps)
-        wanted |= {f"stages.{stage}.steps": steps, f"stages.{stage}.batch": 8}
+        wanted[f"stages.{stage}.batch"] = 8
+        if named:
+            wanted[f"stages.{stage}.steps"] = min(4, config.stages[stage].steps)
+    wanted["stages.qa.steps"] = 4
     wanted |= {"retrieval.candidates": 4, "search.kind": "exact"}
     wanted["refresh.every"] = min(2, config.refresh.every)
     own = {word.removeprefix("--config.").partition("=")[0] for word in words}

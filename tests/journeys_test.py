@@ -27,7 +27,7 @@ NEEDS = {
     **{one: ["README.md"] for one in ("ablations.md", "commands.md", "data.md", "page.md")},
     **{one: ["README.md"] for one in ("watching.md", "almanac.py")},
     **{one: ["wiki_sample.py"] for one in ("local.py", "pods.md")},
-    HELPS: ["README.md", "wiki_sample.py"],
+    HELPS: ["wiki_sample.py"],
     DATA: ["tagger_conll.py"],
     "realm_wikipedia.py": ["tagger_conll.py"],
     "ict_wikipedia.py": [DATA],
