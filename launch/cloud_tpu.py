@@ -1,9 +1,9 @@
 """Both jobs on Cloud TPU: a slice that trains, machines that build, one bucket between them.
 
-Command:  python launch/cloud_tpu.py --project=P --bucket=B --zone=us-west4-a --name=realm \\
+Command:  python launch/cloud_tpu.py --project=PROJECT --bucket=BUCKET --zone=us-west4-a --name=realm \\
               --trainer=v5e:8x8 --builders=4 --config=experiments/realm_wikipedia.py --dry_run
 Needs:    the gcloud command, logged in; what the config names as runs/… and weights/… under
-          gs://B/data/ (gcloud storage rsync --recursive runs/wikipedia/corpus gs://B/data/runs/…)
+          gs://BUCKET/data/ (gcloud storage rsync --recursive FOLDER gs://BUCKET/data/FOLDER)
 
 Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
 code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code

@@ -1,11 +1,11 @@
 """Both jobs on GKE: one JobSet with a replicated job that trains and one that builds.
 
-Command:  python launch/gke_jobset.py --bucket=B --image=REGISTRY/realm-jax:TAG --name=realm \\
+Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \\
               --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
 Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such ones, and takes the
           same manifest), an image with this package, its `tpu` extra and the config, a Kubernetes
           service account that may write to the bucket, and what the config names as runs/… and
-          weights/… under gs://B/data/, which each pod copies into its working folder first
+          weights/… under gs://BUCKET/data/, which each pod copies into its working folder first
 
 Without --dry_run the manifest goes to `kubectl apply`. JobSet makes the headless service by which
 the trainer's hosts find the first of them. A job stopped with all saved (exit code 75), or without

@@ -33,14 +33,14 @@ INSTEAD = {
     "--port=8000": "--port=0",
     "stages.realm.steps=1000": "stages.realm.steps=6",
 }
-# beginning of a command -> a flag that keeps it from reaching out of this machine, or into the code
+# beginning of a command -> what keeps it from reaching out of this machine, or into the code
 HARMLESS = {
-    "python launch/cloud_tpu.py": "--dry_run",
-    "python launch/gke_jobset.py": "--dry_run",
-    "python experiments/warm_start.py": "--to=weights/made",
+    "python launch/cloud_tpu.py": ["--dry_run"],
+    "python launch/gke_jobset.py": ["--dry_run"],
+    "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
 # words after which a command has a config to make small
-TRAINS = ("run", "train", "finetune", "launch/local.py", "experiments/warm_start.py")
+TRAINS = ("run", "train", "finetune", "launch/local.py")
 CLONED = ("docs", "experiments", "launch", "realm_jax", "Makefile", "README.md", "setup.py")
 
 
@@ -122,8 +122,8 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
     for theirs, ours in INSTEAD.items():
         command = command.replace(theirs, ours)
     words = documents.words(command)
-    added = next((flag for start, flag in HARMLESS.items() if command.startswith(start)), "")
-    words += [added] if added and added not in words else []
+    added = next((flags for start, flags in HARMLESS.items() if command.startswith(start)), [])
+    words += [flag for flag in added if flag not in words]
     if words[1] in TRAINS:
         words += small(words, folder)
     if words[:2] == ["realm", "demo"]:
