@@ -1,0 +1,118 @@
+"""What is measured of a finished run: recall before fine-tuning, exact match, retrieval utility."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from in_miniature.questions import DEV, SETS, TRAIN, read_kept
+from realm_jax import config as config_lib
+from realm_jax.answer.answerer import Answerer
+from realm_jax.answer.evaluate import evaluate
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.open_qa import question_rows
+from realm_jax.data.question_files import Question
+from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.published_index import PublishedIndex
+from realm_jax.report.finished import read_run
+from realm_jax.search.retriever import Retriever
+from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.trainer.inputs import open_inputs
+from realm_jax.trainer.networks import reader_of
+from realm_jax.trainer.realm_stage import RealmStage
+
+NEIGHBOURS = 5
+MOST_ANSWERED = 1000  # questions that are answered for exact match, the first of the file
+
+
+def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
+    """The figures of one run, by the same measure for every row.
+
+    Args:
+      workdir: of the finished run.
+      config: of the run.
+      base: of the row `realm`: sentences to measure on are masked as that row's are.
+      home: holds the kept questions.
+
+    Returns:
+      `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
+      `own_recall_at_5`: of masked held-out sentences, how often the beginning of their own article
+      is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned`; `retrieval_utility` in nats
+      per piece on held-out sentences, and its `curve` over the steps; `seconds` by stage.
+    """
+    answerer = Answerer.open(str(workdir))
+    store, index = answerer.store, answerer.index
+    assert isinstance(index, PublishedIndex)
+    retriever = Retriever(config, store.vocabulary.size)
+    recalls = {
+        name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
+        for name in SETS
+        if name != TRAIN
+    }
+    tuned = evaluate(answerer, read_kept(home, DEV)[:MOST_ANSWERED])
+    finished = read_run(str(workdir))
+    own, utility = _on_held_out(workdir, config, base, answerer)
+    return {
+        "recall_at_5": recalls[DEV],
+        "exact_match": tuned["exact_match"],
+        "retrieval_utility": utility,
+        "recall_of": recalls,
+        "own_recall_at_5": own,
+        "reader_oracle": tuned["reader_oracle"],
+        "recall_at_5_tuned": tuned["recall_at"][str(NEIGHBOURS)],
+        "curve": finished.course("realm", "held_out_retrieval_utility"),
+        "own_curve": finished.course("realm", f"held_out_recall_at_{NEIGHBOURS}"),
+        "seconds": finished.stage_seconds,
+        "index_seconds": sum(record["seconds"] for record in finished.refreshes),
+        "config_hash": config_lib.model_hash(config),
+    }
+
+
+def zero_shot_recall(
+    retriever: Retriever,
+    index: PublishedIndex,
+    store: PassageStore,
+    questions: list[Question],
+    length: int,
+) -> float:
+    """Share of questions whose answer is said in one of the five best passages."""
+    length = retriever.query_length
+    rows = question_rows([q.text for q in questions], store.vocabulary, length)
+    found = retriever.hits(index, rows, NEIGHBOURS)
+    right = [
+        any(says_answer(finder, store, passage) for passage in passages)
+        for finder, passages in zip(map(accepted, questions), found.tolist(), strict=True)
+    ]
+    return float(np.mean(right))
+
+
+def _on_held_out(
+    workdir: Path, config: ConfigDict, base: ConfigDict, answerer: Answerer
+) -> tuple[float, float]:
+    """Recall of the own article's beginning, and retrieval utility, with the index of the end."""
+    same = ConfigDict(config.to_dict())
+    same.masking = base.masking
+    same.objective = base.objective
+    same.retrieval = base.retrieval
+    same = config_lib.check(same)
+    inputs = open_inputs(same)
+    held_out: MaskedTextSource = inputs.held_out
+    index = IndexInUse(
+        RunDir(workdir), same, inputs.knowledge.corpus_hash, [], kept=set, stop=threading.Event()
+    )
+    stage = RealmStage(same, inputs.knowledge, inputs.text, held_out, index)
+    try:
+        index.of(answerer.export.index_step)
+        networks = answerer.export.networks
+        reader = reader_of(config.stages.qa.reader_from, config) or {"reader": networks["reader"]}
+        parameters = jax.device_put({"embedder": networks["embedder"], **reader})
+        figures = stage.evaluate(parameters)
+    finally:
+        stage.close()
+    own = figures[f"held_out_recall_at_{same.evaluation.neighbours}"]
+    return own, figures["held_out_retrieval_utility"]
