@@ -40,7 +40,7 @@ def value(config, key):
     return config
 
 
-NO_REALM = {"stages.realm.steps": (400, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
+NO_REALM = {"stages.realm.steps": (480, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
 DIFFERENT = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": ("", "home/ict_only_0")},
@@ -48,16 +48,15 @@ DIFFERENT = {
     "ict_only": NO_REALM,
     "random_token": {"masking.scheme": ("salient_span", "random_token")},
     "random_span": {"masking.scheme": ("salient_span", "random_span")},
-    "stale_30x": {"refresh.every": (25, 750)},
+    "stale_30x": {"refresh.every": (30, 900)},
     "released_marginal": {"objective.marginal": ("paper", "released")},
     "fresh_queries": {
         "retrieval.search_with": ("index", "fresh"),
         "search.kind": ("exact", "mesh"),
     },
     "no_null": {"retrieval.null_passage": (True, False)},
-    "candidates_4": {"retrieval.candidates": (5, 4)},
-    "candidates_8": {"retrieval.candidates": (5, 8)},
-    "candidates_16": {"retrieval.candidates": (5, 16)},
+    "candidates_8": {"retrieval.candidates": (4, 8)},
+    "candidates_16": {"retrieval.candidates": (4, 16)},
 }
 
 
@@ -69,6 +68,7 @@ def test_a_row_differs_from_realm_in_what_its_name_says(name):
 
 def test_the_papers_rows_are_all_there():
     assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.OF_THE_PAPER)
+    assert set(tables.SETS) == set(questions.JUDGED)
 
 
 def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
@@ -78,6 +78,9 @@ def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
     assert tables.with_tables(page, made) == page
     for name, drawing in tables.plots(made).items():
         assert (miniature.PAGE.parent / name).read_text() == drawing
+
+
+EXAMPLE = {"sentence": "in ___ is", "hidden": "oslo", "with": 0.5, "without": 0.001}
 
 
 def a_run(row, seed, recall):
@@ -90,6 +93,13 @@ def a_run(row, seed, recall):
         "curve": [[50, 0.1], [100, 0.1 + seed]],
         "own_curve": [[50, 0.5]],
         "seconds": {"realm": 60.0, "qa": 30.0},
+        "examples": {
+            "sentences": 50,
+            "much_likelier": 0.1,
+            "much_rarer": 0.02,
+            "rises": [dict(EXAMPLE, passage="Oslo | city")],
+            "falls": [dict(EXAMPLE, passage="")],
+        },
     }
 
 
@@ -110,6 +120,9 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     page = tables.with_tables("a\n<!-- table rows -->\nold\n<!-- end -->\nb", made)
     assert "| `realm` | 20.0 (-4.8 to 44.8) | 38.5 |" in page and "old" not in page
     assert "| `stale_30x` | – | 15.1 | – | 28.7 | – | not run |" in page
+    said = tables.tables(made)["examples"]
+    assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
+    assert "likelier in 10.0%" in said and said.endswith("| none |")
     drawings = tables.plots(made)
     assert set(drawings) == {"miniature_utility.svg", "miniature_own_recall.svg"}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
@@ -130,12 +143,13 @@ def test_z_is_how_articles_begin_and_x_is_the_rest(home):
 def test_kept_questions_are_answered_by_few_passages(home, data):
     knowledge = PassageStore.open(home / "knowledge")
     passages = questions.AnsweringPassages(knowledge)
-    for name in questions.SETS:
+    for name in (questions.TRAIN, *questions.JUDGED):
         for question in questions.read_kept(home, name):
             assert len(passages.few(question, 1)) == 1
     counts = json.loads((home / "questions" / "counts.json").read_text())
     # everywhere: in every passage of Z; nowhere: in none; twice: in NQ dev too
-    assert counts["nq_train"] == {"read": 7, "not_in_dev": 6, "kept": 4}
+    assert counts["nq_train"] == {"read": 7, "not_in_dev": 6, "kept": 3}
+    assert counts["nq_held_out"]["kept"] == 1
     assert counts["trec"] == {"read": 2, "not_in_dev": 2, "kept": 1}
     assert {q.text for q in questions.read_kept(home, "nq_dev")} == {"What is twice?", CITIES[5]}
 
@@ -145,12 +159,13 @@ def test_one_row_is_made_and_made_once(home, tmp_path, stop):
     workdir = home / "encoder_only_0"
     figures = making.make_row("encoder_only", 0, workdir, base, stop)
     assert set(tables.FIGURES) <= figures.keys()
-    assert 0 <= figures["recall_at_5"] <= 1 and set(figures["recall_of"]) == set(tables.SETS)
+    assert 0 <= figures["recall_at_5"] <= 1 and set(figures["recall_of"]) == set(questions.JUDGED)
     others = {path.name for path in home.glob("*_0")}
     assert others == {"warm_0", "realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
     assert figures["recall_of"] == of_ict["recall_of"]  # the same retriever
     assert figures["retrieval_utility"] != of_ict["retrieval_utility"]  # another reader
+    assert of_ict["examples"]["sentences"] > 0 and "examples" not in figures
     assert making.make_row("encoder_only", 0, workdir, base, stop) == json.loads(
         (workdir / "row.json").read_text()
     )
@@ -176,17 +191,19 @@ def data(tmp_path_factory):
     asked += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
     asked += [("What is twice?", ["City7"])]
     lines = [json.dumps({"question": q, "answer": a}) for q, a in asked]
-    (folder / questions.SETS["nq_train"][0]).write_bytes(lzma.compress("\n".join(lines).encode()))
-    (folder / questions.SETS["nq_dev"][0]).write_text(
+    (folder / questions.SOURCES["nq_train"][0]).write_bytes(
+        lzma.compress("\n".join(lines).encode())
+    )
+    (folder / questions.SOURCES["nq_dev"][0]).write_text(
         f"What is twice?\t['City7']\n{CITIES[5]}\t['City5']\n"
     )
     entries = [{"qText": CITIES[6], "answers": ["City6"]}]
     (folder / "webquestions.val.json").write_text(json.dumps(entries))
     trec = f"1\tX\t{CITIES[1]}\tCity1\n2\tX\tWhere?\tzebra|lion\n"
-    (folder / questions.SETS["trec"][0]).write_text(trec)
+    (folder / questions.SOURCES["trec"][0]).write_text(trec)
     qas = [{"id": "1", "question": CITIES[2], "answers": [{"text": "City2"}]}]
     squad = {"data": [{"paragraphs": [{"qas": qas}]}]}
-    (folder / questions.SETS["squad"][0]).write_bytes(lzma.compress(json.dumps(squad).encode()))
+    (folder / questions.SOURCES["squad"][0]).write_bytes(lzma.compress(json.dumps(squad).encode()))
     return folder
 
 
@@ -218,4 +235,5 @@ def tiny_miniature(home):
     base.corpus.update(of_home.corpus)
     for stage in ("ict", "reader", "realm", "qa"):
         base.stages[stage].steps = 2
+    base.refresh.wait_seconds = 600.0
     return base

@@ -4,7 +4,7 @@
 |---|---|
 | `wikipedia` | the whole sample in passages of at most 160 pieces |
 | `wikipedia/tagged_spans` | its names and dates |
-| `knowledge` | Z: the beginning of every article, whole sentences of at most 96 pieces |
+| `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
 | `text_spans` | X: names and dates of all other passages, tied to Z |
 
 X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
@@ -36,7 +36,7 @@ from realm_jax.trainer.tagger_run import train_tagger
 log = logging.getLogger(__name__)
 SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
 TAGGED = "conll2003.en.train.txt.xz"
-TEXT_PIECES, KNOWLEDGE_PIECES = 160, 96  # of a passage of X and of Z, special pieces included
+TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
 
 Spans = list[tuple[int, int]]
 

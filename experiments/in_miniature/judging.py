@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from in_miniature.questions import DEV, SETS, TRAIN, read_kept
+from in_miniature.examples import examples
+from in_miniature.questions import DEV, JUDGED, read_kept
 from realm_jax import config as config_lib
 from realm_jax.answer.answerer import Answerer
 from realm_jax.answer.evaluate import evaluate
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import accepted, says_answer
-from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question
 from realm_jax.exchange.layout import RunDir
@@ -27,6 +27,7 @@ from realm_jax.trainer.networks import reader_of
 from realm_jax.trainer.realm_stage import RealmStage
 
 NEIGHBOURS = 5
+MOST_SENTENCES = 1024  # masked sentences that utility is measured on at the end
 MOST_ANSWERED = 1000  # questions that are answered for exact match, the first of the file
 
 
@@ -43,7 +44,8 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
       `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
       `own_recall_at_5`: of masked held-out sentences, how often the beginning of their own article
       is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned`; `retrieval_utility` in nats
-      per piece on held-out sentences, and its `curve` over the steps; `seconds` by stage.
+      per piece on held-out sentences, and its `curve` over the steps; `examples`, for runs that
+      read with their own reader; `seconds` by stage.
     """
     answerer = Answerer.open(str(workdir))
     store, index = answerer.store, answerer.index
@@ -51,18 +53,16 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
     retriever = Retriever(config, store.vocabulary.size)
     recalls = {
         name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
-        for name in SETS
-        if name != TRAIN
+        for name in JUDGED
     }
     tuned = evaluate(answerer, read_kept(home, DEV)[:MOST_ANSWERED])
     finished = read_run(str(workdir))
-    own, utility = _on_held_out(workdir, config, base, answerer)
+    held_out = _on_held_out(workdir, config, base, answerer)
     return {
         "recall_at_5": recalls[DEV],
         "exact_match": tuned["exact_match"],
-        "retrieval_utility": utility,
         "recall_of": recalls,
-        "own_recall_at_5": own,
+        **held_out,
         "reader_oracle": tuned["reader_oracle"],
         "recall_at_5_tuned": tuned["recall_at"][str(NEIGHBOURS)],
         "curve": finished.course("realm", "held_out_retrieval_utility"),
@@ -93,26 +93,29 @@ def zero_shot_recall(
 
 def _on_held_out(
     workdir: Path, config: ConfigDict, base: ConfigDict, answerer: Answerer
-) -> tuple[float, float]:
-    """Recall of the own article's beginning, and retrieval utility, with the index of the end."""
+) -> dict[str, Any]:
+    """What masked sentences that were not trained on say, with the index of the end."""
     same = ConfigDict(config.to_dict())
-    same.masking = base.masking
-    same.objective = base.objective
-    same.retrieval = base.retrieval
+    for part in ("masking", "objective", "retrieval", "search"):
+        same[part] = base[part]
+    same.evaluation.queries = MOST_SENTENCES
     same = config_lib.check(same)
     inputs = open_inputs(same)
-    held_out: MaskedTextSource = inputs.held_out
     index = IndexInUse(
         RunDir(workdir), same, inputs.knowledge.corpus_hash, [], kept=set, stop=threading.Event()
     )
-    stage = RealmStage(same, inputs.knowledge, inputs.text, held_out, index)
+    stage = RealmStage(same, inputs.knowledge, inputs.text, inputs.held_out, index)
+    networks = answerer.export.networks
+    others = reader_of(config.stages.qa.reader_from, config)
+    parameters = {"embedder": networks["embedder"], "reader": networks["reader"], **others}
     try:
         index.of(answerer.export.index_step)
-        networks = answerer.export.networks
-        reader = reader_of(config.stages.qa.reader_from, config) or {"reader": networks["reader"]}
-        parameters = jax.device_put({"embedder": networks["embedder"], **reader})
-        figures = stage.evaluate(parameters)
+        figures = stage.evaluate(jax.device_put(parameters))
     finally:
         stage.close()
-    own = figures[f"held_out_recall_at_{same.evaluation.neighbours}"]
-    return own, figures["held_out_retrieval_utility"]
+    text = inputs.held_out.first(same.evaluation.queries)
+    found = {
+        "retrieval_utility": figures["held_out_retrieval_utility"],
+        "own_recall_at_5": figures[f"held_out_recall_at_{same.evaluation.neighbours}"],
+    }
+    return found if others else {**found, "examples": examples(answerer, text)}

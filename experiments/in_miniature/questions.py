@@ -16,17 +16,19 @@ from realm_jax.data.question_files import Question, read_questions
 from realm_jax.text.answer_form import folded, normalise_answer, plain
 
 MOST_SHARE = 0.01  # of the passages of Z
-TRAIN, DEV = "nq_train", "nq_dev"
+TRAIN, DEV, HELD_OUT = "nq_train", "nq_dev", "nq_held_out"
+HELD_OUT_EVERY = 10  # kept questions of NQ train, held out for choosing settings
 _WORD = re.compile(r"\w+")
 
-# name: (files of the shared data, their format); the first is trained on, none of the others is
-SETS = {
+# name: (files of the shared data, their format)
+SOURCES = {
     TRAIN: ("NQ-open.train.partial55589.jsonl.xz", "nq"),
     DEV: ("topics.dpr.nq.dev.txt", "nq"),
     "webquestions": ("webquestions.*.json", "webquestions"),
     "trec": ("curatedtrec.large2180-train.tsv", "trec"),
     "squad": ("squad-train-v1.1.json.xz", "squad"),
 }
+JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad")  # no question of these is trained on
 
 
 class AnsweringPassages:
@@ -74,28 +76,34 @@ def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
     passages, most = AnsweringPassages(store), max(1, int(MOST_SHARE * len(store)))
     dev = {question.text for question in read_questions(*_source(data, DEV))}
     counts = {}
-    for name in SETS:
+    for name in SOURCES:
         read = read_questions(*_source(data, name))
         fresh = [q for q in read if name != TRAIN or q.text not in dev]
         kept = [question for question in fresh if passages.few(question, most)]
-        _write(kept_file(home, name), kept)
-        counts[name] = {"read": len(read), "not_in_dev": len(fresh), "kept": len(kept)}
+        shares = {name: kept}
+        if name == TRAIN:
+            apart = kept[::HELD_OUT_EVERY]
+            rest = [q for number, q in enumerate(kept) if number % HELD_OUT_EVERY]
+            shares = {TRAIN: rest, HELD_OUT: apart}
+        for share, own in shares.items():
+            _write(kept_file(home, share), own)
+            counts[share] = {"read": len(read), "not_in_dev": len(fresh), "kept": len(own)}
     (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
 
 
 def _source(data: Path, name: str) -> tuple[str, str]:
-    file, format = SETS[name]
+    file, format = SOURCES[name]
     return str(data / file), format
 
 
 def kept_file(home: Path, name: str) -> Path:
     """Where the kept questions of a set lie."""
-    return home / "questions" / (f"{name}.tsv" if SETS[name][1] == "trec" else f"{name}.jsonl")
+    return home / "questions" / f"{name}.{'tsv' if name == 'trec' else 'jsonl'}"
 
 
 def read_kept(home: Path, name: str) -> list[Question]:
     """The kept questions of a set."""
-    return read_questions(kept_file(home, name), "trec" if SETS[name][1] == "trec" else "own")
+    return read_questions(kept_file(home, name), "trec" if name == "trec" else "own")
 
 
 def _write(path: Path, questions: list[Question]) -> None:

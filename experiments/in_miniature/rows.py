@@ -46,7 +46,6 @@ ROWS = {
     "released_marginal": Row({"objective.marginal": "released"}),
     "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
     "no_null": Row({"retrieval.null_passage": False}),
-    "candidates_4": Row({"retrieval.candidates": 4}),
     "candidates_8": Row({"retrieval.candidates": 8}),
     "candidates_16": Row({"retrieval.candidates": 16}),
 }

@@ -15,7 +15,13 @@ from realm_jax.report.html import element
 
 FIGURES = ("recall_at_5", "exact_match", "retrieval_utility")
 FURTHER = ("own_recall_at_5", "reader_oracle", "recall_at_5_tuned")
-SETS = {"nq_dev": "NQ dev", "webquestions": "WebQuestions", "trec": "CuratedTREC", "squad": "SQuAD"}
+SETS = {
+    "nq_dev": "NQ dev",
+    "nq_held_out": "NQ held out",
+    "webquestions": "WebQuestions",
+    "trec": "CuratedTREC",
+    "squad": "SQuAD",
+}
 # Table 2 of the paper: exact match and recall@5 on NQ dev, in per cent.
 OF_THE_PAPER = {
     "realm": (38.2, 38.5),
@@ -56,7 +62,9 @@ def assembled(folder: Path) -> dict[str, Any]:
             rows[name]["minutes"] = interval([_minutes(run) for run in own])
     counts = folder / "counts.json"
     questions = json.loads(counts.read_text()) if counts.exists() else {}
-    return {"rows": rows, "questions": questions}
+    found = {"rows": rows, "questions": questions}
+    shown = [run["examples"] for run in runs if run["row"] == "realm" and "examples" in run]
+    return {**found, "examples": shown[0]} if shown else found
 
 
 def interval(values: list[float]) -> dict[str, Any]:
@@ -91,7 +99,12 @@ def _mean_curve(curves: list[list[list[float]]]) -> list[list[float]]:
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
     """Markdown of each table of docs/results.md, by name."""
-    return {"rows": _rows_table(made), "sets": _sets_table(made), "questions": _questions(made)}
+    return {
+        "rows": _rows_table(made),
+        "sets": _sets_table(made),
+        "questions": _questions(made),
+        "examples": _examples(made.get("examples")),
+    }
 
 
 def _rows_table(made: dict[str, Any]) -> str:
@@ -132,6 +145,28 @@ def _questions(made: dict[str, Any]) -> str:
         for name, counts in made["questions"].items()
     ]
     return _markdown(head, lines)
+
+
+def _examples(made: dict[str, Any] | None) -> str:
+    head = ("sentence", "hidden", "p(y|x)", "without retrieval", "likeliest passage")
+    if made is None:
+        return _markdown(head, [])
+    lines = [
+        (
+            one["sentence"].replace("|", "/"),
+            one["hidden"].replace("|", "/"),
+            f"{one['with']:.1e}",
+            f"{one['without']:.1e}",
+            one["passage"].replace("|", "/") or "none",
+        )
+        for one in (*made["rises"], *made["falls"])
+    ]
+    said = (
+        f"Of {made['sentences']} held-out sentences, retrieval makes what was hidden a hundred "
+        f"times likelier in {made['much_likelier']:.1%}, and a hundred times rarer in "
+        f"{made['much_rarer']:.1%}."
+    )
+    return f"{said}\n\n{_markdown(head, lines)}"
 
 
 def _percent(row: dict[str, Any] | None, figure: str) -> str:
