@@ -81,7 +81,6 @@ def zero_shot_recall(
     length: int,
 ) -> float:
     """Share of questions whose answer is said in one of the five best passages."""
-    length = retriever.query_length
     rows = question_rows([q.text for q in questions], store.vocabulary, length)
     found = retriever.hits(index, rows, NEIGHBOURS)
     right = [

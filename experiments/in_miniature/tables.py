@@ -108,7 +108,16 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
 
 
 def _rows_table(made: dict[str, Any]) -> str:
-    head = ("row", "recall@5", "paper", "exact match", "paper", "retrieval utility", "seeds")
+    head = (
+        "row",
+        "recall@5",
+        "paper",
+        "exact match",
+        "paper",
+        "retrieval utility",
+        "minutes",
+        "seeds",
+    )
     lines = []
     for name in ROWS:
         row = made["rows"].get(name)
@@ -122,6 +131,7 @@ def _rows_table(made: dict[str, Any]) -> str:
                     _percent(row, "exact_match"),
                     _or_dash(exact),
                     _nats(row, "retrieval_utility"),
+                    f"{row['minutes']['mean']:.1f}" if row else "–",
                     str(len(row["recall_at_5"]["seeds"])) if row else "not run",
                 )
             )
