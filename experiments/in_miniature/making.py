@@ -49,8 +49,8 @@ def make_row(
     config.corpus.questions = str(kept_file(home, TRAIN))
     config = config_lib.check(config)
     if row.retriever_of:
-        other = run_folder(home, row.retriever_of, seed)
-        _copy(other, workdir, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
+        trained = run_folder(home, row.retriever_of, seed)
+        _copy(trained, workdir, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
         finetune(str(workdir), config, stop)
     else:
         warm = warm_start(home, seed, base, stop)

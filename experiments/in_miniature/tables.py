@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -90,9 +92,9 @@ def _minutes(run: dict[str, Any]) -> float:
     return float(sum(run["seconds"].get(stage, 0.0) for stage in ("realm", "qa")) / 60)
 
 
-def _mean_curve(curves: list[list[list[float]]]) -> list[list[float]]:
+def _mean_curve(curves: list[list[tuple[float, float]]]) -> list[list[float]]:
     """Means over the seeds, at the steps that all of them have."""
-    found = [dict(map(tuple, curve)) for curve in curves]
+    found = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*map(set, found))) if found else []
     return [[step, _short(fmean(curve[step] for curve in found))] for step in steps]
 
@@ -198,7 +200,7 @@ def _or_dash(value: float | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _markdown(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+def _markdown(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     rule = tuple("---" for _ in head)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))
 
@@ -207,8 +209,12 @@ def with_tables(page: str, made: dict[str, Any]) -> str:
     """The page with what stands between `<!-- table NAME -->` and `<!-- end -->` made anew."""
     for name, content in tables(made).items():
         between = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page = between.sub(lambda found, new=content: f"{found[1]}\n{new}\n\n{found[2]}", page)
+        page = between.sub(partial(_filled, content), page)
     return page
+
+
+def _filled(content: str, found: re.Match[str]) -> str:
+    return f"{found[1]}\n{content}\n\n{found[2]}"
 
 
 def plots(made: dict[str, Any]) -> dict[str, str]:
