@@ -49,7 +49,7 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     config.search.kind = "exact"
 
     stages = config.stages
-    stages.ict.update(steps=300, batch=64, learning_rate=1e-3)
+    stages.ict.update(steps=1500, batch=64, learning_rate=1e-3)
     stages.reader.update(steps=3000, batch=32, learning_rate=1e-3)
     stages.realm.update(steps=480, batch=32, learning_rate=3e-4, evaluate_every=60)
     stages.qa.update(steps=200, batch=16, learning_rate=3e-4)

@@ -36,6 +36,7 @@ from realm_jax.trainer.tagger_run import train_tagger
 log = logging.getLogger(__name__)
 SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
 TAGGED = "conll2003.en.train.txt.xz"
+TAGGED_SPANS = "tagged_spans"
 TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
 
 Spans = list[tuple[int, int]]
@@ -64,7 +65,7 @@ def make_corpora(home: Path, data: Path, stop: threading.Event) -> None:
             workers=2,
         )
     text = PassageStore.open(wikipedia)
-    marked = wikipedia / "tagged_spans"
+    marked = wikipedia / TAGGED_SPANS
     if not (marked / MANIFEST).exists():
         _mark(text, marked, home / "tagger", data, stop)
     cut_corpora(home, SpanStore.open(marked, text), text, vocabulary)
