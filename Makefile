@@ -6,7 +6,7 @@ ARGS ?=
 # processes of `make test`
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-parity test-tpu compile-tables faults soak docs lint format clean
+.PHONY: demo test test-slow test-parity test-tpu compile-tables miniature faults soak docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -41,6 +41,11 @@ compile-tables: .venv-tpu/installed
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,$*]'
 	touch $@
+
+# Table 2 on a sample of Wikipedia, one run after the other; goes on where it was stopped.
+DATA ?= ../shared/data
+miniature: $(VENV)/installed
+	$(BIN)/python experiments/miniature.py --all --data=$(DATA) $(ARGS)
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

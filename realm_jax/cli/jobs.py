@@ -156,3 +156,5 @@ def _end(builder: "subprocess.Popen[bytes]") -> None:
             log.warning("the index builder is still at a shard; killing it, it will do that again")
             builder.kill()
             builder.wait()
+    if builder.stdin is not None:
+        builder.stdin.close()

@@ -1,0 +1,137 @@
+"""The corpora of the miniature: Z, X and what X hides, cut from a sample of Wikipedia by rule.
+
+| folder | what |
+|---|---|
+| `wikipedia` | the whole sample in passages of at most 160 pieces |
+| `wikipedia/tagged_spans` | its names and dates |
+| `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
+| `text_spans` | X: names and dates of all other passages, tied to Z |
+
+X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
+names and dates those are kept which the beginning of the same article says too: one in five. So
+each can be read somewhere in Z, and a small model need not see five times as many sentences.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from realm_jax import config as config_lib
+from realm_jax.annotate.run import annotate_corpus
+from realm_jax.annotate.salient import ByTagger
+from realm_jax.annotate.tagger import Tagger
+from realm_jax.cli.tag_config import tagger_config
+from realm_jax.corpus.build import build
+from realm_jax.corpus.folder import MANIFEST
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.trainer.tagger_run import train_tagger
+
+log = logging.getLogger(__name__)
+SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
+TAGGED = "conll2003.en.train.txt.xz"
+TAGGED_SPANS = "tagged_spans"
+TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
+
+Spans = list[tuple[int, int]]
+
+
+def make_corpora(home: Path, data: Path, stop: threading.Event) -> None:
+    """Everything under `home` that all runs share; what is there already stays as it is.
+
+    Args:
+      home: folder of all runs.
+      data: the folder with the sample, the vocabulary and the tagged text.
+      stop: ends the training of the tagger and the marking, both of which go on when called again.
+
+    Raises:
+      Stopped, Interrupted: the stop signal came.
+      RealmError: see the message.
+    """
+    wikipedia, vocabulary = home / "wikipedia", data / VOCABULARY
+    if not (wikipedia / MANIFEST).exists():
+        build(
+            "wikiextractor",
+            str(data / SAMPLE),
+            wikipedia,
+            vocabulary,
+            passage_pieces=TEXT_PIECES,
+            workers=2,
+        )
+    text = PassageStore.open(wikipedia)
+    marked = wikipedia / TAGGED_SPANS
+    if not (marked / MANIFEST).exists():
+        _mark(text, marked, home / "tagger", data, stop)
+    cut_corpora(home, SpanStore.open(marked, text), text, vocabulary)
+
+
+def _mark(text: PassageStore, out: Path, workdir: Path, data: Path, stop: threading.Event) -> None:
+    config = tagger_config()
+    config.corpus.update(tagged=str(data / TAGGED), vocabulary=str(data / VOCABULARY))
+    train_tagger(str(workdir), config_lib.check(config), stop)
+    tagger, published = Tagger.open(str(workdir))
+    annotate_corpus(text, out, ByTagger(tagger, published.identity), stopped=stop.is_set)
+
+
+def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:
+    """Z, and the spans of X tied to it, unless they are there."""
+    knowledge = home / "knowledge"
+    first = begins(text)
+    if not (knowledge / MANIFEST).exists():
+        leads = (_lead(text, int(row)) for row in np.flatnonzero(first))
+        found = write_passages(knowledge, leads, vocabulary)
+        log.info("Z: %d passages of %d articles", found["passages"], found["documents"])
+    if not (home / "text_spans" / MANIFEST).exists():
+        store, article = PassageStore.open(knowledge), np.cumsum(first) - 1
+        SpanStore.write(
+            home / "text_spans",
+            text,
+            _spans_of_the_rest(marked, text, store, article, first),
+            own=np.full(len(text), -1, np.int64),
+            evidence=article,
+            knowledge=store,
+        )
+
+
+def begins(text: PassageStore) -> Bool[np.ndarray, "N"]:
+    """True where an article begins."""
+    documents = np.fromiter(map(text.document, range(len(text))), np.int64, len(text))
+    return np.diff(documents, prepend=-1) > 0
+
+
+def _lead(text: PassageStore, row: int) -> tuple[str, list[str]]:
+    """Title and first sentences of an article: as many as fit, at least one."""
+    room = KNOWLEDGE_PIECES - 3 - len(text.title_ids(row))
+    body, offsets = text.body(row), text.body_offsets(row)
+    bounds = list(pairwise(text.sentences(row).tolist()))
+    kept = [pair for pair in bounds if pair[1] <= room] or bounds[:1]
+    return text.title(row), [body[offsets[a, 0] : offsets[b - 1, 1]] for a, b in kept]
+
+
+def _spans_of_the_rest(
+    marked: SpanStore,
+    text: PassageStore,
+    knowledge: PassageStore,
+    article: Int64[np.ndarray, "N"],
+    first: Bool[np.ndarray, "N"],
+) -> Iterator[Spans]:
+    """The names and dates that the beginning of the article says too; none in a beginning."""
+    said, of = "", -1
+    for row in range(len(marked)):
+        if article[row] != of:
+            of = int(article[row])
+            said = _spelt(knowledge.body_ids(of))
+        pieces = text.body_ids(row)
+        spans = [] if first[row] else marked.of(row).tolist()
+        yield [(a, b) for a, b in spans if _spelt(pieces[a:b]) in said]
+
+
+def _spelt(pieces: Int32[np.ndarray, "n"]) -> str:
+    """Pieces as a text in which a run of them is found whole."""
+    return f" {' '.join(map(str, pieces.tolist()))} "

@@ -1,0 +1,102 @@
+"""One run of a row: the shared warm start, pre-training, fine-tuning, judging; each goes on."""
+
+import json
+import logging
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from in_miniature.corpora import TAGGED_SPANS, make_corpora
+from in_miniature.judging import judged
+from in_miniature.questions import TRAIN, keep_questions, kept_file
+from in_miniature.rows import ROWS, row_config, run_folder
+from realm_jax import config as config_lib
+from realm_jax.cli.jobs import run_both
+from realm_jax.corpus.store import PassageStore
+from realm_jax.exchange.layout import CHECKPOINTS, PUBLISHED_INDEX
+from realm_jax.trainer.run import finetune, run
+
+log = logging.getLogger(__name__)
+WARMED = ("ict", "reader")  # the stages that all rows of a seed share
+
+
+def make_row(
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+) -> dict[str, Any]:
+    """The figures of a row's run in `workdir`; what is finished of it is not done again.
+
+    Args:
+      name: of the row.
+      seed: of the run.
+      workdir: of the run; runs of one parent folder share its corpora and its warm starts.
+      base: the config of the row `realm`.
+      stop: ends the run so that the same call goes on.
+
+    Raises:
+      Stopped: the stop signal came; all is saved.
+      RealmError: see the message.
+    """
+    home, result = workdir.parent, workdir / "row.json"
+    if result.exists():
+        return dict(json.loads(result.read_text()))
+    row = ROWS[name]
+    for other in filter(None, dict.fromkeys((row.retriever_of, row.reader_of))):
+        make_row(other, seed, run_folder(home, other, seed), base, stop)
+    config = row_config(base, name, seed, home)
+    config.corpus.questions = str(kept_file(home, TRAIN))
+    config = config_lib.check(config)
+    if row.retriever_of:
+        trained = run_folder(home, row.retriever_of, seed)
+        _copy(workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
+        finetune(str(workdir), config, stop)
+    else:
+        for stage in WARMED:
+            warm = warm_start(stage, home, seed, base, stop)
+            _copy(workdir, warm, f"{CHECKPOINTS}/{stage}")
+        run_both(str(workdir), config, stop)
+    figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
+    result.write_text(json.dumps(figures) + "\n")
+    return figures
+
+
+def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that has trained what all rows of a seed start from, by one stage.
+
+    ICT learns on the whole sample: that Z is its beginnings alone is for the sake of refreshes, and
+    so few passages are learnt by heart.
+    """
+    config = row_config(base, "realm", seed, home)
+    for other in ("ict", "reader", "realm"):
+        if other != stage:
+            config.stages[other].steps = 0
+    if stage == "ict":
+        sample = home / "wikipedia"
+        config.corpus.update(
+            knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS)
+        )
+    folder = home / f"warm_{stage}_{seed}"
+    run(str(folder), config_lib.check(config), stop)
+    return folder
+
+
+def prepare(home: Path, data: Path, stop: threading.Event) -> None:
+    """Corpora and questions, which all runs share."""
+    make_corpora(home, data, stop)
+    keep_questions(home, data, PassageStore.open(home / "knowledge"))
+
+
+def _copy(workdir: Path, source: Path, *parts: str) -> None:
+    """Copies parts of one run into another, once; what a kill left of a copy is made again."""
+    done = workdir / f"copied_{source.name}.json"
+    if done.exists():
+        return
+    for part in parts:
+        shutil.rmtree(workdir / part, ignore_errors=True)
+        if (source / part).exists():
+            shutil.copytree(source / part, workdir / part)
+    workdir.mkdir(parents=True, exist_ok=True)
+    done.write_text(json.dumps({"from": source.name, "parts": parts}) + "\n")
+    log.info("%s: %s of %s", workdir.name, ", ".join(parts), source.name)

@@ -1,0 +1,85 @@
+"""The rows of Table 2 in miniature, and some more: what each changes of `realm`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+PAPER = (
+    "realm",
+    "retriever_only",
+    "encoder_only",
+    "ict_only",
+    "random_token",
+    "random_span",
+    "stale_30x",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+      changes: dotted keys of the config and their values, where they differ from `realm`.
+      times: dotted keys and what they are multiplied by.
+      retriever_of: the row whose pre-trained run is taken; "" is its own.
+      reader_of: the row whose reader fine-tuning starts from; "" is its own.
+    """
+
+    changes: dict[str, Any] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+    retriever_of: str = ""
+    reader_of: str = ""
+
+
+_ICT_ONLY = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
+ROWS = {
+    "realm": Row(),
+    "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
+    "encoder_only": Row(_ICT_ONLY, retriever_of="ict_only", reader_of="realm"),
+    "ict_only": Row(_ICT_ONLY),
+    "random_token": Row({"masking.scheme": "random_token"}),
+    "random_span": Row({"masking.scheme": "random_span"}),
+    "stale_30x": Row(times={"refresh.every": 30}),
+    "released_marginal": Row({"objective.marginal": "released"}),
+    "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
+    "no_null": Row({"retrieval.null_passage": False}),
+    "candidates_8": Row({"retrieval.candidates": 8}),
+    "candidates_16": Row({"retrieval.candidates": 16}),
+}
+
+
+def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict:
+    """The config of a row: `base`, which is that of `realm`, with the row's changes; not locked.
+
+    Raises:
+      KeyError: no such row, or a row that names a key which configs have not.
+    """
+    row = ROWS[name]
+    config = ConfigDict(base.to_dict())
+    config.seed = seed
+    for key, value in row.changes.items():
+        owner, leaf = _owner(config, key)
+        owner[leaf] = value
+    for key, factor in row.times.items():
+        owner, leaf = _owner(config, key)
+        owner[leaf] = owner[leaf] * factor
+    if row.reader_of:
+        config.stages.qa.reader_from = str(run_folder(home, row.reader_of, seed))
+    return config
+
+
+def run_folder(home: Path, name: str, seed: int) -> Path:
+    """Where the run of a row lies."""
+    return home / f"{name}_{seed}"
+
+
+def _owner(config: ConfigDict, key: str) -> tuple[ConfigDict, str]:
+    *parents, leaf = key.split(".")
+    for name in parents:
+        config = config[name]
+    if leaf not in config:
+        raise KeyError(key)
+    return config, leaf

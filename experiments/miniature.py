@@ -1,0 +1,138 @@
+"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, on two cores.
+
+Data:     the shared Wikipedia sample (7,156 articles), CoNLL-2003, BERT's vocabulary, and the
+          questions of NQ, WebQuestions, CuratedTREC and SQuAD, all in one folder (--data); which
+          part of each is used, and by what rule, is said in docs/results.md
+Command:  python experiments/miniature.py --all --data=DATA --home=runs/miniature
+          one run: python experiments/miniature.py --row=realm --seed=0 \\
+              --workdir=runs/miniature/realm_0 --data=DATA
+          tables and plots of what has been run: python experiments/miniature.py --tables
+Hours:    see docs/results.md; every command goes on where it was stopped
+Expect:   docs/results.md, beside the figures of the paper
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax import runtime
+from realm_jax.cli.jobs import until_stopped
+
+SEEDS = 3
+RESULTS = Path(__file__).parent / "results"
+RUNS = RESULTS / "miniature"  # ROW_SEED.json of every run, and counts.json of the questions
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+
+
+def get_config(home: str = "runs/miniature") -> ConfigDict:
+    """The row `realm`; what the others change of it stands in in_miniature/rows.py."""
+    config = config_lib.default()
+    config.corpus.knowledge = f"{home}/knowledge"
+    config.corpus.pretraining = f"{home}/wikipedia"
+    config.corpus.spans = f"{home}/text_spans"
+
+    config.model.update(layers=2, hidden=128, heads=4, mlp=512, positions=96, dropout=0.0)
+    config.model.init_stddev = 0.08
+    config.lengths.update(query=32, passage=64, joint=96, masks=3, answer=8)
+    config.retrieval.candidates = 4
+    config.masking.update(permute=0.5, neighbour=0.3, unseen=0.3)
+    config.objective.update(hidden=0.1, removal=0.7)
+    # As in the demo: without bias correction 0.999 makes the first hundreds of steps too large.
+    config.optimizer.b2 = 0.98
+    config.search.kind = "exact"
+
+    stages = config.stages
+    stages.ict.update(steps=1500, batch=64, learning_rate=1e-3)
+    stages.reader.update(steps=3000, batch=32, learning_rate=1e-3)
+    stages.realm.update(steps=480, batch=32, learning_rate=3e-4, evaluate_every=60)
+    stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
+    stages.qa.update(reader_passages=5, retriever_passages=20)
+
+    config.refresh.update(mode="sync", every=30, keep=3, alarm_steps=1000)
+    config.checkpoint.update(every=120, keep=1)
+    config.builder.update(shard=8192, batch_pieces=8192, poll_seconds=0.1)
+    config.evaluation.queries = 256
+    config.report.update(every=30, writers="", most_passages=0)
+    return config
+
+
+def main() -> None:
+    """Makes runs, or the tables of those that were made."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--row", help="of in_miniature/rows.py")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workdir", type=Path, help="of the run; default: HOME/ROW_SEED")
+    parser.add_argument("--home", type=Path, default=Path("runs/miniature"), help="of all runs")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
+    parser.add_argument("--all", action="store_true", help="rows of the paper, seeds 0 to 2")
+    parser.add_argument("--tables", action="store_true", help="make tables and plots anew")
+    arguments = parser.parse_args()
+    if arguments.all:
+        all_runs(arguments.home, arguments.data)
+    elif arguments.row:
+        workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
+        one_run(arguments.row, arguments.seed, workdir, arguments.data)
+    elif not arguments.tables:
+        parser.error("give --row, --all or --tables")
+    write_tables()
+
+
+def all_runs(home: Path, data: Path) -> None:
+    """Every row of the paper with three seeds, each in a process of its own, seed after seed."""
+    from in_miniature.rows import PAPER
+
+    for seed in range(SEEDS):
+        for row in PAPER:
+            command = [f"--row={row}", f"--seed={seed}", f"--workdir={home / f'{row}_{seed}'}"]
+            done = subprocess.run(
+                [sys.executable, __file__, *command, f"--data={data}"], check=False
+            )
+            if done.returncode:
+                sys.exit(done.returncode)
+
+
+def one_run(row: str, seed: int, workdir: Path, data: Path) -> None:
+    """One run, and its figures among the results; what is there already is not made again."""
+    from in_miniature.making import make_row, prepare
+    from in_miniature.rows import ROWS
+
+    if row not in ROWS:
+        sys.exit(f"no row {row!r}; there are {', '.join(ROWS)}")
+    kept = RUNS / f"{row}_{seed}.json"
+    if kept.exists():
+        return
+    stop = runtime.start()
+    home = workdir.parent
+
+    def work() -> dict[str, Any]:
+        prepare(home, data, stop)
+        return make_row(row, seed, workdir, get_config(str(home)), stop)
+
+    figures = until_stopped(work)
+    if "exit_code" in figures:
+        sys.exit(figures["exit_code"])
+    RUNS.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
+    kept.write_text(json.dumps(figures) + "\n")
+
+
+def write_tables() -> None:
+    """`miniature.json` from the runs; tables and plots from it."""
+    from in_miniature.tables import assembled, plots, with_tables
+
+    made = assembled(RUNS)
+    (RESULTS / "miniature.json").write_text(json.dumps(made, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), made))
+    for name, drawing in plots(made).items():
+        (PAGE.parent / name).write_text(drawing)
+
+
+if __name__ == "__main__":
+    main()

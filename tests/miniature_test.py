@@ -1,0 +1,249 @@
+"""The paper in miniature: rows differ in what they say, tables are made of runs, a row is made."""
+
+import json
+import lzma
+import sys
+import threading
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from realm_jax import config as config_lib
+from realm_jax.corpus.annotate import annotate
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_store
+from realm_jax.testing import fakes
+from realm_jax.text.vocabulary import write_vocabulary
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "experiments"))
+
+import miniature  # noqa: E402
+from in_miniature import corpora, making, questions, tables  # noqa: E402
+from in_miniature.rows import PAPER, ROWS, row_config  # noqa: E402
+
+
+def differences(name):
+    base = miniature.get_config()
+    other = row_config(base, name, base.seed, Path("home"))
+    return {
+        key: (value(base, key), value(other, key))
+        for key in config_lib.keys(base)
+        if value(base, key) != value(other, key)
+    }
+
+
+def value(config, key):
+    for name in key.split("."):
+        config = config[name]
+    return config
+
+
+NO_REALM = {"stages.realm.steps": (480, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
+DIFFERENT = {
+    "realm": {},
+    "retriever_only": {"stages.qa.reader_from": ("", "home/ict_only_0")},
+    "encoder_only": {**NO_REALM, "stages.qa.reader_from": ("", "home/realm_0")},
+    "ict_only": NO_REALM,
+    "random_token": {"masking.scheme": ("salient_span", "random_token")},
+    "random_span": {"masking.scheme": ("salient_span", "random_span")},
+    "stale_30x": {"refresh.every": (30, 900)},
+    "released_marginal": {"objective.marginal": ("paper", "released")},
+    "fresh_queries": {
+        "retrieval.search_with": ("index", "fresh"),
+        "search.kind": ("exact", "mesh"),
+    },
+    "no_null": {"retrieval.null_passage": (True, False)},
+    "candidates_8": {"retrieval.candidates": (4, 8)},
+    "candidates_16": {"retrieval.candidates": (4, 16)},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_differs_from_realm_in_what_its_name_says(name):
+    assert differences(name) == DIFFERENT[name]
+    config_lib.check(row_config(miniature.get_config(), name, 1, Path("home")))
+
+
+def test_the_papers_rows_are_all_there():
+    assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.OF_THE_PAPER)
+    assert set(tables.SETS) == set(questions.JUDGED)
+
+
+def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
+    made = tables.assembled(miniature.RUNS)
+    assert json.loads((miniature.RESULTS / "miniature.json").read_text()) == made
+    page = miniature.PAGE.read_text()
+    assert tables.with_tables(page, made) == page
+    for name, drawing in tables.plots(made).items():
+        assert (miniature.PAGE.parent / name).read_text() == drawing
+
+
+EXAMPLE = {"sentence": "in ___ is", "hidden": "oslo", "with": 0.5, "without": 0.001}
+
+
+def a_run(row, seed, recall):
+    return {
+        "row": row,
+        "seed": seed,
+        **dict.fromkeys((*tables.FIGURES, *tables.FURTHER), 0.5),
+        "recall_at_5": recall,
+        "recall_of": dict.fromkeys(tables.SETS, 0.25),
+        "curve": [[50, 0.1], [100, 0.1 + seed]],
+        "own_curve": [[50, 0.5]],
+        "seconds": {"realm": 60.0, "qa": 30.0},
+        "examples": {
+            "sentences": 50,
+            "much_likelier": 0.1,
+            "much_rarer": 0.02,
+            "rises": [dict(EXAMPLE, passage="Oslo | city")],
+            "falls": [dict(EXAMPLE, passage="")],
+        },
+    }
+
+
+def test_runs_become_means_intervals_tables_and_plots(tmp_path):
+    for seed, recall in enumerate((0.1, 0.2, 0.3)):
+        (tmp_path / f"realm_{seed}.json").write_text(json.dumps(a_run("realm", seed, recall)))
+    (tmp_path / "ict_only_0.json").write_text(json.dumps(a_run("ict_only", 0, 0.05)))
+    counts = {"nq_dev": {"read": 8757, "not_in_dev": 8757, "kept": 1234}}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    made = tables.assembled(tmp_path)
+    realm = made["rows"]["realm"]
+    # by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
+    assert realm["recall_at_5"]["mean"] == pytest.approx(0.2)
+    assert realm["recall_at_5"]["high"] == pytest.approx(0.2 + 4.30265 * 0.1 / 3**0.5, abs=1e-5)
+    assert realm["recall_at_5"]["seeds"] == [0.1, 0.2, 0.3]
+    assert realm["curve"] == [[50, 0.1], [100, 1.1]]
+    assert made["rows"]["ict_only"]["recall_at_5"]["low"] is None
+    page = tables.with_tables("a\n<!-- table rows -->\nold\n<!-- end -->\nb", made)
+    assert "| `realm` | 20.0 (-4.8 to 44.8) | 38.5 |" in page and "old" not in page
+    assert "| `stale_30x` | – | 15.1 | – | 28.7 | – | – | not run |" in page
+    said = tables.tables(made)["examples"]
+    assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
+    assert "likelier in 10.0%" in said and said.endswith("| none |")
+    drawings = tables.plots(made)
+    assert set(drawings) == {"miniature_utility.svg", "miniature_own_recall.svg"}
+    assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
+
+
+def test_z_is_how_articles_begin_and_x_is_the_rest(home):
+    text, knowledge = (PassageStore.open(home / name) for name in ("wikipedia", "knowledge"))
+    first = corpora.begins(text)
+    assert len(knowledge) == first.sum() == len(LANDS) < len(text)
+    assert (knowledge.lengths() <= corpora.KNOWLEDGE_PIECES).all()
+    spans = corpora.SpanStore.open(home / "text_spans", text)
+    assert len(spans.rows) and not first[spans.rows].any()
+    for row in spans.rows[:20].tolist():
+        assert knowledge.title(int(spans.evidence[row])) == text.title(row)
+        assert text.body(row) not in knowledge.body(int(spans.evidence[row]))
+
+
+def test_kept_questions_are_answered_by_few_passages(home, data):
+    knowledge = PassageStore.open(home / "knowledge")
+    passages = questions.AnsweringPassages(knowledge)
+    for name in (questions.TRAIN, *questions.JUDGED):
+        for question in questions.read_kept(home, name):
+            assert len(passages.few(question, 1)) == 1
+    counts = json.loads((home / "questions" / "counts.json").read_text())
+    # everywhere: in every passage of Z; nowhere: in none; twice: in NQ dev too
+    assert counts["nq_train"] == {"read": 7, "not_in_dev": 6, "kept": 3}
+    assert counts["nq_held_out"]["kept"] == 1
+    assert counts["trec"] == {"read": 2, "not_in_dev": 2, "kept": 1}
+    assert {q.text for q in questions.read_kept(home, "nq_dev")} == {"What is twice?", CITIES[5]}
+
+
+def test_one_row_is_made_and_made_once(home, stop):
+    base, workdir = tiny_miniature(home), home / "ict_only_0"
+    figures = making.make_row("ict_only", 0, workdir, base, stop)
+    assert set(tables.FIGURES) | set(tables.FURTHER) <= figures.keys()
+    assert 0 <= figures["recall_at_5"] <= 1 and set(figures["recall_of"]) == set(questions.JUDGED)
+    assert figures["examples"]["sentences"] > 0 and figures["seconds"].keys() == {"realm", "qa"}
+    kept = workdir / "row.json"
+    assert json.loads(kept.read_text()) == json.loads(json.dumps(figures))
+    kept.write_text("{}")
+    assert making.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not made again
+    kept.unlink()
+    again = making.make_row("ict_only", 0, workdir, base, stop)  # from what lies there
+    assert again["recall_of"] == figures["recall_of"]
+    assert again["retrieval_utility"] == figures["retrieval_utility"]
+
+
+@pytest.mark.slow
+def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
+    base = tiny_miniature(home)
+    figures = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
+    others = {path.name for path in home.glob("*_0")}
+    warm = {"warm_ict_0", "warm_reader_0"}
+    assert others == warm | {"realm_0", "ict_only_0", "encoder_only_0"}
+    of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
+    assert figures["recall_of"] == of_ict["recall_of"]
+    assert figures["retrieval_utility"] != of_ict["retrieval_utility"]
+    assert "examples" not in figures
+
+
+LANDS = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm")
+CITIES = [f"What is the capital of {land}?" for land in LANDS]
+
+
+@pytest.fixture
+def stop():
+    return threading.Event()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The question files, a few lines each, named and written as the shared ones are."""
+    folder = tmp_path_factory.mktemp("data")
+    asked = [(CITIES[n], [f"City{n}"]) for n in range(4)]
+    asked += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
+    asked += [("What is twice?", ["City7"])]
+    lines = [json.dumps({"question": q, "answer": a}) for q, a in asked]
+    (folder / questions.SOURCES["nq_train"][0]).write_bytes(
+        lzma.compress("\n".join(lines).encode())
+    )
+    (folder / questions.SOURCES["nq_dev"][0]).write_text(
+        f"What is twice?\t['City7']\n{CITIES[5]}\t['City5']\n"
+    )
+    entries = [{"qText": CITIES[6], "answers": ["City6"]}]
+    (folder / "webquestions.val.json").write_text(json.dumps(entries))
+    trec = f"1\tX\t{CITIES[1]}\tCity1\n2\tX\tWhere?\tzebra|lion\n"
+    (folder / questions.SOURCES["trec"][0]).write_text(trec)
+    qas = [{"id": "1", "question": CITIES[2], "answers": [{"text": "City2"}]}]
+    squad = {"data": [{"paragraphs": [{"qas": qas}]}]}
+    (folder / questions.SOURCES["squad"][0]).write_bytes(lzma.compress(json.dumps(squad).encode()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, data):
+    """Corpora and questions of a land whose articles go on beyond their beginning."""
+    folder = tmp_path_factory.mktemp("home")
+    write_vocabulary(folder / "vocab.txt", fakes.vocabulary())
+    documents = [_article(number, land) for number, land in enumerate(LANDS)]
+    write_store(folder / "wikipedia", documents, folder / "vocab.txt", passage_pieces=64)
+    text = PassageStore.open(folder / "wikipedia")
+    marked = annotate(text, folder / "wikipedia" / "tagged_spans")
+    corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
+    questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
+    return folder
+
+
+def _article(number, land):
+    sentences = [f"The capital of {land} is City{number}."]
+    sentences += [f"The river in {a} is {b} of {land}." for a, b in product(LANDS, LANDS)]
+    return Document(land, " ".join(sentences), "made up")
+
+
+def tiny_miniature(home):
+    """The config of `realm` with the corpora of `home`, at the size of a test."""
+    base = fakes.tiny_config(home / "knowledge")
+    base = config_lib.ConfigDict(base.to_dict())
+    of_home = miniature.get_config(str(home))
+    base.corpus.update(of_home.corpus)
+    for stage in ("ict", "reader", "realm", "qa"):
+        base.stages[stage].steps = 2
+    base.refresh.wait_seconds = 600.0
+    return base
