@@ -155,6 +155,7 @@ def test_kept_questions_are_answered_by_few_passages(home, data):
     assert {q.text for q in questions.read_kept(home, "nq_dev")} == {"What is twice?", CITIES[5]}
 
 
+@pytest.mark.slow
 def test_one_row_is_made_and_made_once(home, stop):
     base, workdir = tiny_miniature(home), home / "ict_only_0"
     figures = making.make_row("ict_only", 0, workdir, base, stop)
