@@ -4,7 +4,7 @@ Data:     CuratedTREC train: 1,353 questions after 133 for dev; test 694; answer
 Command:  cp -r runs/wikipedia runs/finetune_trec
           realm finetune --config=experiments/finetune_trec.py --workdir=runs/finetune_trec \\
               --questions=data/curatedtrec.train.tsv --format=trec --part=train
-Hours:    0.14 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
+Hours:    0.16 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top
 Expect:   exact match on test 46.8; 42.9 from runs/ccnews (Table 1); an answer is right where
           the pattern matches it
