@@ -126,6 +126,8 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
     words += [flag for flag in added if flag not in words]
     if words[1] in TRAINS:
         words += small(words, folder)
+    if words[:2] == ["realm", "compile"]:
+        words += small(words, folder, batch=128)  # 64 chips share it
     if words[:2] == ["realm", "demo"]:
         words += _small_demo(folder)
     if words[:3] == ["realm", "tag", "train"]:
@@ -209,7 +211,7 @@ def _small_demo(folder: Path) -> list[str]:
     return small(["--config=experiments/almanac.py"], folder)
 
 
-def small(words: list[str], folder: Path) -> list[str]:
+def small(words: list[str], folder: Path, batch: int = 8) -> list[str]:
     """The overrides that turn hours of a command into seconds; what it sets itself stays."""
     named = [word.partition("=")[2] for word in words if word.startswith("--config=")]
     config = config_lib.load(str(folder / named[0])) if named else TINY
@@ -220,7 +222,7 @@ def small(words: list[str], folder: Path) -> list[str]:
     if config.model.start == "almanac":  # weights that have their sizes
         wanted = {}
     for stage in config_lib.STAGES:
-        wanted[f"stages.{stage}.batch"] = 8
+        wanted[f"stages.{stage}.batch"] = batch
         if named:
             wanted[f"stages.{stage}.steps"] = min(4, config.stages[stage].steps)
     wanted["stages.qa.steps"] = 4
