@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").read_text())[1]
 COMPLETION = ["argcomplete>=3.5"]
 DOCS = ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
+FAISS = ["faiss-cpu>=1.12"]
 SERVE = ["fastapi>=0.115", "fastapi-offline>=1.7", "uvicorn>=0.32"]
 
 setup(
@@ -55,7 +56,8 @@ setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "cuda": ["jax[cuda12]>=0.10.2"],
         "qa": ["pyfarmhash>=0.4"],
-        "bench": ["transformers==4.40.2", "torch>=2.2", "matplotlib>=3.9"],
+        "faiss": FAISS,
+        "bench": [*FAISS, "transformers==4.40.2", "torch>=2.2", "matplotlib>=3.9"],
         # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
@@ -70,6 +72,7 @@ setup(
             *SERVE,
             *COMPLETION,
             *DOCS,
+            *FAISS,
             "nbclient>=0.10",
             "ipykernel>=6.29",
             "playwright>=1.49",

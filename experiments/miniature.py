@@ -7,6 +7,7 @@ Command:  python experiments/miniature.py --all --data=DATA --home=runs/miniatur
           one run: python experiments/miniature.py --row=realm --seed=0 \\
               --workdir=runs/miniature/realm_0 --data=DATA
           tables and plots of what has been run: python experiments/miniature.py --tables
+          other sizes: --config.KEY=VALUE after any of them
 Hours:    see docs/results.md; every command goes on where it was stopped
 Expect:   docs/results.md, beside the figures of the paper
 """
@@ -24,6 +25,9 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.jobs import until_stopped
+from realm_jax.cli.launching import check_overrides
+from realm_jax.cli.tag_config import tagger_config
+from realm_jax.errors import InputError
 
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
@@ -48,12 +52,15 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     config.optimizer.b2 = 0.98
     config.search.kind = "exact"
 
+    tagger = tagger_config()
+    config.lengths.sentences = tagger.lengths.sentences
     stages = config.stages
     stages.ict.update(steps=1500, batch=64, learning_rate=1e-3)
     stages.reader.update(steps=3000, batch=32, learning_rate=1e-3)
     stages.realm.update(steps=480, batch=32, learning_rate=3e-4, evaluate_every=60)
     stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
     stages.qa.update(reader_passages=5, retriever_passages=20)
+    stages.tagger.update(tagger.stages.tagger)
 
     config.refresh.update(mode="sync", every=30, keep=3, alarm_steps=1000)
     config.checkpoint.update(every=120, keep=1)
@@ -65,40 +72,47 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
 
 def main() -> None:
     """Makes runs, or the tables of those that were made."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--row", help="of in_miniature/rows.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workdir", type=Path, help="of the run; default: HOME/ROW_SEED")
     parser.add_argument("--home", type=Path, default=Path("runs/miniature"), help="of all runs")
     parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
-    parser.add_argument("--all", action="store_true", help="rows of the paper, seeds 0 to 2")
+    parser.add_argument("--all", action="store_true", help="the rows of the paper, every seed")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of --all; default: {SEEDS}")
     parser.add_argument("--tables", action="store_true", help="make tables and plots anew")
-    arguments = parser.parse_args()
+    arguments, overrides = parser.parse_known_args()
+    try:
+        check_overrides(overrides)
+    except InputError as error:
+        parser.error(str(error))
     if arguments.all:
-        all_runs(arguments.home, arguments.data)
+        all_runs(arguments, overrides)
     elif arguments.row:
         workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
-        one_run(arguments.row, arguments.seed, workdir, arguments.data)
+        one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
     elif not arguments.tables:
         parser.error("give --row, --all or --tables")
     write_tables()
 
 
-def all_runs(home: Path, data: Path) -> None:
-    """Every row of the paper with three seeds, each in a process of its own, seed after seed."""
-    from in_miniature.rows import PAPER
+def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    """Every row of the paper with every seed, each in a process of its own, seed after seed."""
+    from in_miniature.rows import PAPER, run_folder
 
-    for seed in range(SEEDS):
+    for seed in range(arguments.seeds):
         for row in PAPER:
-            command = [f"--row={row}", f"--seed={seed}", f"--workdir={home / f'{row}_{seed}'}"]
-            done = subprocess.run(
-                [sys.executable, __file__, *command, f"--data={data}"], check=False
-            )
+            folder = run_folder(arguments.home, row, seed)
+            command = [f"--row={row}", f"--seed={seed}", f"--workdir={folder}"]
+            command += [f"--data={arguments.data}", *overrides]
+            done = subprocess.run([sys.executable, __file__, *command], check=False)
             if done.returncode:
                 sys.exit(done.returncode)
 
 
-def one_run(row: str, seed: int, workdir: Path, data: Path) -> None:
+def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
     """One run, and its figures among the results; what is there already is not made again."""
     from in_miniature.making import make_row, prepare
     from in_miniature.rows import ROWS
@@ -107,20 +121,26 @@ def one_run(row: str, seed: int, workdir: Path, data: Path) -> None:
         sys.exit(f"no row {row!r}; there are {', '.join(ROWS)}")
     kept = RUNS / f"{row}_{seed}.json"
     if kept.exists():
+        if json.loads(kept.read_text())["overrides"] != overrides:
+            sys.exit(f"{kept} is of a run with other overrides; delete it, or give the same")
         return
     stop = runtime.start()
     home = workdir.parent
 
     def work() -> dict[str, Any]:
-        prepare(home, data, stop)
-        return make_row(row, seed, workdir, get_config(str(home)), stop)
+        base = get_config(str(home))
+        for override in overrides:
+            key, _, value = override.removeprefix("--config.").partition("=")
+            config_lib.set_key(base, key, value)
+        prepare(home, data, base, stop)
+        return make_row(row, seed, workdir, base, stop)
 
     figures = until_stopped(work)
     if "exit_code" in figures:
         sys.exit(figures["exit_code"])
     RUNS.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
-    kept.write_text(json.dumps(figures) + "\n")
+    kept.write_text(json.dumps({**figures, "overrides": overrides}) + "\n")
 
 
 def write_tables() -> None:

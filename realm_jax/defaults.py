@@ -90,12 +90,18 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.search = ConfigDict()
     # scann: approximate, in the memory of every host; the one for a laptop, few hosts, serving.
     # mesh: exact, rows spread over the memory of all devices; the better one on pods (52 MB a chip
-    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora.
+    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora. faiss: as scann, quicker
+    # on an idle machine and slower beside other work (extra [faiss]).
     config.search.kind = "scann"
     config.search.dtype = "bfloat16"  # of the vectors that kind mesh keeps: float32 or bfloat16
-    config.search.leaves = 0  # partitions of the ScaNN tree; 0 is about the square root of N
+    # Of kinds scann and faiss:
+    config.search.leaves = 0  # partitions; 0 is about the square root of N
     config.search.leaves_searched = 0  # partitions looked into; 0 is a tenth of them
-    config.search.reorder = 100  # hits rescored exactly per query
+    config.search.reorder = 100  # hits rescored per query, in the precision of `rescore`
+    # float32: scores are exact. bfloat16, int8: half and a quarter of the memory.
+    config.search.rescore = "bfloat16"
+    # ScaNN keeps each row in two partitions (SOAR): as good with fewer looked into, a longer build.
+    config.search.soar = False
 
     config.objective = ConfigDict()
     config.objective.marginal = (

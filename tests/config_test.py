@@ -78,7 +78,7 @@ def test_a_checked_config_is_locked():
     [
         ("masking__scheme", "random"),
         ("model__gelu", "relu"),
-        ("search__kind", "faiss"),
+        ("search__kind", "annoy"),
         ("objective__marginal", "both"),
         ("model__heads", 3),
         ("model__positions", 40),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import documents
+from miniature_data import write_data
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main
@@ -39,15 +40,19 @@ HARMLESS = {
     "python launch/gke_jobset.py": ["--dry_run"],
     "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
+MINIATURE = ["python", "experiments/miniature.py"]
 # words after which a command has a config to make small
 TRAINS = ("run", "train", "finetune", "launch/local.py")
-CLONED = ("docs", "experiments", "launch", "realm_jax", "Makefile", "README.md", "setup.py")
+LINKED = ("realm_jax", "Makefile", "README.md", "setup.py")
+COPIED = ("docs", "experiments", "launch")  # scripts write into them
 
 
 def write_belongings(folder: Path, land, finished: Path) -> None:
     """The files that documents speak of and do not make: text, questions, labels, weights."""
-    for name in CLONED:
+    for name in LINKED:
         (folder / name).symlink_to(documents.ROOT / name)
+    for name in COPIED:
+        shutil.copytree(documents.ROOT / name, folder / name)
     vocabulary = (land.folder.parent / "vocab.txt").read_bytes()
     for name in ("vocab.txt", "bert-base-uncased-vocab.txt"):
         (folder / name).write_bytes(vocabulary)
@@ -60,6 +65,8 @@ def write_belongings(folder: Path, land, finished: Path) -> None:
     (theirs / "config.json").write_text(json.dumps({**description, "hidden_act": "gelu"}))
     _write_texts(folder)
     _write_questions(folder, land.questions)
+    (folder / "DATA").mkdir()
+    write_data(folder / "DATA", _conll())
     for name in ("conll.train", "conll.valid", "conll2003.en.train", "conll2003.en.valid"):
         with lzma.open(folder / f"{name}.txt.xz", "wt") as file:
             file.write(_conll())
@@ -130,6 +137,9 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
         words += small(words, folder, batch=128)  # 64 chips share it
     if words[:2] == ["realm", "demo"]:
         words += _small_demo(folder)
+    if words[:2] == MINIATURE and words[2:] != ["--tables"]:
+        words += small([f"--config={MINIATURE[1]}"], folder)
+        words += ["--seeds=1"] if "--all" in words else []
     if words[:3] == ["realm", "tag", "train"]:
         words += ["--config.lengths.sentences=24", "--config.stages.tagger.steps=40"]
     if words[:2] == ["realm", "train"]:

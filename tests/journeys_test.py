@@ -28,6 +28,7 @@ NEEDS = {
     **{one: ["README.md"] for one in ("watching.md", "almanac.py")},
     **{one: ["wiki_sample.py"] for one in ("local.py", "pods.md")},
     HELPS: ["wiki_sample.py"],
+    "miniature.py": ["results.md"],
     DATA: ["tagger_conll.py"],
     "realm_wikipedia.py": ["tagger_conll.py"],
     "ict_wikipedia.py": [DATA],

@@ -1,28 +1,21 @@
 """The paper in miniature: rows differ in what they say, tables are made of runs, a row is made."""
 
 import json
-import lzma
-import sys
 import threading
-from itertools import product
 from pathlib import Path
 
+import miniature
 import pytest
+from in_miniature import corpora, making, questions, tables
+from in_miniature.rows import PAPER, ROWS, row_config
+from miniature_data import CITIES, LANDS, documents, write_questions
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.annotate import annotate
-from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store
 from realm_jax.testing import fakes
 from realm_jax.text.vocabulary import write_vocabulary
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "experiments"))
-
-import miniature  # noqa: E402
-from in_miniature import corpora, making, questions, tables  # noqa: E402
-from in_miniature.rows import PAPER, ROWS, row_config  # noqa: E402
 
 
 def differences(name):
@@ -185,10 +178,6 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     assert "examples" not in figures
 
 
-LANDS = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm")
-CITIES = [f"What is the capital of {land}?" for land in LANDS]
-
-
 @pytest.fixture
 def stop():
     return threading.Event()
@@ -198,23 +187,7 @@ def stop():
 def data(tmp_path_factory):
     """The question files, a few lines each, named and written as the shared ones are."""
     folder = tmp_path_factory.mktemp("data")
-    asked = [(CITIES[n], [f"City{n}"]) for n in range(4)]
-    asked += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
-    asked += [("What is twice?", ["City7"])]
-    lines = [json.dumps({"question": q, "answer": a}) for q, a in asked]
-    (folder / questions.SOURCES["nq_train"][0]).write_bytes(
-        lzma.compress("\n".join(lines).encode())
-    )
-    (folder / questions.SOURCES["nq_dev"][0]).write_text(
-        f"What is twice?\t['City7']\n{CITIES[5]}\t['City5']\n"
-    )
-    entries = [{"qText": CITIES[6], "answers": ["City6"]}]
-    (folder / "webquestions.val.json").write_text(json.dumps(entries))
-    trec = f"1\tX\t{CITIES[1]}\tCity1\n2\tX\tWhere?\tzebra|lion\n"
-    (folder / questions.SOURCES["trec"][0]).write_text(trec)
-    qas = [{"id": "1", "question": CITIES[2], "answers": [{"text": "City2"}]}]
-    squad = {"data": [{"paragraphs": [{"qas": qas}]}]}
-    (folder / questions.SOURCES["squad"][0]).write_bytes(lzma.compress(json.dumps(squad).encode()))
+    write_questions(folder)
     return folder
 
 
@@ -223,19 +196,12 @@ def home(tmp_path_factory, data):
     """Corpora and questions of a land whose articles go on beyond their beginning."""
     folder = tmp_path_factory.mktemp("home")
     write_vocabulary(folder / "vocab.txt", fakes.vocabulary())
-    documents = [_article(number, land) for number, land in enumerate(LANDS)]
-    write_store(folder / "wikipedia", documents, folder / "vocab.txt", passage_pieces=64)
+    write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
     text = PassageStore.open(folder / "wikipedia")
     marked = annotate(text, folder / "wikipedia" / "tagged_spans")
     corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
     questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
     return folder
-
-
-def _article(number, land):
-    sentences = [f"The capital of {land} is City{number}."]
-    sentences += [f"The river in {a} is {b} of {land}." for a, b in product(LANDS, LANDS)]
-    return Document(land, " ".join(sentences), "made up")
 
 
 def tiny_miniature(home):

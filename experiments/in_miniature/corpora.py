@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
+from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.annotate.run import annotate_corpus
@@ -42,12 +43,13 @@ TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special p
 Spans = list[tuple[int, int]]
 
 
-def make_corpora(home: Path, data: Path, stop: threading.Event) -> None:
+def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
     """Everything under `home` that all runs share; what is there already stays as it is.
 
     Args:
       home: folder of all runs.
       data: the folder with the sample, the vocabulary and the tagged text.
+      base: the config of the row `realm`; the tagger's stage and rows are as it says.
       stop: ends the training of the tagger and the marking, both of which go on when called again.
 
     Raises:
@@ -67,12 +69,21 @@ def make_corpora(home: Path, data: Path, stop: threading.Event) -> None:
     text = PassageStore.open(wikipedia)
     marked = wikipedia / TAGGED_SPANS
     if not (marked / MANIFEST).exists():
-        _mark(text, marked, home / "tagger", data, stop)
+        _mark(text, marked, home / "tagger", data, base, stop)
     cut_corpora(home, SpanStore.open(marked, text), text, vocabulary)
 
 
-def _mark(text: PassageStore, out: Path, workdir: Path, data: Path, stop: threading.Event) -> None:
+def _mark(
+    text: PassageStore,
+    out: Path,
+    workdir: Path,
+    data: Path,
+    base: ConfigDict,
+    stop: threading.Event,
+) -> None:
     config = tagger_config()
+    config.lengths.sentences = base.lengths.sentences
+    config.stages.tagger.update(base.stages.tagger)
     config.corpus.update(tagged=str(data / TAGGED), vocabulary=str(data / VOCABULARY))
     train_tagger(str(workdir), config_lib.check(config), stop)
     tagger, published = Tagger.open(str(workdir))

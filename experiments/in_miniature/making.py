@@ -82,9 +82,9 @@ def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: thread
     return folder
 
 
-def prepare(home: Path, data: Path, stop: threading.Event) -> None:
+def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
     """Corpora and questions, which all runs share."""
-    make_corpora(home, data, stop)
+    make_corpora(home, data, base, stop)
     keep_questions(home, data, PassageStore.open(home / "knowledge"))
 
 

@@ -24,7 +24,7 @@ from realm_jax.exchange.snapshots import Snapshot, read_snapshot
 from realm_jax.index_builder.check import PROBE_HITS, widened
 from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
 from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.search.searcher import build_searcher
+from realm_jax.search.searcher import build_searcher, searcher_class
 from realm_jax.watch.writers import Writers, kept_writers
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ def refresh(
     """
     began = time.monotonic()
     config = _config(snapshot)
+    searcher_class(config.search.kind)
     store = PassageStore.open(config.corpus.knowledge)
     parameters = snapshot.params["embedder"]
     embedder = PassageEmbedder(config, store, parameters)

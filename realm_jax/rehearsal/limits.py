@@ -6,8 +6,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax.rehearsal.chips import Slice
+from realm_jax.search.plan import RESCORED_BYTES
 
-_BFLOAT16, _FLOAT32 = 2, 4  # bytes
+_FLOAT32 = 4  # bytes
 _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
 
 
@@ -46,11 +47,10 @@ class Limit:
 
 def index_row_bytes(config: ConfigDict) -> float:
     """Of one passage: its vector, and for ScaNN half a byte per two dimensions beside it."""
-    width = config.model.embedding
-    if config.search.kind == "mesh" and config.search.dtype == "float32":
-        return float(_FLOAT32 * width)
-    codes = width / 4 if config.search.kind == "scann" else 0
-    return float(_BFLOAT16 * width + codes)
+    width, search = config.model.embedding, config.search
+    precision = {"mesh": search.dtype, "exact": "float32"}.get(search.kind, search.rescore)
+    codes = width / 4 if search.kind in ("scann", "faiss") else 0
+    return float(RESCORED_BYTES[precision] * width + codes)
 
 
 def limits(

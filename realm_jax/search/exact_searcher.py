@@ -1,6 +1,7 @@
 """Exact search in numpy: every inner product, block by block, so memory stays bounded."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int32
@@ -51,7 +52,14 @@ class ExactSearcher:
         write_description(folder, self)
 
     @classmethod
-    def load(cls, folder: Path) -> "ExactSearcher":
+    def build(
+        cls, vectors: Float32[np.ndarray, "N E"], options: Any = None, seed: int = 0
+    ) -> "ExactSearcher":
+        """There is nothing to build."""
+        return cls(vectors)
+
+    @classmethod
+    def load(cls, folder: Path, mesh: Any = None) -> "ExactSearcher":
         """Opens the vectors memory-mapped."""
         return cls(load_vectors(folder))
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +61,13 @@ class MeshSearcher:
         """Writes the vectors as float32, without padding. One process must hold them all."""
         np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))
         write_description(folder, self, dtype=str(self.vectors.dtype))
+
+    @classmethod
+    def build(
+        cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
+    ) -> "MeshSearcher":
+        """On all devices; `options` is `config.search`."""
+        return cls(vectors, dtype=options.dtype)
 
     @classmethod
     def load(cls, folder: Path, mesh: Mesh | None = None) -> "MeshSearcher":

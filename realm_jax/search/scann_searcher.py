@@ -1,8 +1,7 @@
 """Approximate search with ScaNN; the only file that knows its names.
 
-The shape of the index follows ScaNN's own advice: brute force for a small corpus, quantised scores
-for a middling one, a tree of partitions above that. Hits are rescored exactly, so scores are true
-inner products. The same vectors and seed build the same index.
+Hits are rescored, so scores are inner products as exact as `config.search.rescore` has them. The
+same vectors and seed build the same index.
 """
 
 from pathlib import Path
@@ -10,16 +9,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int32
-from scann.scann_ops.py import scann_ops_pybind
+from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
+from realm_jax.search import plan as plans
 from realm_jax.search.searcher import check_queries, read_description, write_description
 
-BRUTE_FORCE_BELOW = 20_000  # rows
-TREE_FROM = 100_000  # rows
-TRAINING_SAMPLE = 100_000  # rows from which centres are learnt ...
-TRAINING_PER_LEAF = 40  # ... or this many per leaf, if that is more
 ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
+SOAR_LAMBDA = 1.5  # ScaNN's advice (Sun et al. 2023, "SOAR")
 ASSETS = "scann_assets.pbtxt"
 
 
@@ -28,35 +25,35 @@ class ScannSearcher:
 
     Args:
       index: ScaNN's own object.
-      plan: size, dims, leaves (0: no tree), leaves_searched and reorder (0: brute force).
+      plan: see `make_plan`.
     """
 
     kind = "scann"
 
-    def __init__(self, index: Any, plan: dict[str, int]):
+    def __init__(self, index: Any, plan: plans.Plan):
         self.index, self.plan = index, plan
         self.size, self.dims = plan["size"], plan["dims"]
-        codes = self.size * (self.dims + 3) // 4 if plan["reorder"] else 0  # 4 bits per 2 dims
-        self.bytes = self.size * self.dims * 4 + codes
+        self.bytes = plans.bytes_of(plan)
 
     @classmethod
     def build(
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "ScannSearcher":
         """Trains and fills an index over `vectors`; `options` is `config.search`."""
-        size, dims = vectors.shape
-        plan = make_plan(size, dims, options)
+        plan = plans.make_plan(*vectors.shape, options)
         builder = scann_ops_pybind.builder(vectors, 10, "dot_product")
         if plan["leaves"]:
             builder = builder.tree(
                 plan["leaves"],
                 plan["leaves_searched"],
-                training_sample_size=max(TRAINING_SAMPLE, TRAINING_PER_LEAF * plan["leaves"]),
+                training_sample_size=plans.training_sample(plan),
                 random_init=False,  # the other choice draws its centres without our seed
+                soar_lambda=SOAR_LAMBDA if plan["soar"] else None,
             )
         if plan["reorder"]:
+            precision = scann_builder.ReorderType[plan["rescore"].upper()]
             builder = builder.score_ah(2, anisotropic_quantization_threshold=ANISOTROPY)
-            builder = builder.reorder(plan["reorder"])
+            builder = builder.reorder(plan["reorder"], quantize=precision)
         else:
             builder = builder.score_brute_force()
         scann_config = builder.create_config()
@@ -67,7 +64,7 @@ class ScannSearcher:
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; the order is that of true inner products, some hits may be missed.
+        """See `Searcher.search`; some hits may be missed.
 
         A query whose partitions hold fewer than `k` rows is searched again in all of them.
         """
@@ -95,13 +92,8 @@ class ScannSearcher:
         return rows.astype(np.int32), scores.astype(np.float32)
 
     def widen(self) -> bool:
-        """Four times the partitions and the exactly rescored rows; False once all are."""
-        if self.plan["reorder"] in (0, self.size):
-            return False
-        wider = {"leaves_searched": "leaves", "reorder": "size"}
-        for key, most in wider.items():
-            self.plan[key] = min(4 * self.plan[key], self.plan[most])
-        return True
+        """See `plan.widen`."""
+        return plans.widen(self.plan)
 
     def save(self, folder: Path) -> None:
         """Writes ScaNN's files with relative names, so that the folder may move."""
@@ -109,7 +101,7 @@ class ScannSearcher:
         write_description(folder, self, plan=self.plan)
 
     @classmethod
-    def load(cls, folder: Path) -> "ScannSearcher":
+    def load(cls, folder: Path, mesh: Any = None) -> "ScannSearcher":
         """Reads a saved index into memory."""
         description = read_description(folder)
         # Not scann's own load_searcher: that one would unpickle a file it finds in the folder.
@@ -127,18 +119,4 @@ class ScannSearcher:
                 expected=f"{description['size']} rows",
                 found=f"{index.size()} rows",
             )
-        return cls(index, description["plan"])
-
-
-def make_plan(size: int, dims: int, options: Any) -> dict[str, int]:
-    """Which ScaNN index suits `size` rows, and how widely it is searched."""
-    plan = {"size": size, "dims": dims, "leaves": 0, "leaves_searched": 0, "reorder": 0}
-    if size < BRUTE_FORCE_BELOW:
-        return plan
-    plan["reorder"] = min(options.reorder, size)
-    if size >= TREE_FROM or options.leaves:
-        plan["leaves"] = min(options.leaves or round(size**0.5), size)
-        plan["leaves_searched"] = min(
-            options.leaves_searched or -(-plan["leaves"] // 10), plan["leaves"]
-        )
-    return plan
+        return cls(index, plans.of_description(description))

@@ -11,6 +11,7 @@ The null passage has no row and no id: it is never in an index.
 """
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,7 +21,14 @@ from jaxtyping import Float32, Int32
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 
 DESCRIPTION = "searcher.json"
-KINDS = ("scann", "exact", "mesh")
+# kind -> module and class; imported when asked for, for each brings a library with it
+_CLASSES = {
+    "scann": ("scann_searcher", "ScannSearcher"),
+    "exact": ("exact_searcher", "ExactSearcher"),
+    "mesh": ("mesh_searcher", "MeshSearcher"),
+    "faiss": ("faiss_searcher", "FaissSearcher"),
+}
+KINDS = tuple(_CLASSES)
 FORMAT = 1
 
 
@@ -58,7 +66,7 @@ def build_searcher(
     """A searcher over `vectors` (which may be memory-mapped).
 
     Args:
-      kind: scann, exact or mesh.
+      kind: one of `KINDS`.
       vectors: finite float32, N >= 1.
       options: `config.search`.
       seed: of ScaNN's clustering; the same seed and vectors build the same index.
@@ -67,25 +75,29 @@ def build_searcher(
       ConfigError: an unknown kind.
       InputError: vectors of another shape or dtype, none at all, or NaN or infinity among them.
     """
+    found = searcher_class(kind)
     check_vectors(vectors)
-    if kind == "exact":
-        from realm_jax.search.exact_searcher import ExactSearcher
+    built: Searcher = found.build(vectors, options, seed)
+    return built
 
-        return ExactSearcher(vectors)
-    if kind == "mesh":
-        from realm_jax.search.mesh_searcher import MeshSearcher
 
-        return MeshSearcher(vectors, dtype=options.dtype)
-    if kind == "scann":
-        from realm_jax.search.scann_searcher import ScannSearcher
+def searcher_class(kind: str) -> Any:
+    """The class of a kind: a `Searcher` with class methods `build` and `load`.
 
-        return ScannSearcher.build(vectors, options, seed)
-    raise ConfigError(
-        "unknown kind of searcher",
-        where="config.search.kind",
-        expected=" or ".join(KINDS),
-        found=repr(kind),
-    )
+    To ask for it before hours of embedding tells what is not installed.
+
+    Raises:
+      ConfigError: an unknown kind, or one whose package is missing.
+    """
+    if kind not in _CLASSES:
+        raise ConfigError(
+            "unknown kind of searcher",
+            where="config.search.kind",
+            expected=" or ".join(KINDS),
+            found=repr(kind),
+        )
+    module, name = _CLASSES[kind]
+    return getattr(import_module(f"realm_jax.search.{module}"), name)
 
 
 def load_searcher(folder: str | Path, mesh: Any = None) -> Searcher:
@@ -96,26 +108,16 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> Searcher:
       mesh: where a mesh searcher spreads its rows; None is all devices.
     """
     folder = Path(folder)
-    description = read_description(folder)
-    kind = description["kind"]
-    if kind == "exact":
-        from realm_jax.search.exact_searcher import ExactSearcher
-
-        return ExactSearcher.load(folder)
-    if kind == "mesh":
-        from realm_jax.search.mesh_searcher import MeshSearcher
-
-        return MeshSearcher.load(folder, mesh)
-    if kind == "scann":
-        from realm_jax.search.scann_searcher import ScannSearcher
-
-        return ScannSearcher.load(folder)
-    raise DamageError(
-        "unknown kind of searcher",
-        where=folder / DESCRIPTION,
-        expected=" or ".join(KINDS),
-        found=repr(kind),
-    )
+    kind = read_description(folder)["kind"]
+    if kind not in KINDS:
+        raise DamageError(
+            "unknown kind of searcher",
+            where=folder / DESCRIPTION,
+            expected=" or ".join(KINDS),
+            found=repr(kind),
+        )
+    loaded: Searcher = searcher_class(kind).load(folder, mesh)
+    return loaded
 
 
 def write_description(folder: Path, searcher: Searcher, **more: Any) -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from realm_jax import config as configs
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
-from realm_jax.search import exact_searcher, mesh_searcher, scann_searcher
+from realm_jax.search import exact_searcher, mesh_searcher
 from realm_jax.search.mesh_searcher import MeshSearcher, search_on_mesh
+from realm_jax.search.plan import make_plan
 from realm_jax.search.searcher import DESCRIPTION, build_searcher, check_vectors, load_searcher
 
 E = 32
-KINDS = ("exact", "mesh", "scann")
+KINDS = ("exact", "mesh", "scann", "faiss")
 OPTIONS = configs.default().search
-OPTIONS.dtype = "float32"  # exactness is promised of this one
+OPTIONS.dtype = OPTIONS.rescore = "float32"  # exactness is promised of this one
 
 
 def clustered(size, seed=0, dims=E):
@@ -54,7 +55,8 @@ def built():
     return get
 
 
-SIZES = [("exact", 3001), ("mesh", 3001), ("scann", 3001), ("scann", 25_000), ("scann", 120_000)]
+APPROXIMATE = [(kind, size) for kind in ("scann", "faiss") for size in (3001, 25_000, 120_000)]
+SIZES = [("exact", 3001), ("mesh", 3001), *APPROXIMATE]
 
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
@@ -75,11 +77,12 @@ def test_what_looks_at_everything_cannot_look_wider(built, kind):
     assert not built(kind, 3001)[0].widen()
 
 
-def test_a_search_made_wider_ends_exact_and_stays_so_on_disk(tmp_path):
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_a_search_made_wider_ends_exact_and_stays_so_on_disk(kind, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(25_000, E)).astype(np.float32)
     options = OPTIONS.copy_and_resolve_references()
     options.update(leaves=100, leaves_searched=1, reorder=10)
-    searcher, queries = build_searcher("scann", vectors, options), vectors[:64]
+    searcher, queries = build_searcher(kind, vectors, options), vectors[:64]
     right = brute(vectors, queries, 10)[0]
     seen = [recall(searcher.search(queries, 10)[0], right)]
     while searcher.widen():
@@ -99,10 +102,42 @@ def test_small_corpora_are_searched_exactly(built, kind, k):
     np.testing.assert_allclose(searcher.search(queries, k)[1], right, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [25_000, 120_000])
-def test_scann_recall(built, size):
-    searcher, vectors, queries = built("scann", size)
+@pytest.mark.parametrize(("kind", "size"), APPROXIMATE)
+def test_recall(built, kind, size):
+    searcher, vectors, queries = built(kind, size)
     assert recall(searcher.search(queries, 10)[0], brute(vectors, queries, 10)[0]) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+@pytest.mark.parametrize(("rescore", "share"), [("bfloat16", 2), ("int8", 4)])
+def test_rescoring_in_less_precision_costs_a_share_of_the_memory(kind, rescore, share, tmp_path):
+    vectors, queries = clustered(25_000)
+    options = OPTIONS.copy_and_resolve_references()
+    options.rescore = rescore
+    searcher = build_searcher(kind, vectors, options, seed=3)
+    assert searcher.bytes == 25_000 * (E * 4 // share + E // 4)
+    searcher.save(tmp_path)
+    kept = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert kept < searcher.bytes + 25_000 * 12  # a row's partition, and lists of rows
+    right = brute(vectors, queries, 10)[0]
+    for one in (searcher, load_searcher(tmp_path)):
+        rows, scores = one.search(queries, 10)
+        assert recall(rows, right) >= 0.9
+        true = np.einsum("be,bke->bk", queries, vectors[rows])
+        np.testing.assert_allclose(scores, true, rtol=0.02, atol=0.3)
+
+
+def test_rows_in_two_partitions_are_found_with_fewer_looked_into():
+    vectors, queries = clustered(120_000)
+    right, found = brute(vectors, queries, 10)[0], {}
+    for soar in (False, True):
+        options = OPTIONS.copy_and_resolve_references()
+        options.update(soar=soar, leaves_searched=3)
+        searcher = build_searcher("scann", vectors, options, seed=3)
+        rows, _ = searcher.search(queries, 10)
+        assert all(len(set(row)) == 10 for row in rows)
+        found[soar] = recall(rows, right)
+    assert found[True] > found[False]
 
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
@@ -135,7 +170,7 @@ def test_same_answer_twice_and_from_threads(built, kind, size):
         np.testing.assert_array_equal(scores, first[1])
 
 
-@pytest.mark.parametrize(("kind", "size"), [("exact", 3001), ("scann", 25_000), ("scann", 120_000)])
+@pytest.mark.parametrize(("kind", "size"), [("exact", 3001), *APPROXIMATE])
 def test_same_seed_builds_the_same_index(built, kind, size):
     searcher, vectors, queries = built(kind, size)
     again = build_searcher(kind, vectors, OPTIONS, seed=3)
@@ -172,8 +207,8 @@ def test_other_vectors_and_kinds_are_refused(tmp_path):
     for wrong in (vectors.astype(np.float64), vectors[0], vectors[:0]):
         with pytest.raises(InputError, match="float32, at least one row"):
             check_vectors(wrong)
-    with pytest.raises(ConfigError, match="scann or exact or mesh"):
-        build_searcher("faiss", vectors, OPTIONS)
+    with pytest.raises(ConfigError, match="scann or exact or mesh or faiss"):
+        build_searcher("annoy", vectors, OPTIONS)
     with pytest.raises(DamageError, match=DESCRIPTION):
         load_searcher(tmp_path)
 
@@ -217,17 +252,18 @@ def test_mesh_search_inside_another_program_and_on_two_axes():
     assert recall(rows, brute(vectors, queries, 5)[0]) > 0.9
 
 
-def test_a_tree_with_too_few_hits_is_searched_again_in_full():
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_a_tree_with_too_few_hits_is_searched_again_in_full(kind):
     vectors, queries = clustered(25_000)
     options = configs.default().search
     options.leaves, options.leaves_searched = 200, 1
-    searcher = build_searcher("scann", vectors, options)
+    searcher = build_searcher(kind, vectors, options)
     rows, scores = searcher.search(queries, 5000)
     assert np.isfinite(scores).all() and all(len(set(row)) == 5000 for row in rows)
 
 
 def test_plan_follows_scanns_own_rule():
-    plans = [scann_searcher.make_plan(n, E, OPTIONS) for n in (19_999, 20_000, 100_000, 13_000_000)]
+    plans = [make_plan(n, E, OPTIONS) for n in (19_999, 20_000, 100_000, 13_000_000)]
     assert [(p["leaves"], p["leaves_searched"], p["reorder"]) for p in plans] == [
         (0, 0, 0),
         (0, 0, 100),
