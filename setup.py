@@ -57,7 +57,13 @@ setup(
         "cuda": ["jax[cuda12]>=0.10.2"],
         "qa": ["pyfarmhash>=0.4"],
         "faiss": FAISS,
-        "bench": [*FAISS, "transformers==4.40.2", "torch>=2.2", "matplotlib>=3.9"],
+        "bench": [
+            *FAISS,
+            "transformers==4.40.2",
+            "sentence-transformers>=2.7,<3.1",
+            "torch>=2.2",
+            "matplotlib>=3.9",
+        ],
         # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],

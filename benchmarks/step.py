@@ -70,7 +70,7 @@ def main() -> None:
     names = ["small"] if arguments.quick else arguments.sizes.split(",")
     rounds = 3 if arguments.quick else arguments.rounds
     report = {name: measured(name, rounds) for name in names}
-    plot(report, arguments.plot)
+    bars({name: found["real_pieces_per_second"] for name, found in report.items()}, arguments.plot)
     sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
 
 
@@ -288,14 +288,13 @@ def in_turns(steps: dict[str, Step], rounds: int) -> tuple[dict[str, float], dic
     return clock, processor
 
 
-def plot(report: dict[str, Any], path: str) -> None:
+def bars(speeds: dict[str, dict[str, int]], path: str) -> None:
     """Bars of the real pieces a second, by size and form."""
     import matplotlib.pyplot as plt
 
-    _, axes = plt.subplots(1, len(report), figsize=(5 * len(report), 3.5), squeeze=False)
-    for axis, (name, figures) in zip(axes[0], report.items(), strict=True):
-        speeds = figures["real_pieces_per_second"]
-        axis.bar_label(axis.barh(list(speeds), list(speeds.values())))
+    _, axes = plt.subplots(1, len(speeds), figsize=(5 * len(speeds), 3.5), squeeze=False)
+    for axis, (name, own) in zip(axes[0], speeds.items(), strict=True):
+        axis.bar_label(axis.barh(list(own), list(own.values())))
         axis.invert_yaxis()
         axis.set(title=name, xlabel="real pieces a second")
     plt.tight_layout()

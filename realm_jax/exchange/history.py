@@ -35,9 +35,14 @@ def candidates(
     return hashlib.sha256(np.ascontiguousarray(rows[found], np.int64).tobytes()).hexdigest()
 
 
-def note_swap(run: RunDir, step: int, index: PublishedIndex) -> None:
-    """The trainer searches `index` from `step` on."""
-    Log(run.swaps).append({"step": step, **_record(index.manifest, _candidates_of(index))})
+def candidates_of(index: PublishedIndex) -> str:
+    """`candidates` of an opened index."""
+    return candidates(index.searcher, index.rows, index.vectors)
+
+
+def note_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
+    """The trainer searches `index` from `step` on; `found` is `candidates_of` it."""
+    Log(run.swaps).append({"step": step, **_record(index.manifest, found)})
 
 
 def note_index(
@@ -62,16 +67,12 @@ def note_missing(run: RunDir) -> None:
         except (DamageError, NotPublishedError) as error:
             log.warning("the index of step %d cannot be read:\n%s", step, error)
             continue
-        record = _record(index.manifest, _candidates_of(index))
+        record = _record(index.manifest, candidates_of(index))
         Log(run.indexes).append({"step": step, **record})
 
 
 def _noted(run: RunDir) -> set[int]:
     return {record["index_step"] for record in read_log(run.indexes)}
-
-
-def _candidates_of(index: PublishedIndex) -> str:
-    return candidates(index.searcher, index.rows, index.vectors)
 
 
 def _record(manifest: dict[str, Any], found: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import jax
 from realm_jax.exchange.export import read_export
 from realm_jax.report.finished import FinishedRun
 from realm_jax.trainer.checkpoint import final_parameters
-from realm_jax.trainer.index_in_use import staleness
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.measure import masked_recall
 from realm_jax.trainer.networks import initial_networks
+from realm_jax.trainer.swap_log import staleness
 
 log = logging.getLogger(__name__)
 

@@ -18,18 +18,17 @@ from realm_jax.exchange import commit
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import follow
 from realm_jax.exchange.heartbeat import last_beat
-from realm_jax.exchange.history import note_swap
+from realm_jax.exchange.history import candidates_of, note_swap
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.exchange.leases import SECONDS, Lease
 from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.failpoints import reach
 from realm_jax.parallel import hosts
+from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)
 
 _SOON = 2.0  # seconds of waiting that are not worth a word
-
-SwapLog = list[tuple[int, int]]  # (first training step, index step), ascending
 
 
 class NoLongerWaiting(RealmError):
@@ -47,6 +46,7 @@ class IndexInUse:
       kept: index steps that checkpoints may still ask for; retention must leave them.
       stop: ends the waiting for an index, like `close`.
       mesh: where an index of kind mesh spreads its rows.
+      check: asked while an index is waited for; raises what keeps it from ever coming.
 
     Of several processes each opens the index for itself. Process 0 offers what it has verified, and
     all swap at the first step at which every one has verified it; if one cannot, none swaps.
@@ -61,6 +61,7 @@ class IndexInUse:
         kept: Callable[[], set[int]],
         stop: threading.Event | None = None,
         mesh: Mesh | None = None,
+        check: Callable[[], None] = lambda: None,
     ):
         self.swaps: SwapLog = list(replay)
         self._told: set[int] = set()  # refusals that this process has told of
@@ -68,11 +69,12 @@ class IndexInUse:
         self._expect = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
         self._replay, self._kept = list(replay), kept
         self._lease = Lease(run, "trainer" if hosts.leads() else f"trainer-{hosts.me()}")
-        self._mesh = mesh
+        self._mesh, self._check = mesh, check
         self._renewed = 0.0
         self._warned_of: int | None = None  # index step
         self.current: PublishedIndex | None = None
         self._taken: dict[int, float] = {}  # index step -> when its snapshot was taken
+        self._found: dict[int, str] = {}  # index step -> what it gives to the probe queries
         self._fresh: PublishedIndex | None = None  # verified, not yet in use
         self._refused: int | None = None  # the newest that could not be verified
         self._asked: int | None = None  # what process 0 offers
@@ -116,7 +118,7 @@ class IndexInUse:
         self.swaps.append((step, index.step))
         log.info("step %d: index of step %d in use", step, index.step)
         if hosts.leads():
-            note_swap(self._run, step, index)
+            note_swap(self._run, step, index, self._found[index.step])
 
     def _warn_if_stale(self, step: int, index_step: int) -> None:
         """Once for each index: a builder that has fallen behind is behind at every step."""
@@ -180,6 +182,7 @@ class IndexInUse:
             raise self._no_index(step - self._refresh.most_stale, "or newer ")
         if waited - self._poll <= _SOON < waited:
             log.info("step %d waits for a newer index (config.refresh.most_stale)", step)
+        self._check()
         self._stop.wait(self._poll)
 
     def _agreed(self, step: int, topic: str) -> PublishedIndex | None:
@@ -244,6 +247,7 @@ class IndexInUse:
                 told = True
             if waited > self._refresh.wait_seconds:
                 raise self._no_index(index_step)
+            self._check()
             self._stop.wait(self._poll)
             waited += self._poll
         raise NoLongerWaiting("stopped while waiting for an index", where=self._run.published_index)
@@ -287,6 +291,7 @@ class IndexInUse:
         folder = self._run.published_index / step_name(index_step)
         reach("index.leased")
         opened = open_index(folder, self._expect, self._mesh)
+        self._found[index_step] = candidates_of(opened)  # here, so that no swap waits for it
         taken = opened.manifest.get("snapshot_time")  # which older versions do not record
         if taken is not None:
             self._taken[index_step] = taken
@@ -336,14 +341,3 @@ class IndexInUse:
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join(timeout=60)
-
-
-def index_step_at(swaps: SwapLog, step: int) -> int:
-    """The index step that training step `step` used."""
-    return [index for first, index in swaps if first <= step][-1]
-
-
-def staleness(swaps: SwapLog, steps: int) -> dict[str, float]:
-    """Mean and largest (training step - index step) over steps 0 .. steps - 1."""
-    ages = [step - index_step_at(swaps, step) for step in range(steps)] or [0]
-    return {"mean": sum(ages) / len(ages), "max": float(max(ages))}

@@ -54,6 +54,13 @@ class Publisher:
             self._thread.join()
             self._thread = None
         failure, self._failure = self._failure, None
+        self._raise(failure)
+
+    def check(self) -> None:
+        """Raises what writing the last snapshot raised, if it has; does not wait for it."""
+        self._raise(self._failure)
+
+    def _raise(self, failure: Exception | None) -> None:
         if failure is not None:
             raise RealmError(
                 "a snapshot could not be published",

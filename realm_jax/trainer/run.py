@@ -26,7 +26,7 @@ from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import check_batches, gathered, groups, make_mesh
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, swap_log_of
-from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, SwapLog, index_step_at
+from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.loop import Stopped, train
 from realm_jax.trainer.networks import initial_networks, reader_of
@@ -34,6 +34,7 @@ from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
+from realm_jax.trainer.swap_log import SwapLog, index_step_at
 
 log = logging.getLogger(__name__)
 JOB = "trainer"
@@ -147,8 +148,17 @@ class _Job:
             return
         if hosts.leads():
             follow.clear_end(self.run_dir)
+        fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
+        publisher = Publisher(
+            self.run_dir,
+            self.config.refresh.keep,
+            config_lib.to_json(self.config),
+            fields,
+            self.mesh,
+        )
         [swaps, *_] = hosts.agree("swaps", 0, read_swaps(self.run_dir))
-        index = self.index([(first, index_step) for first, index_step in swaps])
+        replay = [(first, index_step) for first, index_step in swaps]
+        index = self.index(replay, publisher.check)
         stage = RealmStage(
             self.config,
             self.inputs.knowledge,
@@ -157,14 +167,6 @@ class _Job:
             index,
             self.mesh,
             self.groups,
-        )
-        fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
-        publisher = Publisher(
-            self.run_dir,
-            self.config.refresh.keep,
-            config_lib.to_json(self.config),
-            fields,
-            self.mesh,
         )
         try:
             self._train(stage, ("embedder", "reader"), publisher, _swaps_until(index))
@@ -260,7 +262,7 @@ class _Job:
         self.networks |= gathered(self.mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
-    def index(self, replay: SwapLog) -> IndexInUse:
+    def index(self, replay: SwapLog, check: Callable[[], None] = lambda: None) -> IndexInUse:
         corpus_hash = self.inputs.knowledge.corpus_hash
         return IndexInUse(
             self.run_dir,
@@ -270,6 +272,7 @@ class _Job:
             kept=lambda: _indexes_of_checkpoints(self.run_dir),
             stop=self.stop,
             mesh=self.mesh,
+            check=check,
         )
 
 

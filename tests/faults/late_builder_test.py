@@ -18,7 +18,7 @@ from realm_jax.testing.history import assert_history
 from realm_jax.testing.processes import swaps_of
 from realm_jax.testing.two_jobs import TwoJobs
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.index_in_use import staleness
+from realm_jax.trainer.swap_log import staleness
 
 FORM = "slow, late, dead"
 STEPS, EVERY, ALARM = 60, 2, 8

@@ -15,7 +15,8 @@ from realm_jax.exchange.published_index import open_index, publish_index
 from realm_jax.search.exact_searcher import ExactSearcher
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import index_in_use
-from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting, staleness
+from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
+from realm_jax.trainer.swap_log import staleness
 
 CORPUS = "c0ffee"
 PATIENCE = 30.0

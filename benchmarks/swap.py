@@ -1,0 +1,142 @@
+"""What a swap of the index costs the steps around it.
+
+Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=20] [--json]
+Data:     none: pieces and vectors are drawn
+Output:   `p99_ratio`: 99th percentile of the seconds of a step in windows with a swap (from its
+          publication until after its first step) over that of the other steps; `exchange_ms`, the
+          longest that a step's call for its index took when it swapped; `peak_indexes`, the most
+          indexes in memory at once
+Time:     --quick (100,000 rows, six swaps) under five minutes on two cores; full twenty minutes
+
+jax gets all cores but one; the index in use verifies and loads on that one. The indexes lie in the
+run folder beforehand (on a pod the builder is another machine) and are published one by one.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+from training import Training
+
+from realm_jax import runtime
+from realm_jax.exchange import commit
+from realm_jax.exchange.layout import step_name
+from realm_jax.trainer.index_in_use import IndexInUse
+
+WARM = 20  # steps that do not count
+AFTER = 10  # steps of a window after its swap
+BETWEEN = 60  # steps from a window to the next
+
+
+class Watched(IndexInUse):
+    """The index in use, its exchanges timed and its indexes counted."""
+
+    def __init__(self, *arguments: object):
+        super().__init__(*arguments)
+        self.exchanges: list[float] = []  # seconds of `for_step` where it swapped
+        self.alive: weakref.WeakSet = weakref.WeakSet()
+        self.most = 0
+
+    def for_step(self, step: int) -> object:
+        """Timed."""
+        before, began = self.current, time.perf_counter()
+        found = super().for_step(step)
+        if before is not None and found is not before:
+            self.exchanges.append(time.perf_counter() - began)
+        return found
+
+    def _opened(self, index_step: int) -> object:
+        found = super()._opened(index_step)
+        self.alive.add(found.searcher)
+        self.most = max(self.most, len(self.alive))
+        return found
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--swaps", type=int, default=20)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one line")
+    arguments = parser.parse_args()
+    rows, swaps = (100_000, 6) if arguments.quick else (arguments.rows, arguments.swaps)
+    runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
+    with tempfile.TemporaryDirectory() as folder:
+        report = measured(Path(folder), arguments.size, rows, swaps)
+    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+
+
+def measured(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object]:
+    """Steps in windows with a swap, and outside."""
+    training = Training(folder, size, rows, Watched)
+    lay_out(training, swaps)
+    index, parent = training.index, training.run.published_index
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    loads: list[float] = []
+    newest, since, shown_at = 0, 0, 0.0
+    for step, spent in training.steps(0, sys.maxsize):
+        if step < WARM:
+            continue
+        inside = newest > len(loads) or (newest > 0 and since < AFTER)
+        seconds[inside].append(spent)
+        since += 1
+        if newest > len(loads) and index.current.step == newest:
+            loads.append(time.monotonic() - shown_at)
+            since = 0
+        elif newest == len(loads) and since >= AFTER + BETWEEN:
+            if newest == swaps:
+                break
+            newest, shown_at = newest + 1, time.monotonic()
+            commit.write_pointer(parent, newest)
+    index.close()
+    quantiles = {inside: np.percentile(own, [50, 99, 100]) for inside, own in seconds.items()}
+    return {
+        "rows": rows,
+        "size": size,
+        "swaps": len(index.exchanges),
+        "p99_ratio": round(quantiles[True][1] / quantiles[False][1], 3),
+        "exchange_ms": round(1000 * max(index.exchanges), 3),
+        "peak_indexes": index.most,
+        "steps": {"with a swap": len(seconds[True]), "without": len(seconds[False])},
+        "milliseconds_with_a_swap": as_milliseconds(quantiles[True]),
+        "milliseconds_without": as_milliseconds(quantiles[False]),
+        "seconds_from_publication_to_swap": round(float(np.median(loads)), 2),
+    }
+
+
+def as_milliseconds(quantiles: np.ndarray) -> dict[str, float]:
+    """Median, 99th percentile and largest."""
+    named = zip(("median", "p99", "largest"), quantiles, strict=True)
+    return {name: round(1000 * float(value), 2) for name, value in named}
+
+
+def lay_out(training: Training, swaps: int) -> None:
+    """Publishes one index under many steps, by hard links, and points to the first."""
+    training.publish(0)
+    parent = training.run.published_index
+    source = Path(parent / step_name(0))
+    files = {one.relative_to(source) for one in source.rglob("*") if one.is_file()}
+    manifest = commit.read_manifest(parent / step_name(0))
+    files -= {Path(commit.MANIFEST)}
+
+    def link(folder: os.PathLike) -> None:
+        for name in files:
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / name).hardlink_to(source / name)
+
+    kept = {key: manifest[key] for key in ("kind", "corpus_hash", "dims", "searcher")}
+    for step in range(1, swaps + 1):
+        commit.publish(parent, step, link, kept)
+    commit.write_pointer(parent, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Snapshots that cannot be written: nobody waits for an index that will never be built."""
+
+import threading
+
+import pytest
+
+from realm_jax import failpoints
+from realm_jax.errors import RealmError
+from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer import run as trainer
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_snapshot_that_cannot_be_written_ends_the_wait_for_its_index(tiny, tmp_path, mode):
+    config = tiny_config(
+        tiny.folder, stages__realm__steps=4, refresh__mode=mode, refresh__wait_seconds=60.0
+    )
+    full = failpoints.armed("snapshot.staged=full")
+    with full, pytest.raises(RealmError, match=r"(?s)snapshot could not be published.*No space"):
+        trainer.run(str(tmp_path), config, threading.Event())
