@@ -23,7 +23,7 @@ from realm_jax.failpoints import VARIABLE
 from realm_jax.testing.two_jobs import TwoJobs, TwoTrainers
 
 FORM = "bit for bit"
-AT_ONCE = 2
+AT_ONCE = 3
 KILLS, LONGEST_LIFE = 20, 9  # steps
 STEPS, EVERY = 200, 10
 PATIENCE = 900.0
