@@ -180,7 +180,7 @@ _LEAST: dict[str, float] = {
 }
 _SHARES = """
   model.dropout masking.neighbour masking.permute masking.unseen masking.rate masking.words
-  objective.removal objective.hidden
+  objective.removal objective.hidden builder.reencode_loss
 """
 
 

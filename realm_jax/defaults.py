@@ -163,6 +163,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.builder.batch_pieces = 16_384  # word pieces per embedding batch, padding included
     config.builder.recall_floor = 0.95  # recall@10 against exact search; an index below it is
     # searched wider until it is reached, and not published if it never is
+    # Keeps partitions and codes of the last index (kinds scann, faiss) and only encodes its rows
+    # again, while recall holds: a quicker refresh, whose index depends on those before it too.
+    config.builder.reencode = False
+    config.builder.reencode_loss = 0.02  # of recall, below that of the last index built anew
     config.builder.probes = 128  # passages used as probe queries for that recall
     config.builder.poll_seconds = 0.5  # between looks for a new snapshot
 

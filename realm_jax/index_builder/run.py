@@ -21,10 +21,11 @@ from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_n
 from realm_jax.exchange.leases import Lease, retain
 from realm_jax.exchange.published_index import publish_index
 from realm_jax.exchange.snapshots import Snapshot, read_snapshot
-from realm_jax.index_builder.check import PROBE_HITS, widened
+from realm_jax.index_builder.build import built
+from realm_jax.index_builder.check import PROBE_HITS
 from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
 from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.search.searcher import build_searcher, searcher_class
+from realm_jax.search.searcher import searcher_class
 from realm_jax.watch.writers import Writers, kept_writers
 
 log = logging.getLogger(__name__)
@@ -162,15 +163,13 @@ def _finish(
         done=len(store),
         total=len(store),
     )
-    searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
-    built = time.monotonic()
-    measured = widened(searcher, vectors, config.builder)
-    if measured < config.builder.recall_floor:
+    made = built(run_dir, snapshot.step, config, store.corpus_hash, vectors)
+    if made.recall < config.builder.recall_floor:
         raise RealmError(
             f"recall@{PROBE_HITS} of the new index is below the floor; it is not published",
             where=f"index of step {snapshot.step}",
             expected=f"at least {config.builder.recall_floor} (config.builder.recall_floor)",
-            found=measured,
+            found=made.recall,
             fix="raise config.search.leaves_searched or config.search.reorder",
         )
     fields = {
@@ -179,32 +178,33 @@ def _finish(
         "corpus_hash": store.corpus_hash,
         "passages": len(store),
         "dtype": str(vectors.dtype),
-        "recall": measured,
+        "recall": made.recall,
+        **made.trained,
         "seconds": time.monotonic() - began,
         "snapshot_time": snapshot.manifest.get("time"),
     }
     checked = time.monotonic()
     rows = np.arange(len(store), dtype=np.int64)
+    step, searcher = snapshot.step, made.searcher
     fresh = publish_index(
-        run_dir, snapshot.step, searcher, rows, vectors, parameters, fields, snapshot.config_json
+        run_dir, step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
-    history.note_index(run_dir, snapshot.step, searcher, rows, vectors.astype(np.float16))
+    history.note_index(run_dir, step, searcher, rows, vectors.astype(np.float16))
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",
         snapshot.step,
         len(store),
         fields["seconds"],
         PROBE_HITS,
-        measured,
+        made.recall,
     )
     seconds = {
         "seconds": time.monotonic() - began,
         "seconds_embed": embedded - began,
-        "seconds_build": built - embedded,
-        "seconds_check": checked - built,
+        **made.seconds,
         "seconds_publish": time.monotonic() - checked,
     }
-    return {"passages": len(store), "recall": measured, **seconds} if fresh else None
+    return {"passages": len(store), "recall": made.recall, **seconds} if fresh else None
 
 
 def _config(snapshot: Snapshot) -> ConfigDict:

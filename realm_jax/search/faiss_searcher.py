@@ -13,7 +13,12 @@ from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, RealmError
 from realm_jax.search import plan as plans
-from realm_jax.search.searcher import check_queries, read_description, write_description
+from realm_jax.search.searcher import (
+    check_queries,
+    check_vectors,
+    read_description,
+    write_description,
+)
 
 try:
     import faiss
@@ -28,6 +33,7 @@ except ImportError as error:
 
 INDEX = "index.faiss"
 DIMS_PER_CODE = 2
+ROWS_AT_ONCE = 1 << 18
 # Codes without ScaNN's weighting of errors tell less: among 120,000 clustered rows recall@10 was
 # 0.73 with 100 rescored, where ScaNN has over 0.95, and 0.998 with four times as many.
 RESCORED_MORE = 4
@@ -70,9 +76,7 @@ class FaissSearcher:
             rng = np.random.default_rng(seed)
             count = min(len(vectors), plans.training_sample(plan))
             index.train(vectors[np.sort(rng.choice(len(vectors), count, replace=False))])
-        block = 1 << 18  # rows at a time: vectors may be memory-mapped
-        for start in range(0, len(vectors), block):
-            index.add(np.ascontiguousarray(vectors[start : start + block]))
+        _fill(index, vectors)
         return cls(index, plan)
 
     def search(
@@ -109,6 +113,12 @@ class FaissSearcher:
         scores, rows = self.index.search(np.ascontiguousarray(queries), k, params=wanted)
         return rows.astype(np.int32), scores
 
+    def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
+        """Empties the index and fills it again; nobody may search meanwhile."""
+        check_vectors(vectors)
+        self.index.reset()
+        _fill(self.index, vectors)
+
     def widen(self) -> bool:
         """See `plan.widen`."""
         return plans.widen(self.plan)
@@ -134,6 +144,12 @@ class FaissSearcher:
                 found=f"{index.ntotal} rows of {index.d}",
             )
         return cls(index, plans.of_description(description))
+
+
+def _fill(index: Any, vectors: Float32[np.ndarray, "N E"]) -> None:
+    """Rows in parts, for vectors may be memory-mapped."""
+    for start in range(0, len(vectors), ROWS_AT_ONCE):
+        index.add(np.ascontiguousarray(vectors[start : start + ROWS_AT_ONCE]))
 
 
 def _empty(plan: plans.Plan, seed: int) -> Any:

@@ -13,10 +13,16 @@ from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.search import plan as plans
-from realm_jax.search.searcher import check_queries, read_description, write_description
+from realm_jax.search.searcher import (
+    check_queries,
+    check_vectors,
+    read_description,
+    write_description,
+)
 
 ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
 SOAR_LAMBDA = 1.5  # ScaNN's advice (Sun et al. 2023, "SOAR")
+ROWS_AT_ONCE = 1000  # that are encoded again in one call
 ASSETS = "scann_assets.pbtxt"
 
 
@@ -90,6 +96,14 @@ class ScannSearcher:
             np.ascontiguousarray(queries), k, reorder, leaves or None
         )
         return rows.astype(np.int32), scores.astype(np.float32)
+
+    def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
+        """Gives each row its new partition and codes; nobody may search meanwhile."""
+        check_vectors(vectors)
+        for start in range(0, self.size, ROWS_AT_ONCE):
+            part = np.ascontiguousarray(vectors[start : start + ROWS_AT_ONCE])
+            rows = list(range(start, start + len(part)))
+            self.index.searcher.upsert(rows, part, len(part))
 
     def widen(self) -> bool:
         """See `plan.widen`."""

@@ -60,6 +60,17 @@ class Searcher(Protocol):
         """Writes files that `load_searcher` reads, into an existing local folder."""
 
 
+@runtime_checkable
+class Reencodes(Protocol):
+    """A searcher that has learnt something from its vectors, and keeps it for others."""
+
+    kind: str
+    plan: dict[str, Any]
+
+    def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
+        """Puts other vectors of the same rows in the place of its own."""
+
+
 def build_searcher(
     kind: str, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
 ) -> Searcher:

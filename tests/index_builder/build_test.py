@@ -1,0 +1,88 @@
+"""A refresh may keep what the last index has learnt, while recall holds."""
+
+import numpy as np
+import pytest
+
+from realm_jax import config as config_lib
+from realm_jax.exchange.layout import RunDir, step_name
+from realm_jax.exchange.published_index import open_index, publish_index
+from realm_jax.index_builder.build import built
+from realm_jax.search.exact_searcher import ExactSearcher
+from realm_jax.testing.fakes import tiny_config
+
+N, E, CORPUS = 25_000, 32, "c0ffee"
+QUERY = {"w": np.ones(1, np.float32)}
+
+
+def vectors(seed, moved=0.0):
+    """The same clusters for every `moved`, each row a little elsewhere; others for another seed."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(100, E))
+    rows = centres[random.integers(0, 100, N)] + 0.3 * random.normal(size=(N, E))
+    return (rows + moved * np.random.default_rng(99).normal(size=(N, E))).astype(np.float32)
+
+
+def config_of(**changes):
+    settings = {"search__kind": "scann", "search__leaves": 100, "model__embedding": E}
+    settings |= {"builder__reencode": True, "builder__recall_floor": 0.5}
+    return config_lib.ConfigDict(tiny_config(**{**settings, **changes}).to_dict())
+
+
+def publish(run, step, config, rows):
+    made = built(run, step, config, CORPUS, rows)
+    fields = {"corpus_hash": CORPUS, **made.trained}
+    publish_index(run, step, made.searcher, np.arange(N), rows, QUERY, fields, "{}")
+    return made
+
+
+def recall(searcher, rows):
+    queries = rows[:: N // 64][:64]
+    right = ExactSearcher(rows).search(queries, 10)[0]
+    found = searcher.search(queries, 10)[0]
+    return np.mean([len(np.intersect1d(a, b)) / 10 for a, b in zip(found, right, strict=True)])
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_what_was_learnt_is_kept_while_vectors_move_little(run, kind):
+    config = config_of(search__kind=kind)
+    first = publish(run, 0, config, vectors(1))
+    assert first.trained == {"trained_step": 0, "trained_recall": first.recall}
+    for step, moved in ((10, 0.05), (20, 0.1)):
+        rows = vectors(1, moved)
+        made = publish(run, step, config, rows)
+        assert made.trained == first.trained
+        assert made.recall >= first.recall - config.builder.reencode_loss
+        kept = open_index(run.published_index / step_name(step)).searcher
+        assert recall(kept, rows) == recall(made.searcher, rows) > 0.9
+
+
+def test_it_is_learnt_anew_where_recall_falls(run, caplog):
+    caplog.set_level("INFO")
+    config = config_of(builder__reencode_loss=0.0)
+    publish(run, 0, config, vectors(1))
+    made = publish(run, 10, config, vectors(2))
+    anew = built(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
+    assert made.trained == anew.trained == {"trained_step": 10, "trained_recall": anew.recall}
+    assert "partitions of step 0" in caplog.text and "learnt anew" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"builder__reencode": False}, {"search__leaves": 50}, {"search__rescore": "int8"}],
+)
+def test_it_is_learnt_anew_where_that_is_asked_for(run, other):
+    publish(run, 0, config_of(), vectors(1))
+    assert publish(run, 10, config_of(**other), vectors(1)).trained["trained_step"] == 10
+
+
+def test_nothing_is_built_upon_a_damaged_index(run, caplog):
+    publish(run, 0, config_of(), vectors(1))
+    codes = run.published_index / step_name(0) / "searcher" / "ah_codebook.pb"
+    codes.write_bytes(codes.read_bytes()[:-1] + b"?")
+    assert publish(run, 10, config_of(), vectors(1)).trained["trained_step"] == 10
+    assert "index of step 0 is not built upon" in caplog.text
