@@ -7,6 +7,8 @@ from typing import Any
 from realm_jax.errors import RealmError
 from realm_jax.rehearsal.chips import Slice
 
+STACKS = "--default_thread_stack_size=8388608 --fibers_default_thread_stack_size=8388608"
+
 
 def prepare() -> None:
     """Call before anything imports jax: this process computes nothing on a TPU, it only compiles.
@@ -15,6 +17,10 @@ def prepare() -> None:
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    # The compiler's own threads overflow their stacks on chained products of a v6e.
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    if "thread_stack_size" not in flags:
+        os.environ["LIBTPU_INIT_ARGS"] = f"{flags} {STACKS}".strip()
 
 
 def devices_of(place: Slice) -> list[Any]:

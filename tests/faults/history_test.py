@@ -35,7 +35,8 @@ def run(tmp_path):
             history.note_index(run, step, *parts)
         else:
             history.note_missing(run)
-        history.note_swap(run, step, open_index(run.published_index / step_name(step)))
+        index = open_index(run.published_index / step_name(step))
+        history.note_swap(run, step, index, history.candidates_of(index))
     return run
 
 
