@@ -25,6 +25,11 @@ def publish(run, step, seed=None):
     return searcher, ROWS, vectors.astype(np.float16)
 
 
+def swap(run, step, index_step):
+    index = open_index(run.published_index / step_name(index_step))
+    history.note_swap(run, step, index, history.candidates_of(index))
+
+
 @pytest.fixture
 def run(tmp_path):
     """Three swaps, of which the log of the builder lacks one that it was killed before noting."""
@@ -35,8 +40,7 @@ def run(tmp_path):
             history.note_index(run, step, *parts)
         else:
             history.note_missing(run)
-        index = open_index(run.published_index / step_name(step))
-        history.note_swap(run, step, index, history.candidates_of(index))
+        swap(run, step, step)
     return run
 
 
@@ -79,7 +83,7 @@ def test_an_index_used_without_a_finished_manifest_is_found(run):
 
 
 def test_a_step_back_is_found(run):
-    history.note_swap(run, 5, open_index(run.published_index / step_name(2)))
+    swap(run, 5, 2)
     with pytest.raises(AssertionError, match="index steps of swaps"):
         assert_history(run, STEPS)
 
@@ -92,6 +96,6 @@ def test_staleness_is_measured_at_every_step(run):
 def test_a_line_cut_short_harms_no_other(run):
     whole = run.swaps.read_text()
     run.swaps.write_text(whole[:-20])
-    history.note_swap(run, 4, open_index(run.published_index / step_name(4)))
+    swap(run, 4, 4)
     assert [r["index_step"] for r in map(json.loads, run.swaps.read_text().splitlines()[3:])] == [4]
     assert commit.steps(run.published_index) == [0, 2, 4]
