@@ -82,7 +82,8 @@ def _encoded_again(
 ) -> Built | None:
     """The last index over other vectors; None if it is of another sort, or no longer fits them."""
     searcher, trained = last.searcher, _trained(last)
-    plan = make_plan(*vectors.shape, config.search)
+    size, dims = vectors.shape
+    plan = make_plan(size, dims, config.search)
     if not isinstance(searcher, Reencodes) or searcher.kind != config.search.kind or not trained:
         return None
     if not plan["reorder"] or any(searcher.plan[key] != plan[key] for key in _SAME):

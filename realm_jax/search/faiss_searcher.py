@@ -63,7 +63,8 @@ class FaissSearcher:
         Raises:
           ConfigError: an odd number of dimensions.
         """
-        plan = plans.make_plan(*vectors.shape, options) | {"soar": False}
+        size, dims = vectors.shape
+        plan = plans.make_plan(size, dims, options) | {"soar": False}
         if plan["reorder"] and plan["dims"] % DIMS_PER_CODE:
             raise ConfigError(
                 "product codes of FAISS take an even number of dimensions",

@@ -46,7 +46,8 @@ class ScannSearcher:
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "ScannSearcher":
         """Trains and fills an index over `vectors`; `options` is `config.search`."""
-        plan = plans.make_plan(*vectors.shape, options)
+        size, dims = vectors.shape
+        plan = plans.make_plan(size, dims, options)
         builder = scann_ops_pybind.builder(vectors, 10, "dot_product")
         if plan["leaves"]:
             builder = builder.tree(
