@@ -55,7 +55,7 @@ def test_no_config(realm, tmp_path, verb):
         ("lengths.passage=4096", ["config.model.positions", "at least 4096"]),
         ("model.heads=5", ["config.model.heads", "divisor"]),
         ("model.dropout=1.5", ["config.model.dropout", "0 to 1"]),
-        ("search.kind=annoy", ["config.search.kind", "scann or exact or mesh", "'faiss'"]),
+        ("search.kind=annoy", ["config.search.kind", "scann or exact or mesh", "'annoy'"]),
         ("builder.shard=0", ["config.builder.shard", "at least 1"]),
         ("report.every=0", ["config.report.every", "at least 1"]),
         ("mesh.model=3", ["mesh"]),
