@@ -152,8 +152,9 @@ class DrawnText:
     def __init__(self, config: ConfigDict):
         self._lengths = config.lengths
 
-    def batch(self, step: int, size: int) -> MaskedText:
-        """As `MaskedTextSource.batch`."""
+    def batch(self, step: int, size: int, places: np.ndarray | None = None) -> MaskedText:
+        """As `MaskedTextSource.batch`, of one process."""
+        assert places is None or len(places) == size
         rng, most = np.random.default_rng([1, step]), self._lengths.masks
         lengths = drawn("query", rng, size)
         masks = np.minimum(drawn("masks", rng, size), lengths - 2)
