@@ -90,8 +90,8 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.search = ConfigDict()
     # scann: approximate, in the memory of every host; the one for a laptop, few hosts, serving.
     # mesh: exact, rows spread over the memory of all devices; the better one on pods (52 MB a chip
-    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora. faiss: as scann, quicker
-    # on an idle machine and slower beside other work (extra [faiss]).
+    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora. faiss: as scann, by
+    # another library (extra [faiss]).
     config.search.kind = "scann"
     config.search.dtype = "bfloat16"  # of the vectors that kind mesh keeps: float32 or bfloat16
     # Of kinds scann and faiss:

@@ -107,7 +107,7 @@ def refresh(
     """
     began = time.monotonic()
     config = _config(snapshot)
-    searcher_class(config.search.kind)
+    searcher_class(config.search.kind)  # what is not installed is told before hours of embedding
     store = PassageStore.open(config.corpus.knowledge)
     parameters = snapshot.params["embedder"]
     embedder = PassageEmbedder(config, store, parameters)

@@ -1,8 +1,7 @@
 """Approximate search with FAISS's scan of product codes; the only file that knows its names.
 
 Laid out by the same plan as a ScaNN index: partitions, codes of 4 bits for every two dimensions,
-and hits that are rescored. On an idle machine quicker than ScaNN, beside other work slower
-(benchmarks/RESULTS.md). Extra `[faiss]`.
+and hits that are rescored. `benchmarks/search.py` compares the two. Extra `[faiss]`.
 """
 
 from pathlib import Path
