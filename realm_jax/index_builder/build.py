@@ -52,8 +52,9 @@ def built(
     vectors: Float32[np.ndarray, "N E"],
 ) -> Built:
     """The searcher of `step` over `vectors`, as `config.search` and `config.builder` say."""
-    last = _last(run, config, corpus_hash) if config.builder.reencode else None
-    again = None if last is None else _encoded_again(last, config, vectors)
+    again = None
+    if config.builder.reencode:  # the last index is let go of before another one is built
+        again = _encoded_again(_last(run, config, corpus_hash), config, vectors)
     if again is not None:
         return again
     began = time.monotonic()
@@ -78,9 +79,11 @@ def _last(run: RunDir, config: ConfigDict, corpus_hash: str) -> PublishedIndex |
 
 
 def _encoded_again(
-    last: PublishedIndex, config: ConfigDict, vectors: Float32[np.ndarray, "N E"]
+    last: PublishedIndex | None, config: ConfigDict, vectors: Float32[np.ndarray, "N E"]
 ) -> Built | None:
-    """The last index over other vectors; None if it is of another sort, or no longer fits them."""
+    """The last index over other vectors; None without one that is of this sort and fits them."""
+    if last is None:
+        return None
     searcher, trained = last.searcher, _trained(last)
     size, dims = vectors.shape
     plan = make_plan(size, dims, config.search)
