@@ -5,18 +5,18 @@ Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to 
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Bool, Float, Float32, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-LAYER_NORM_EPS = 1e-12
+from realm_jax.models.attention import attend
+from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, layer_norm, product
+
 _FEW_LAYERS = 4  # a loop over so few saves no time of compiling
-_NO_ATTENTION = -1e9  # finite, so that a row of nothing but padding stays finite
 
 # Rows of one width, in G groups: ids, true where a piece is real, segments; each [G, n, w].
 Block = tuple[Int[Array, "G _ _"], Bool[Array, "G _ _"], Int[Array, "G _ _"]]
@@ -36,29 +36,6 @@ class Draw:
 def bias(shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
     """A vector of zeros; weight decay leaves it alone (see `trainer.optimizer`)."""
     return nnx.Param(jnp.zeros(shape, jnp.float32), axes=axes)
-
-
-def layer_norm(
-    x: Float[Array, "*rows H"],
-    scale: Float[Array, "H"],
-    offset: Float[Array, "H"],
-    eps: float = LAYER_NORM_EPS,
-) -> Float[Array, "*rows H"]:
-    """Layer normalisation, computed in float32 whatever the dtype of `x`."""
-    wide = x.astype(jnp.float32)
-    centred = wide - wide.mean(-1, keepdims=True)
-    normed = centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + eps)
-    return (normed * scale + offset).astype(x.dtype)
-
-
-def dropout(
-    x: Float[Array, "*shape"], rate: float, key: Key[Array, ""] | None
-) -> Float[Array, "*shape"]:
-    """Zeros a share of `x` and rescales the rest; the identity without a key."""
-    if key is None or rate == 0.0:
-        return x
-    keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
-    return jnp.where(keep, x / (1.0 - rate), 0.0).astype(x.dtype)
 
 
 def rows_apart(x: Float[Array, "R L H"]) -> Float[Array, "R L H"]:
@@ -192,7 +169,7 @@ class Dense(nnx.Module):
 
     def __call__(self, x: Float[Array, "*rows I"]) -> Float[Array, "*rows O"]:
         out = product("ri,io->ro", x.reshape(-1, x.shape[-1]), self.kernel[...])
-        return (out + self.bias[...]).astype(x.dtype).reshape(*x.shape[:-1], -1)
+        return add_bias(out, self.bias[...]).astype(x.dtype).reshape(*x.shape[:-1], -1)
 
 
 class Layers(nnx.Module):
@@ -223,43 +200,6 @@ class Layers(nnx.Module):
         return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def product(
-    spec: str, x: Float[Array, "*left"], kernel: Float32[Array, "*right"]
-) -> Float32[Array, "*out"]:
-    """einsum of x with a float32 kernel, multiplied in the dtype of x and summed in float32.
-
-    The gradient of the kernel is float32 from the product on, so sums over micro-batches, rows and
-    devices are never rounded to bfloat16 on their way (JAX's own would be cast before them).
-
-    Args:
-      spec: two operands, every axis of which is in the other operand or in the output.
-      x: float32 or bfloat16.
-      kernel: parameters.
-    """
-    return jnp.einsum(spec, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
-
-
-def _product_forward(spec: str, x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return product(spec, x, kernel), (x, kernel)
-
-
-def _product_backward(
-    spec: str, kept: tuple[Array, Array], back: Float32[Array, "*out"]
-) -> tuple[Array, Array]:
-    (x, kernel), (operands, out) = kept, spec.split("->")
-    left, right = operands.split(",")
-    back = back.astype(x.dtype)
-    of_x = jnp.einsum(
-        f"{out},{right}->{left}", back, kernel.astype(x.dtype), preferred_element_type=jnp.float32
-    )
-    of_kernel = jnp.einsum(f"{left},{out}->{right}", x, back, preferred_element_type=jnp.float32)
-    return of_x.astype(x.dtype), of_kernel
-
-
-product.defvjp(_product_forward, _product_backward)
-
-
 def _layer(
     x: Float[Array, "G T H"],
     w: dict[str, Array],
@@ -273,60 +213,14 @@ def _layer(
 
     def project(name: str) -> Array:
         out = product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
-        return (out + w[f"{name}_bias"]).astype(x.dtype)
+        return add_bias(out, w[f"{name}_bias"]).astype(x.dtype)
 
     mixed = attend(project("query"), project("key"), project("value"), masks, rate, keys[0])
     attended = product("rqnd,ndh->rqh", mixed, w["output_kernel"])
-    attended = dropout((attended + w["output_bias"]).astype(x.dtype), rate, keys[1])
+    attended = dropout(add_bias(attended, w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
-    inner = product("rlh,hm->rlm", x, w["up_kernel"]) + w["up_bias"]
+    inner = add_bias(product("rlh,hm->rlm", x, w["up_kernel"]), w["up_bias"])
     inner = jax.nn.gelu(inner.astype(x.dtype), approximate)
-    out = product("rlm,mh->rlh", inner, w["down_kernel"]) + w["down_bias"]
+    out = add_bias(product("rlm,mh->rlh", inner, w["down_kernel"]), w["down_bias"])
     out = dropout(out.astype(x.dtype), rate, keys[2])
     return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])
-
-
-def attend(
-    query: Float[Array, "G T n d"],
-    key: Float[Array, "G T n d"],
-    value: Float[Array, "G T n d"],
-    masks: Sequence[Bool[Array, "G _ _"]],
-    rate: float,
-    drop: Key[Array, ""] | None,
-) -> Float[Array, "G T n d"]:
-    """Attention among the real pieces of each row, by n heads of size d.
-
-    Args:
-      query: of streams, which are the rows of `masks` end to end.
-      key: like it.
-      value: like it.
-      masks: of each block of rows [G, n, w], true on real pieces.
-      rate: of dropout.
-      drop: its key.
-    """
-    mixed, start = [], 0
-    for number, mask in enumerate(masks):
-        groups, rows, width = mask.shape
-        stop, own = start + rows * width, (groups * rows, width, *query.shape[2:])
-        q, k, v = (part[:, start:stop].reshape(own) for part in (query, key, value))
-        block_drop = None if drop is None else jax.random.fold_in(drop, number)
-        out = _attend_rows(q, k, v, mask.reshape(own[:2]), rate, block_drop)
-        mixed.append(out.reshape(groups, rows * width, *query.shape[2:]))
-        start = stop
-    return jnp.concatenate(mixed, axis=1)
-
-
-def _attend_rows(
-    query: Float[Array, "R L n d"],
-    key: Float[Array, "R L n d"],
-    value: Float[Array, "R L n d"],
-    mask: Bool[Array, "R L"],
-    rate: float,
-    drop: Key[Array, ""] | None,
-) -> Float[Array, "R L n d"]:
-    bias = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
-    scores = jnp.einsum("rqnd,rknd->rnqk", query, key, preferred_element_type=jnp.float32)
-    shares = jax.nn.softmax(scores * query.shape[-1] ** -0.5 + bias, axis=-1).astype(query.dtype)
-    shares = dropout(shares, rate, drop)
-    mixed = jnp.einsum("rnqk,rknd->rqnd", shares, value, preferred_element_type=jnp.float32)
-    return mixed.astype(query.dtype)

@@ -8,7 +8,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Block, Dense, Draw, LayerNorm, dropout
+from realm_jax.models.bert import Bert, Block, Dense, Draw, LayerNorm
+from realm_jax.models.operations import dropout
 
 
 class Embedder(nnx.Module):

@@ -6,7 +6,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Dense, Draw, dropout
+from realm_jax.models.bert import Bert, Dense, Draw
+from realm_jax.models.operations import dropout
 from realm_jax.text.bio import labels
 from realm_jax.text.tokens import SHAPES
 

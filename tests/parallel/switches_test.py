@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 from realm_jax import losses
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.rows import Rows
-from realm_jax.models.bert import product
 from realm_jax.models.modules import Modules
+from realm_jax.models.operations import product
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.optimizer import make_optimizer
