@@ -1,6 +1,7 @@
 """The whole corpus to vectors, shard by shard, so that a killed builder goes on where it was."""
 
 import logging
+import tempfile
 import threading
 from collections.abc import Callable
 
@@ -51,7 +52,8 @@ def embed_corpus(
     Raises:
       Stopped: when `stop` is set.
     """
-    vectors = np.empty((len(store), config.model.embedding), np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors = _scratch(folder, (len(store), config.model.embedding))
     todo, done = list(range(0, len(store), config.builder.shard)), 0
     while todo:
         others = []
@@ -72,6 +74,18 @@ def embed_corpus(
             stop.wait(config.builder.poll_seconds)
         todo = others
     return vectors
+
+
+def _scratch(folder: epath.Path, shape: tuple[int, int]) -> Float32[np.ndarray, "N E"]:
+    """An array in a file that is gone with it: its pages may leave memory while an index is built.
+
+    Its place on the disk is taken first, since a full disk would be met as a crash afterwards.
+    """
+    with tempfile.TemporaryFile(dir=folder if files.is_local(folder) else None) as file:
+        for _ in range(shape[0]):
+            file.write(bytes(4 * shape[1]))
+        file.flush()
+        return np.memmap(file, np.float32, "r+", shape=shape)
 
 
 def _shard(

@@ -94,7 +94,8 @@ def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters
 
     assert embed(stop, lambda done: stop.set()) == (None, 16)
     vectors, asked = embed(threading.Event(), lambda done: None)
-    assert asked == 24
+    assert asked == 24 and isinstance(vectors, np.memmap)  # not in memory beside an index
+    assert all(path.name.startswith("shard_") for path in folder.iterdir())
     direct = PassageEmbedder(config, tiny.store, parameters["embedder"])
     expected = direct.vectors(np.arange(len(tiny.store)))
     np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
