@@ -22,7 +22,7 @@ from training import Training
 
 from realm_jax import runtime
 
-BLOCK = 8  # steps that a form has before it is the other's turn
+BLOCK = 4  # steps that a form has before it is the other's turn
 
 
 def main() -> None:

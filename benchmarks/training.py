@@ -42,6 +42,7 @@ class Training:
     def __init__(self, folder: Path, size: str, rows: int, follows: type[IndexInUse] = IndexInUse):
         config = config_lib.ConfigDict(sized(size).to_dict())
         config.refresh.mode = "async"
+        config.model.compute = "bfloat16"
         config.builder.poll_seconds = 0.05
         self.config = config_lib.check(config)
         self.run, self._rows = RunDir(folder), rows

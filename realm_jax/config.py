@@ -170,6 +170,7 @@ _LEAST: dict[str, float] = {
     "search.leaves_searched": 0,
     "search.reorder": 0,
     "retrieval.candidates": 2,
+    "retrieval.rerank": 0,
     "refresh.wait_seconds": 0,
     "refresh.most_stale": 0,
     "checkpoint.every": 0,
@@ -211,6 +212,10 @@ def check(config: ConfigDict) -> ConfigDict:
     _require(config, "lengths.joint", lengths.joint > lengths.query, "more than lengths.query")
     fresh = config.retrieval.search_with == "fresh"
     _require(config, "search.kind", not fresh or config.search.kind == "mesh", "mesh, for fresh")
+    rerank, count = config.retrieval.rerank, config.retrieval.candidates
+    _require(config, "retrieval.rerank", rerank == 0 or rerank >= count, f"0, or at least {count}")
+    on_host = config.search.kind != "mesh"
+    _require(config, "search.kind", not rerank or on_host, "not mesh, for retrieval.rerank")
     _require(config, "seed", config.seed >= 0, "at least 0")
     config.lock()
     return config

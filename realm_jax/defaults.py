@@ -86,6 +86,10 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     # mesh. Queries are then never stale, passages are as stale as before, and each step waits for
     # its search. Take it where staleness is many thousand steps.
     config.retrieval.search_with = "index"
+    # Hits of each query that are ranked anew by vectors made with the parameters of the step, so
+    # that neither queries nor passages are stale among them; 0: the order of the index stands. Each
+    # step then waits for that many passages a query to be embedded (one process only).
+    config.retrieval.rerank = 0
 
     config.search = ConfigDict()
     # scann: approximate, in the memory of every host; the one for a laptop, few hosts, serving.

@@ -48,6 +48,7 @@ DIFFERENT = {
         "retrieval.search_with": ("index", "fresh"),
         "search.kind": ("exact", "mesh"),
     },
+    "rerank_64": {"retrieval.rerank": (0, 64)},
     "no_null": {"retrieval.null_passage": (True, False)},
     "candidates_8": {"retrieval.candidates": (4, 8)},
     "candidates_16": {"retrieval.candidates": (4, 16)},

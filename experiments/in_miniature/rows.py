@@ -45,6 +45,7 @@ ROWS = {
     "stale_30x": Row(times={"refresh.every": 30}),
     "released_marginal": Row({"objective.marginal": "released"}),
     "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
+    "rerank_64": Row({"retrieval.rerank": 64}),
     "no_null": Row({"retrieval.null_passage": False}),
     "candidates_8": Row({"retrieval.candidates": 8}),
     "candidates_16": Row({"retrieval.candidates": 16}),

@@ -18,10 +18,10 @@ _WIDTHS = (1.0, 0.75, 0.5, 0.25)  # row widths, as shares of lengths.passage: on
 
 
 class PassageEmbedder:
-    """Embeds passages of one store with the parameters of one embedder."""
+    """Embeds passages of one store with the parameters of one embedder, `parameters`."""
 
     def __init__(self, config: ConfigDict, store: PassageStore, parameters: dict[str, Any]):
-        self._store, self._parameters = store, jax.device_put(parameters)
+        self._store, self.parameters = store, jax.device_put(parameters)
         self._lengths = np.minimum(store.lengths(), config.lengths.passage)
         self._widths = sorted({max(8, int(w * config.lengths.passage)) for w in _WIDTHS})
         self._budget = config.builder.batch_pieces
@@ -36,7 +36,7 @@ class PassageEmbedder:
             size = max(1, self._budget // width)
             padded = np.resize(numbers[places], size)  # one shape for each width, so one trace
             rows = passage_rows(self._store, padded, width)
-            pending.append((places, self._embed(self._parameters, rows)))
+            pending.append((places, self._embed(self.parameters, rows)))
             if len(pending) > 1:  # the next batch is laid out while this one is computed
                 _take(out, *pending.pop(0))
         for places, computed in pending:

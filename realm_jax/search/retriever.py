@@ -48,14 +48,18 @@ class Retriever:
         """Query vectors with the parameters of `index`."""
         if self._placed[0] != index.step:
             self._placed = (index.step, jax.device_put(index.query_params))
+        return self.vectors_by(self._placed[1], queries)
+
+    def vectors_by(self, parameters: Any, queries: Rows) -> Float32[np.ndarray, "B E"]:
+        """Query vectors with these parameters of an embedder."""
         size = len(queries.ids)
         if size <= MOST_AT_ONCE:
-            return np.asarray(self._embed(self._placed[1], queries))
+            return np.asarray(self._embed(parameters, queries))
         parts = []
         for start in range(0, size, MOST_AT_ONCE):
             wrapped = np.arange(start, start + MOST_AT_ONCE) % size  # one shape, so one trace
             some = Rows(*(part[wrapped] for part in queries))
-            parts.append(np.asarray(self._embed(self._placed[1], some)))
+            parts.append(np.asarray(self._embed(parameters, some)))
         return np.concatenate(parts)[:size]
 
     def hits(self, index: Index, queries: Rows, k: int) -> Int64[np.ndarray, "B K"]:

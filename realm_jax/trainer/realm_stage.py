@@ -16,10 +16,13 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
+from realm_jax.errors import RealmError
+from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
 from realm_jax.search.mesh_retriever import MeshRetriever
+from realm_jax.search.reranker import Reranker
 from realm_jax.search.retriever import Retriever, candidates
 from realm_jax.trainer.index_in_use import IndexInUse
 from realm_jax.trainer.stage import Loss, Places
@@ -50,14 +53,15 @@ class RealmStage:
         mesh: Mesh | None = None,
         groups: int = 1,
     ):
-        self.ahead = config.search.kind != "mesh" or mesh is None
+        mesh = mesh if config.search.kind == "mesh" else None
+        self.ahead = mesh is None and not config.retrieval.rerank
         self.settings = config.stages.realm
-        self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
+        pieces = store.vocabulary.size
+        self.modules = Modules(config.model, pieces, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
-        self._retriever = Retriever(config, store.vocabulary.size)
-        if not self.ahead:
-            assert mesh is not None
-            self._on_mesh = MeshRetriever(config, store.vocabulary.size, mesh)
+        self._retriever = Retriever(config, pieces)
+        self._on_mesh = None if mesh is None else MeshRetriever(config, pieces, mesh)
+        self._reranker = _reranker(config, store, self._retriever)
         self._held_out = held_out
         self._size = self.settings.batch // groups
         self._measure = jax.jit(
@@ -75,14 +79,21 @@ class RealmStage:
         text = self._text.batch(step, size, places)
         index = self._index.for_step(step)
         width = self._config.retrieval.candidates
-        if self.ahead:
-            hits = self._retriever.hits(index, text.queries, width)
-            return self._packed(step, text, hits)
+        if self._on_mesh is None:
+            return self._packed(step, text, self._hits(index, text, width, parameters))
         fresh = self._config.retrieval.search_with == "fresh" and parameters is not None
         embedder = parameters["embedder"] if fresh and parameters else None
         own = order.all_places(size, places)
         hits = self._on_mesh.hits(index, text.queries, own, size, width, embedder)
         return self._packed(step, text, hits)
+
+    def _hits(
+        self, index: PublishedIndex, text: MaskedText, width: int, parameters: Parameters | None
+    ) -> np.ndarray:
+        """Passage ids [B, H], best first, in the order of `parameters` if the config says so."""
+        if self._reranker is None or parameters is None:
+            return self._retriever.hits(index, text.queries, width)
+        return self._reranker.hits(index, text.queries, width, parameters["embedder"])
 
     def with_candidates(
         self,
@@ -144,7 +155,7 @@ class RealmStage:
             return {}
         text = self._held_out.first(evaluation.queries)
         width = max(self._config.retrieval.candidates, evaluation.neighbours)
-        hits = self._retriever.hits(index, text.queries, width)
+        hits = self._hits(index, text, width, parameters)
         found = {f"held_out_{k}": v for k, v in self._measured(parameters, text, hits).items()}
         known = text.evidence >= 0
         if known.any():
@@ -176,6 +187,20 @@ class RealmStage:
     def close(self) -> None:
         """Lets go of the index."""
         self._index.close()
+
+
+def _reranker(config: ConfigDict, store: PassageStore, retriever: Retriever) -> Reranker | None:
+    if not config.retrieval.rerank:
+        return None
+    if hosts.count() > 1:
+        raise RealmError(
+            "hits are ranked anew on one process only",
+            where="config.retrieval.rerank",
+            expected="0, or one process",
+            found=f"{config.retrieval.rerank} on {hosts.count()} processes",
+            fix="set search.kind to mesh and retrieval.search_with to fresh",
+        )
+    return Reranker(config, store, retriever)
 
 
 def _scores(
