@@ -6,7 +6,8 @@ Data:     made up: vectors of 128 dimensions around sqrt(N) centres of unlike si
           rows with noise, as fresh query vectors are near old passage vectors
 Needs:    the extra [bench] for FAISS; without it our own searchers alone are measured
 Output:   rows of {searcher, rows, leaves_searched, recall_at_8, qps, qps_beside_load, latency_ms,
-          build_s, load_s, bytes, build_peak_bytes, loaded_bytes}, and a plot of speed over recall
+          build_s, load_s, bytes, build_peak_bytes, load_peak_bytes, loaded_bytes}, and a plot of
+          speed over recall
 Time:     --quick (100,000 rows) under five minutes on two cores; 1 M a quarter of an hour; 13.35 M
           two hours and 15 GB of disk. Rows and exact hits are kept in DIR, each figure too: the
           same command goes on where it was stopped
@@ -88,7 +89,7 @@ def figures(folder: Path, name: str, size: int) -> list[dict[str, Any]]:
         found = build and in_process(folder, "search", name, size)
         if not build or not found:
             return []
-        loaded = {key: found[key] for key in ("load_s", "loaded_bytes")}
+        loaded = {key: found[key] for key in ("load_s", "load_peak_bytes", "loaded_bytes")}
         row = {"searcher": name, "rows": size, **build, **loaded}
         kept.write_text(json.dumps([{**row, **point} for point in found["points"]]))
     rows: list[dict[str, Any]] = json.loads(kept.read_text())
@@ -169,8 +170,9 @@ def searched(folder: Path, name: str, size: int) -> dict[str, Any]:
     queries, right = np.array(queries), data(folder, "right", size)
     load, points = (load_searcher, ours) if name in OURS else (load_peer, peers)
     before, began = own_bytes(), time.monotonic()
-    searcher = load(source)
-    loaded = {"load_s": round(time.monotonic() - began, 2)}
+    with Peak() as peak:
+        searcher = load(source)
+    loaded = {"load_s": round(time.monotonic() - began, 2), "load_peak_bytes": peak.bytes}
     found = []
     for width, search in points(searcher):
         rows, few = search(queries), queries[:64]

@@ -58,9 +58,10 @@ def _attend_rows(
 def _forward(
     rate: float, query: Array, key: Array, value: Array, mask: Array, drop: Array | None
 ) -> tuple[Array, tuple[Array | None, ...]]:
-    """Sums are divided after the values are mixed, d numbers a piece and not L."""
+    """Queries are scaled before, and sums divided after: d numbers a piece and not L."""
     hidden = jnp.where(mask, 0.0, _NO_ATTENTION)[:, None, None, :].astype(jnp.float32)
-    scores = product("rqnd,rknd->rnqk", query, key) * query.shape[-1] ** -0.5 + hidden
+    query = (query * query.shape[-1] ** -0.5).astype(query.dtype)
+    scores = product("rqnd,rknd->rnqk", query, key) + hidden
     weights = jnp.exp(scores - scores.max(-1, keepdims=True)).astype(query.dtype)
     share = 1.0 / _by_piece(over_last(weights))
     mixed = product("rnqk,rknd->rqnd", dropout(weights, rate, drop), value) * share
@@ -71,14 +72,13 @@ def _forward(
 def _backward(rate: float, kept: Any, back: Array) -> tuple[Array | None, ...]:
     """As in FlashAttention (Dao et al., 2022, appendix B), but the weights are kept."""
     query, key, value, weights, share, mixed, drop = kept
-    dtype, scaling = query.dtype, query.shape[-1] ** -0.5
+    dtype, scaling = query.dtype, query.shape[-1] ** -0.5  # which `query` has in it
     back = (back * share).astype(dtype)
     of_value = product("rnqk,rqnd->rknd", dropout(weights, rate, drop), back)
     of_weights = dropout(product("rqnd,rknd->rnqk", back, value), rate, drop)
     common = over_last(back.astype(jnp.float32) * mixed.astype(jnp.float32))
-    of_scores = weights * (of_weights - common.transpose(0, 2, 1)[..., None]) * scaling
-    of_scores = of_scores.astype(dtype)
-    of_query = product("rnqk,rknd->rqnd", of_scores, key)
+    of_scores = (weights * (of_weights - common.transpose(0, 2, 1)[..., None])).astype(dtype)
+    of_query = product("rnqk,rknd->rqnd", of_scores, key) * scaling
     of_key = product("rnqk,rqnd->rknd", of_scores, query)
     return of_query.astype(dtype), of_key.astype(dtype), of_value.astype(dtype), None, None
 

@@ -220,7 +220,7 @@ def _layer(
     attended = dropout(add_bias(attended, w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
     inner = add_bias(product("rlh,hm->rlm", x, w["up_kernel"]), w["up_bias"])
-    inner = jax.nn.gelu(inner.astype(x.dtype), approximate)
+    inner = jax.nn.gelu(inner, approximate).astype(x.dtype)
     out = add_bias(product("rlm,mh->rlh", inner, w["down_kernel"]), w["down_bias"])
     out = dropout(out.astype(x.dtype), rate, keys[2])
     return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])

@@ -36,7 +36,7 @@ class Reranker:
         """
         found = self._retriever.hits(index, queries, self._width)
         passages, places = np.unique(found, return_inverse=True)
-        self._embedder.parameters = parameters
+        self._embedder.use(parameters)
         vectors = self._embedder.vectors(passages)[places.reshape(found.shape)]
         asked = self._retriever.vectors_by(parameters, queries)
         scores = np.einsum("be,bhe->bh", asked, vectors)
