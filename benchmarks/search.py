@@ -1,6 +1,6 @@
 """Searchers beside each other: recall, speed, time to build, memory, bytes on disk.
 
-Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--only=scann]
+Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--only=NAME,...]
               [--folder=DIR] [--json] [--plot=FILE]
 Data:     made up: vectors of 128 dimensions around sqrt(N) centres of unlike sizes; queries are
           rows with noise, as fresh query vectors are near old passage vectors
@@ -59,7 +59,7 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="1000000,13350000")
-    parser.add_argument("--only", default="", help="searchers whose name has this")
+    parser.add_argument("--only", default="", help="names of searchers, by commas; all of them")
     parser.add_argument("--folder", type=Path, default=Path("runs/search"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true", help="one line")
@@ -74,7 +74,7 @@ def main() -> None:
     rows = []
     for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
         make_data(arguments.folder, size)
-        for name in filter(lambda one: arguments.only in one, (*OURS, *PEERS)):
+        for name in arguments.only.split(",") if arguments.only else (*OURS, *PEERS):
             if size <= MOST_ROWS.get(name, size):
                 rows += figures(arguments.folder, name, size)
     plot(rows, arguments.plot)

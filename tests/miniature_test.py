@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import miniature
+import numpy as np
 import pytest
 from in_miniature import corpora, making, questions, tables
 from in_miniature.rows import PAPER, ROWS, row_config
@@ -133,6 +134,13 @@ def test_z_is_how_articles_begin_and_x_is_the_rest(home):
     for row in spans.rows[:20].tolist():
         assert knowledge.title(int(spans.evidence[row])) == text.title(row)
         assert text.body(row) not in knowledge.body(int(spans.evidence[row]))
+    marked = corpora.SpanStore.open(home / "wikipedia" / corpora.TAGGED_SPANS, text)
+    own = corpora.SpanStore.open(home / corpora.KNOWLEDGE_SPANS, knowledge)
+    assert len(own.rows) and (own.own == np.arange(len(knowledge))).all()
+    for lead, row in enumerate(np.flatnonzero(first).tolist()):
+        body = knowledge.body_ids(lead)
+        expected = [text.body_ids(row)[a:b].tolist() for a, b in marked.of(row) if b <= len(body)]
+        assert [body[a:b].tolist() for a, b in own.of(lead)] == expected
 
 
 def test_kept_questions_are_answered_by_few_passages(home, data):
@@ -171,7 +179,7 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     base = tiny_miniature(home)
     figures = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
-    warm = {"warm_ict_0", "warm_reader_0"}
+    warm = {"warm_ict_0", "warm_copying_0", "warm_reader_0"}
     assert others == warm | {"realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
     assert figures["recall_of"] == of_ict["recall_of"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from in_miniature.corpora import TAGGED_SPANS, make_corpora
+from in_miniature.corpora import KNOWLEDGE_SPANS, TAGGED_SPANS, make_corpora
 from in_miniature.judging import judged
 from in_miniature.questions import TRAIN, keep_questions, kept_file
 from in_miniature.rows import ROWS, row_config, run_folder
@@ -21,6 +21,7 @@ from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
 WARMED = ("ict", "reader")  # the stages that all rows of a seed share
+COPIED = 0.45  # of the reader's steps: these teach it to copy, the others to read
 
 
 def make_row(
@@ -66,20 +67,39 @@ def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: thread
     """The run that has trained what all rows of a seed start from, by one stage.
 
     ICT learns on the whole sample: that Z is its beginnings alone is for the sake of refreshes, and
-    so few passages are learnt by heart.
+    so few passages are learnt by heart. The reader learns to copy before it learns to read.
     """
     config = row_config(base, "realm", seed, home)
     for other in ("ict", "reader", "realm"):
         if other != stage:
             config.stages[other].steps = 0
+    folder = home / f"warm_{stage}_{seed}"
     if stage == "ict":
         sample = home / "wikipedia"
         config.corpus.update(
             knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS)
         )
-    folder = home / f"warm_{stage}_{seed}"
+    else:
+        before = home / f"warm_copying_{seed}"
+        run(str(before), config_lib.check(_copying(config, home)), stop)
+        _copy(folder, before, f"{CHECKPOINTS}/{stage}")
     run(str(folder), config_lib.check(config), stop)
     return folder
+
+
+def _copying(config: ConfigDict, home: Path) -> ConfigDict:
+    """The first steps of the reader: random pieces of sentences of Z beside their own passage.
+
+    Each hidden piece can be copied from where its neighbours stand again, and there are many of
+    them. A reader of salient spans alone learns nothing in as many steps: one span of one or two
+    pieces in a row, which stands in the passage among other words.
+    """
+    config = ConfigDict(config.to_dict())
+    config.stages.reader.steps = int(COPIED * config.stages.reader.steps)
+    config.corpus.update(pretraining=str(home / "knowledge"), spans=str(home / KNOWLEDGE_SPANS))
+    config.masking.update(scheme="random_token", rate=0.2, unseen=0.0, neighbour=0.1)
+    config.lengths.masks = 6
+    return config
 
 
 def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:

@@ -51,12 +51,16 @@ class PassageEmbedder:
         return out
 
     def _batches(self, numbers: Int64[np.ndarray, "N"]) -> Iterator[tuple[np.ndarray, int]]:
+        """Places in `numbers` of like length, and a width; what fills no batch goes to the next."""
         fitting = np.searchsorted(self._widths, self._lengths[numbers])
-        for bucket, width in enumerate(self._widths):
-            members = np.flatnonzero(fitting == bucket)
+        waiting, widest = np.empty(0, np.int64), fitting.max(initial=0)
+        for bucket, width in enumerate(self._widths[: widest + 1]):
+            waiting = np.concatenate([waiting, np.flatnonzero(fitting == bucket)])
             size = max(1, self._budget // width)
-            for start in range(0, len(members), size):
-                yield members[start : start + size], width
+            stop = len(waiting) if bucket == widest else len(waiting) // size * size
+            for start in range(0, stop, size):
+                yield waiting[start : min(start + size, stop)], width
+            waiting = waiting[stop:]
 
 
 @functools.lru_cache(maxsize=2)

@@ -68,6 +68,17 @@ def test_vectors_of_batches_by_length_equal_those_of_passages_alone(config, para
         np.testing.assert_allclose(found[row], alone(parameters, rows)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_all_batches_but_the_last_are_full(config, parameters, tiny):
+    embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
+    numbers = np.arange(len(tiny.store))[::-1]
+    *full, (last, widest) = embedder._batches(numbers)
+    for places, width in full:
+        assert len(places) == config.builder.batch_pieces // width and width <= widest
+        assert (embedder._lengths[numbers[places]] <= width).all()
+    together = np.concatenate([*(places for places, _ in full), last])
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(numbers)))
+
+
 def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(parameters, tiny):
     config = tiny_config(tiny.folder, model__layers=1, model__remat=True)  # a model of its own
     numbers = np.arange(len(tiny.store))
@@ -75,8 +86,8 @@ def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(paramete
         embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
         embedder.vectors(numbers)
         embedder.vectors(numbers[7:9])
-        used = np.searchsorted(embedder._widths, embedder._lengths)
-        assert embedder._embed._cache_size() == len(set(used)) > 1
+        batches = [*embedder._batches(numbers), *embedder._batches(numbers[7:9])]
+        assert embedder._embed._cache_size() == len({width for _, width in batches}) > 1
 
 
 def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters, tiny):
