@@ -4,8 +4,9 @@ Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--p
 Data:     none: pieces are drawn, lengths as in WikiExtractor's English Wikipedia (see `QUANTILES`)
 Needs:    the extra [bench] (torch, transformers 4.40.2); without it our own forms alone are timed
 Output:   for each size: seconds of a step (median of rounds in which the forms take turns; one
-          form after the other at base, which would not fit in memory together), real pieces a second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours
-          in bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
+          form after the other at base, which would not fit in memory together), real pieces a
+          second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours in
+          bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
           `padding_share` (of our streams), and a plot of the pieces a second
 Time:     --quick (small size, three rounds) under five minutes on two cores; full half an hour
 
