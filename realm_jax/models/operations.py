@@ -1,7 +1,7 @@
 """What the networks are made of: products, sums, layer normalisation, dropout.
 
-Sums are written as products with ones. They are what XLA does worst on a CPU (sums over rows ran at
-a hundredth of the memory's speed), and products are what it does best anywhere.
+Sums are written as products with ones: sums are what XLA does worst on a CPU (a third of a training
+step, benchmarks/RESULTS.md), and products what it does best anywhere.
 """
 
 from functools import partial
