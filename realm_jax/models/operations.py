@@ -1,7 +1,7 @@
 """What the networks are made of: products, sums, layer normalisation, dropout.
 
-Sums are written as products with ones: sums are what XLA does worst on a CPU (a third of a training
-step, benchmarks/RESULTS.md), and products what it does best anywhere.
+On a CPU sums are products with ones: sums are what XLA does worst there (a third of a training
+step, benchmarks/RESULTS.md), and products what it does best. Elsewhere products may round.
 """
 
 from functools import partial
@@ -56,12 +56,20 @@ def _einsum(spec: str, *operands: Array) -> Float32[Array, "*out"]:
 
 def over_last(x: Float[Array, "*rows n"]) -> Float32[Array, "*rows"]:
     """Sums over the last axis."""
-    return _einsum("...h,h->...", x, jnp.ones(x.shape[-1:], x.dtype))
+    return lax.platform_dependent(
+        x,
+        cpu=lambda x: _einsum("...h,h->...", x, jnp.ones(x.shape[-1:], x.dtype)),
+        default=lambda x: x.sum(-1, dtype=jnp.float32),
+    )
 
 
 def over_rows(x: Float[Array, "*rows n"]) -> Float32[Array, "n"]:
     """Sums over all axes but the last."""
-    return _einsum("...,...h->h", jnp.ones(x.shape[:-1], x.dtype), x)
+    return lax.platform_dependent(
+        x,
+        cpu=lambda x: _einsum("...,...h->h", jnp.ones(x.shape[:-1], x.dtype), x),
+        default=lambda x: x.sum(tuple(range(x.ndim - 1)), dtype=jnp.float32),
+    )
 
 
 @jax.custom_vjp
