@@ -1,14 +1,20 @@
-"""What a process does once: logging, devices, the stop signal."""
+"""What a process does once: logging, compiled programs, devices, the stop signal."""
 
+import contextlib
 import ctypes
 import logging
 import os
 import signal
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from realm_jax.errors import RealmError
+
+log = logging.getLogger(__name__)
+UNUSED_DAYS = 30  # a compiled program that nobody read for as long is deleted
 
 
 def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
@@ -27,7 +33,7 @@ def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
         _add_xla_flag(f"--xla_force_host_platform_device_count={devices}")
     if threads:
         os.environ.setdefault("NPROC", str(threads))
-    log_to_stderr()
+    start_unsaved()
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         _listen(stop)
@@ -52,8 +58,8 @@ def device_problem() -> RealmError | None:
     return None
 
 
-def log_to_stderr() -> None:
-    """All that a process which saves nothing needs: it is simply interrupted."""
+def start_unsaved() -> None:
+    """Sets up a process that saves nothing: it is simply interrupted."""
     logging.basicConfig(
         level=logging.INFO,
         handlers=[_ToStderr()],
@@ -62,6 +68,7 @@ def log_to_stderr() -> None:
     )
     for noisy in ("absl", "jax", "orbax"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    _keep_compiled()
 
 
 class _ToStderr(logging.StreamHandler[Any]):
@@ -70,6 +77,42 @@ class _ToStderr(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
+
+
+def _keep_compiled() -> None:
+    """Has jax keep what it compiled, so that a second start need not wait for the compiler.
+
+    The folder is jax's `JAX_COMPILATION_CACHE_DIR` where that is set, else one of the user's own
+    below `XDG_CACHE_HOME`. jax keys each program by its text, flags, versions and kind of device,
+    instruction sets of a CPU included, and compiles again what it cannot read.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home, "realm-jax", "compiled")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _forget_unused(folder)
+        (folder / ".writable").touch()
+    except (OSError, RuntimeError) as error:  # the second: nobody's home
+        log.warning(
+            "compiled programs are not kept, every start compiles anew: %s; set "
+            "JAX_COMPILATION_CACHE_DIR to a folder of yours",
+            error,
+        )
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    if "jax" in sys.modules:  # which reads the environment once, when it is imported
+        sys.modules["jax"].config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _forget_unused(folder: Path) -> None:
+    oldest = time.time() - UNUSED_DAYS * 24 * 3600
+    for file in folder.glob("*-cache"):
+        with contextlib.suppress(FileNotFoundError):  # another process forgets it too
+            used = file.stat()
+            if max(used.st_atime, used.st_mtime) < oldest:
+                file.unlink()
 
 
 # Options of glibc's mallopt, from <malloc.h>.

@@ -32,7 +32,9 @@ def pytest_sessionstart():
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
     """The same program is compiled once in a test run, however many tests trace it."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    folder = str(tmp_path_factory.mktemp("compiled"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # of processes that tests start
+    jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -1,9 +1,13 @@
 """What a process does once."""
 
+import os
 import subprocess
 import sys
+import time
 
 import pytest
+
+from realm_jax.runtime import UNUSED_DAYS
 
 _FAULTS = """
 import resource, sys
@@ -33,3 +37,60 @@ def _faults_of_a_second_buffer(how: str) -> int:
 def test_a_freed_buffer_serves_again_without_page_faults():
     assert _faults_of_a_second_buffer("started") < 10
     assert _faults_of_a_second_buffer("not started") > 20  # else the test above shows nothing
+
+
+_HITS = """
+from realm_jax import runtime
+runtime.start_unsaved()
+import jax
+from jax import monitoring
+
+seen = []
+monitoring.register_event_listener(lambda event, **_: seen.append(event))
+jax.jit(lambda x: x * 3 + 1)(2.0)
+print(seen.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def _hits(**environment):
+    kept = {key: value for key, value in os.environ.items() if "COMPILATION_CACHE" not in key}
+    every = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", _HITS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**kept, **every, **{key: str(value) for key, value in environment.items()}},
+    )
+    return int(done.stdout), done.stderr
+
+
+def test_a_second_start_does_not_compile(tmp_path):
+    assert _hits(XDG_CACHE_HOME=tmp_path)[0] == 0
+    assert _hits(XDG_CACHE_HOME=tmp_path)[0] > 0
+    assert (tmp_path / "realm-jax" / "compiled").stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_jax_was_given_is_the_one(tmp_path):
+    given = tmp_path / "given"
+    _hits(XDG_CACHE_HOME=tmp_path / "home", JAX_COMPILATION_CACHE_DIR=given)
+    assert [*given.glob("*-cache")]
+    assert not (tmp_path / "home").exists()
+
+
+def test_programs_that_cannot_be_kept_are_compiled_with_a_warning(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    hits, said = _hits(XDG_CACHE_HOME=tmp_path / "file")
+    assert hits == 0
+    assert "compiled programs are not kept" in said
+
+
+def test_programs_that_nobody_reads_are_forgotten(tmp_path):
+    folder = tmp_path / "realm-jax" / "compiled"
+    folder.mkdir(parents=True)
+    for name, days in (("old-cache", UNUSED_DAYS + 1), ("recent-cache", UNUSED_DAYS - 1)):
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (time.time() - days * 86400,) * 2)
+    _hits(XDG_CACHE_HOME=tmp_path)
+    assert not (folder / "old-cache").exists()
+    assert (folder / "recent-cache").exists()

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the answer with its evidence."""
-    runtime.log_to_stderr()
+    runtime.start_unsaved()
     from realm_jax.answer.answerer import Answer, Answerer
     from realm_jax.answer.blanks import BLANK, BlankFiller, Filling
 

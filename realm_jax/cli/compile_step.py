@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     place = slice_of(arguments.topology)
     builders = builder_chips(place, arguments.builder_share)
     prepare()
-    runtime.log_to_stderr()
+    runtime.start_unsaved()
     config = config_lib.load(arguments.config, arguments.overrides)
     from realm_jax.rehearsal.report import compile_report, readable
 

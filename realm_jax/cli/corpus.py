@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds or inspects."""
-    runtime.log_to_stderr()
+    runtime.start_unsaved()
     return _build(arguments) if arguments.corpus_verb == "build" else _inspect(arguments)
 
 

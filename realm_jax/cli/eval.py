@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Answers every question and judges the answers."""
-    runtime.log_to_stderr()
+    runtime.start_unsaved()
     from realm_jax.answer.answerer import Answerer
     from realm_jax.answer.evaluate import evaluate
     from realm_jax.data.question_files import read_questions

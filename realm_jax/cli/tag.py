@@ -83,7 +83,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
 
 
 def _eval(arguments: argparse.Namespace) -> dict[str, Any]:
-    runtime.log_to_stderr()
+    runtime.start_unsaved()
     from realm_jax.data.conll import read_predictions
     from realm_jax.text.conlleval import score
 

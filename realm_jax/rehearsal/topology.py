@@ -16,6 +16,7 @@ def prepare() -> None:
     Without it jax would look for chips, and a second process that compiles would abort.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # reports are of the compiler, not of a file
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     # The compiler's own threads overflow their stacks on chained products of a v6e.
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
