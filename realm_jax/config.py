@@ -180,8 +180,8 @@ _LEAST: dict[str, float] = {
     "builder.poll_seconds": 0.001,
 }
 _SHARES = """
-  model.dropout masking.neighbour masking.permute masking.unseen masking.rate masking.words
-  objective.removal objective.hidden builder.reencode_loss
+  model.dropout masking.neighbour masking.alone masking.permute masking.unseen masking.rate
+  masking.words objective.removal objective.hidden builder.reencode_loss
 """
 
 
@@ -205,6 +205,8 @@ def check(config: ConfigDict) -> ConfigDict:
         _require(config, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
     for key in _SHARES.split():
         _require(config, key, 0 <= flat[key] <= 1, "a share, 0 to 1")
+    most = 1 - config.masking.neighbour
+    _require(config, "masking.alone", config.masking.alone <= most, f"at most {most}: the others")
     lengths, model = config.lengths, config.model
     _require(config, "model.heads", model.hidden % model.heads == 0, "a divisor of model.hidden")
     longest = max(lengths.joint, lengths.passage, lengths.query)

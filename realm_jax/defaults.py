@@ -71,6 +71,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.masking = ConfigDict()
     config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
     config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
+    config.masking.alone = 0.0  # reader stage: share shown beside the null passage
     config.masking.permute = 0.0  # reader stage: share of rows whose rare pieces change places
     config.masking.unseen = 0.0  # reader stage: share of rows whose blank the reader cannot see
     config.masking.rate = 0.0  # share of pieces random schemes mask; 0: as many as salient_span

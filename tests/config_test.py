@@ -77,6 +77,7 @@ def test_a_checked_config_is_locked():
     ("key", "value"),
     [
         ("masking__scheme", "random"),
+        ("masking__alone", 1.5),
         ("model__gelu", "relu"),
         ("search__kind", "annoy"),
         ("objective__marginal", "both"),

@@ -47,16 +47,16 @@ def write_data(folder: Path, tagged: str) -> None:
 
 
 def write_questions(folder: Path) -> None:
-    """The question files; one question is answered by all passages, one by none, one is in dev."""
+    """The question files: also one that all passages answer, one none, one in dev, one unnamed."""
     asked = [(CITIES[n], [f"City{n}"]) for n in range(4)]
     asked += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
-    asked += [("What is twice?", ["City7"])]
+    asked += [("What is twice in Ulm?", ["City7"]), ("What is it?", ["City6"])]
     lines = [json.dumps({"question": q, "answer": a}) for q, a in asked]
     (folder / questions.SOURCES["nq_train"][0]).write_bytes(
         lzma.compress("\n".join(lines).encode())
     )
     (folder / questions.SOURCES["nq_dev"][0]).write_text(
-        f"What is twice?\t['City7']\n{CITIES[5]}\t['City5']\n"
+        f"What is twice in Ulm?\t['City7']\n{CITIES[5]}\t['City5']\n"
     )
     entries = [{"qText": CITIES[6], "answers": ["City6"]}]
     (folder / "webquestions.val.json").write_text(json.dumps(entries))

@@ -16,11 +16,13 @@ from in_miniature.rows import ROWS, row_config, run_folder
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
 from realm_jax.corpus.store import PassageStore
-from realm_jax.exchange.layout import CHECKPOINTS, PUBLISHED_INDEX
+from realm_jax.exchange.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
+from realm_jax.interop.save import save_bert
+from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
-WARMED = ("ict", "reader")  # the stages that all rows of a seed share
+WARMED = ("reader", "ict")  # the stages that all rows of a seed share
 COPIED = 0.45  # of the reader's steps: these teach it to copy, the others to read
 
 
@@ -66,8 +68,9 @@ def make_row(
 def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> Path:
     """The run that has trained what all rows of a seed start from, by one stage.
 
-    ICT learns on the whole sample: that Z is its beginnings alone is for the sake of refreshes, and
-    so few passages are learnt by heart. The reader learns to copy before it learns to read.
+    The reader learns to copy before it learns to read. ICT starts from its encoder, as ORQA's did
+    from BERT, and learns on the whole sample: that Z is its beginnings alone is for the sake of
+    refreshes, and so few passages are learnt by heart.
     """
     config = row_config(base, "realm", seed, home)
     for other in ("ict", "reader", "realm"):
@@ -75,7 +78,8 @@ def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: thread
             config.stages[other].steps = 0
     folder = home / f"warm_{stage}_{seed}"
     if stage == "ict":
-        sample = home / "wikipedia"
+        reader, sample = warm_start("reader", home, seed, base, stop), home / "wikipedia"
+        config.model.start = str(_encoder_of(reader, base))
         config.corpus.update(
             knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS)
         )
@@ -85,6 +89,14 @@ def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: thread
         _copy(folder, before, f"{CHECKPOINTS}/{stage}")
     run(str(folder), config_lib.check(config), stop)
     return folder
+
+
+def _encoder_of(reader: Path, base: ConfigDict) -> Path:
+    """The trained reader's encoder, as weights to start from."""
+    trained = final_parameters(RunDir(reader), "reader")
+    assert trained is not None
+    save_bert(reader / "bert", trained[1]["reader"], base.model)
+    return reader / "bert"
 
 
 def _copying(config: ConfigDict, home: Path) -> ConfigDict:

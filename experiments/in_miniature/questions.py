@@ -1,8 +1,9 @@
 """Which questions the miniature keeps: those that Z answers, and not by chance.
 
 The rule, fixed before any run of a row: some passage of Z says the answer by the exact-match finder
-(`data.answers`), and at most one passage in a hundred does. The second half leaves out answers such
-as "France" or "two", which five passages taken at random would often hold.
+(`data.answers`), at most one passage in a hundred does, and the question names one of those: it
+holds a rare piece of the title. The second part leaves out answers such as "France" or "two", which
+five passages taken at random would often hold; the third, passages that say an answer by chance.
 """
 
 import json
@@ -10,12 +11,15 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from in_miniature.titles import Titles
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.text.answer_form import folded, normalise_answer, plain
 
 MOST_SHARE = 0.01  # of the passages of Z
+QUESTION_PIECES = 64
 TRAIN, DEV, HELD_OUT = "nq_train", "nq_dev", "nq_held_out"
 HELD_OUT_EVERY = 10  # kept questions of NQ train, held out for choosing settings
 _WORD = re.compile(r"\w+")
@@ -28,7 +32,8 @@ SOURCES = {
     "trec": ("curatedtrec.large2180-train.tsv", "trec"),
     "squad": ("squad-train-v1.1.json.xz", "squad"),
 }
-JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad")  # no question of these is trained on
+SAID = "nq_dev_said"  # as NQ dev, whether the question names the passage or not
+JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad", SAID)  # none of these is trained on
 
 
 class AnsweringPassages:
@@ -74,20 +79,34 @@ def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     passages, most = AnsweringPassages(store), max(1, int(MOST_SHARE * len(store)))
+    titles = Titles(store)
     dev = {question.text for question in read_questions(*_source(data, DEV))}
     counts = {}
     for name in SOURCES:
         read = read_questions(*_source(data, name))
         fresh = [q for q in read if name != TRAIN or q.text not in dev]
-        kept = [question for question in fresh if passages.few(question, most)]
+        said = [(q, rows) for q in fresh if (rows := passages.few(q, most))]
+        texts = question_rows([q.text for q, _ in said], store.vocabulary, QUESTION_PIECES)
+        kept = [
+            question
+            for (question, rows), pieces in zip(said, texts.ids, strict=True)
+            if any(titles.names(pieces, row) for row in rows)
+        ]
         shares = {name: kept}
         if name == TRAIN:
             apart = kept[::HELD_OUT_EVERY]
             rest = [q for number, q in enumerate(kept) if number % HELD_OUT_EVERY]
             shares = {TRAIN: rest, HELD_OUT: apart}
+        if name == DEV:
+            shares[SAID] = [question for question, _ in said]
         for share, own in shares.items():
             _write(kept_file(home, share), own)
-            counts[share] = {"read": len(read), "not_in_dev": len(fresh), "kept": len(own)}
+            counts[share] = {
+                "read": len(read),
+                "not_in_dev": len(fresh),
+                "said": len(said),
+                "kept": len(own),
+            }
     (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
 
 

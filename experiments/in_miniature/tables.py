@@ -23,6 +23,7 @@ SETS = {
     "webquestions": "WebQuestions",
     "trec": "CuratedTREC",
     "squad": "SQuAD",
+    "nq_dev_said": "NQ dev, not named",
 }
 # Table 2 of the paper: exact match and recall@5 on NQ dev, in per cent.
 OF_THE_PAPER = {
@@ -151,9 +152,9 @@ def _sets_table(made: dict[str, Any]) -> str:
 
 
 def _questions(made: dict[str, Any]) -> str:
-    head = ("questions", "read", "not in NQ dev", "kept")
+    head = ("questions", "read", "not in NQ dev", "said in Z", "kept")
     lines = [
-        (name, *(f"{counts[part]:,}" for part in ("read", "not_in_dev", "kept")))
+        (name, *(f"{counts[part]:,}" for part in ("read", "not_in_dev", "said", "kept")))
         for name, counts in made["questions"].items()
     ]
     return _markdown(head, lines)

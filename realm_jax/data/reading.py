@@ -10,7 +10,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data import order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.permuting import RarePieces, permuted
-from realm_jax.data.rows import Rows, joint_rows
+from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
 _NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
 
@@ -28,7 +28,9 @@ class ReadingSource:
     """Masked sentences, each beside the passage known to state it, or else beside its own.
 
     A share stands beside a neighbouring passage (`masking.neighbour`), so that the reader learns to
-    doubt: one that trusts every passage would teach the retriever to flee them all. In a share the
+    doubt: one that trusts every passage would teach the retriever to flee them all. Another share
+    stands beside the null passage (`masking.alone`), so that p(y|null, x) is that of a reader who
+    knows what it is to have nothing to read: else retrieval looks useful at first. In a share the
     rare pieces change places (`masking.permute`), so that nothing can be known by heart. In a share
     the blank cannot be seen (`masking.unseen`), as there is none in a question; there only spans
     are to be found.
@@ -44,9 +46,10 @@ class ReadingSource:
         places = order.all_places(size, places)
         text = self._text.batch(step, size, places)
         rng = order.generator(self._seed, "reader", step)
-        wrong = (rng.random(size) < self._masking.neighbour)[places]
+        chance = rng.random(size)[places]
         away = rng.choice(_NEIGHBOURS, size)[places]
-        beside = self._beside(text, wrong, away)
+        beside = self._beside(text, chance < self._masking.neighbour, away)
+        beside[chance >= 1 - self._masking.alone] = NULL_PASSAGE
         joint = joint_rows(text.queries, self._store, beside, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)

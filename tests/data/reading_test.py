@@ -115,6 +115,17 @@ def test_a_neighbour_is_at_most_two_passages_away(tiny):
         assert any(np.array_equal(tiny.store.body_ids(p)[: len(read)], read) for p in near.tolist())
 
 
+def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(tiny):
+    (source, _), (usual, _) = source_of(tiny, neighbour=0.3, alone=0.4), source_of(tiny)
+    neighbours, _ = source_of(tiny, neighbour=0.3)
+    reading, without, all_beside = (s.batch(0, 400) for s in (source, neighbours, usual))
+    alone = np.array([not len(body(reading.joint, row)) for row in range(400)])
+    assert 0.3 < alone.mean() < 0.5
+    assert (reading.text.weights[alone] == all_beside.text.weights[alone]).all()
+    assert not reading.gold[alone].any() and all_beside.gold[alone].any()
+    np.testing.assert_array_equal(reading.joint.ids[~alone], without.joint.ids[~alone])
+
+
 def test_scattered_blanks_are_no_span(tiny):
     source, plain = source_of(tiny, scheme="random_token", rate=0.3)
     reading, text = source.batch(0, B), plain.batch(0, B)
