@@ -5,7 +5,6 @@
 | `wikipedia` | the whole sample in passages of at most 160 pieces |
 | `wikipedia/tagged_spans` | its names and dates |
 | `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
-| `knowledge_spans` | names and dates of Z itself: a reader learns on them to copy |
 | `text_spans` | X: names and dates of all other passages, tied to Z |
 
 X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
@@ -40,7 +39,7 @@ from realm_jax.trainer.tagger_run import train_tagger
 log = logging.getLogger(__name__)
 SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
 TAGGED = "conll2003.en.train.txt.xz"
-TAGGED_SPANS, KNOWLEDGE_SPANS = "tagged_spans", "knowledge_spans"
+TAGGED_SPANS = "tagged_spans"
 TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
 QUERY_PIECES = 30  # of a sentence of X that a query holds, special pieces not included
 
@@ -103,16 +102,6 @@ def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: P
         found = write_passages(knowledge, leads, vocabulary)
         log.info("Z: %d passages of %d articles", found["passages"], found["documents"])
     store, article = PassageStore.open(knowledge), np.cumsum(first) - 1
-    if not (home / KNOWLEDGE_SPANS / MANIFEST).exists():
-        rows = np.flatnonzero(first).tolist()  # of the passages that Z is cut from
-        SpanStore.write(
-            home / KNOWLEDGE_SPANS,
-            store,
-            (_within(marked, row, len(store.body_ids(lead))) for lead, row in enumerate(rows)),
-            own=np.arange(len(store)),
-            evidence=np.full(len(store), -1, np.int64),
-            knowledge=store,
-        )
     if not (home / "text_spans" / MANIFEST).exists():
         SpanStore.write(
             home / "text_spans",
@@ -137,11 +126,6 @@ def _lead(text: PassageStore, row: int) -> tuple[str, list[str]]:
     bounds = list(pairwise(text.sentences(row).tolist()))
     kept = [pair for pair in bounds if pair[1] <= room] or bounds[:1]
     return text.title(row), [body[offsets[a, 0] : offsets[b - 1, 1]] for a, b in kept]
-
-
-def _within(marked: SpanStore, row: int, pieces: int) -> Spans:
-    """The spans of a passage that end in its first pieces."""
-    return [(a, b) for a, b in marked.of(row).tolist() if b <= pieces]
 
 
 def _spans_of_the_rest(

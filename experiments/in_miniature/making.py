@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from in_miniature.corpora import KNOWLEDGE_SPANS, TAGGED_SPANS, make_corpora
+from in_miniature.corpora import TAGGED_SPANS, make_corpora
 from in_miniature.judging import judged
 from in_miniature.questions import TRAIN, keep_questions, kept_file
 from in_miniature.rows import ROWS, row_config, run_folder
@@ -22,8 +22,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
-WARMED = ("reader", "ict")  # the stages that all rows of a seed share
-COPIED = 0.45  # of the reader's steps: these teach it to copy, the others to read
+LANGUAGE = 0.6  # of the reader's steps: these teach it language, the others to read
 
 
 def make_row(
@@ -56,39 +55,66 @@ def make_row(
         _copy(workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
         finetune(str(workdir), config, stop)
     else:
-        for stage in WARMED:
-            warm = warm_start(stage, home, seed, base, stop)
-            _copy(workdir, warm, f"{CHECKPOINTS}/{stage}")
+        _copy(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
+        _copy(workdir, warm_ict(home, seed, base, stop), f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
     figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
     result.write_text(json.dumps(figures) + "\n")
     return figures
 
 
-def warm_start(stage: str, home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> Path:
-    """The run that has trained what all rows of a seed start from, by one stage.
+def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that has trained the reader that all runs start from: what BERT is in the paper.
 
-    The reader learns to copy before it learns to read. ICT starts from its encoder, as ORQA's did
-    from BERT, and learns on the whole sample: that Z is its beginnings alone is for the sake of
-    refreshes, and so few passages are learnt by heart.
+    It learns language and copying first, and then to read: names and dates of X, each sentence
+    beside the beginning of its own article.
     """
-    config = row_config(base, "realm", seed, home)
-    for other in ("ict", "reader", "realm"):
-        if other != stage:
-            config.stages[other].steps = 0
-    folder = home / f"warm_{stage}_{seed}"
-    if stage == "ict":
-        reader, sample = warm_start("reader", home, seed, base, stop), home / "wikipedia"
-        config.model.start = str(_encoder_of(reader, base))
-        config.corpus.update(
-            knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS)
-        )
-    else:
-        before = home / f"warm_copying_{seed}"
-        run(str(before), config_lib.check(_copying(config, home)), stop)
-        _copy(folder, before, f"{CHECKPOINTS}/{stage}")
+    folder, before = home / "warm_reader", home / "warm_language"
+    run(str(before), config_lib.check(_language(_only(base, "reader", 0, home), home)), stop)
+    _copy(folder, before, f"{CHECKPOINTS}/reader")
+    run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
+    return folder
+
+
+def warm_ict(home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that has trained the embedder that all rows of a seed start from.
+
+    ICT starts from the reader's encoder, as ORQA's did from BERT, and learns on the whole sample:
+    that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
+    """
+    folder, reader = home / f"warm_ict_{seed}", warm_reader(home, base, stop)
+    config = _only(base, "ict", seed, home)
+    _on_sample(config, home)
+    config.model.start = str(_encoder_of(reader, base))
     run(str(folder), config_lib.check(config), stop)
     return folder
+
+
+def _only(base: ConfigDict, stage: str, seed: int, home: Path) -> ConfigDict:
+    """The config of a run of one stage."""
+    config = row_config(base, "realm", seed, home)
+    for other in {"ict", "reader", "realm"} - {stage}:
+        config.stages[other].steps = 0
+    return config
+
+
+def _on_sample(config: ConfigDict, home: Path) -> None:
+    sample = home / "wikipedia"
+    config.corpus.update(knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS))
+
+
+def _language(config: ConfigDict, home: Path) -> ConfigDict:
+    """The first steps of the reader: random pieces of all sentences, beside their own passage.
+
+    Of a passage the beginning is shown, so some of these sentences can be copied from it and some
+    cannot. A reader of names and dates alone learns nothing in as many steps: one span of one or
+    two pieces in a row, which stands in the passage among other words.
+    """
+    _on_sample(config, home)
+    config.stages.reader.steps = int(LANGUAGE * config.stages.reader.steps)
+    config.masking.update(scheme="random_token", rate=0.2, unseen=0.0)
+    config.lengths.masks = 6
+    return config
 
 
 def _encoder_of(reader: Path, base: ConfigDict) -> Path:
@@ -97,21 +123,6 @@ def _encoder_of(reader: Path, base: ConfigDict) -> Path:
     assert trained is not None
     save_bert(reader / "bert", trained[1]["reader"], base.model)
     return reader / "bert"
-
-
-def _copying(config: ConfigDict, home: Path) -> ConfigDict:
-    """The first steps of the reader: random pieces of sentences of Z beside their own passage.
-
-    Each hidden piece can be copied from where its neighbours stand again, and there are many of
-    them. A reader of salient spans alone learns nothing in as many steps: one span of one or two
-    pieces in a row, which stands in the passage among other words.
-    """
-    config = ConfigDict(config.to_dict())
-    config.stages.reader.steps = int(COPIED * config.stages.reader.steps)
-    config.corpus.update(pretraining=str(home / "knowledge"), spans=str(home / KNOWLEDGE_SPANS))
-    config.masking.update(scheme="random_token", rate=0.2, unseen=0.0, neighbour=0.1)
-    config.lengths.masks = 6
-    return config
 
 
 def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:

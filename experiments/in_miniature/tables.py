@@ -23,7 +23,7 @@ SETS = {
     "webquestions": "WebQuestions",
     "trec": "CuratedTREC",
     "squad": "SQuAD",
-    "nq_dev_said": "NQ dev, not named",
+    "nq_dev_said": "NQ dev, named or not",
 }
 # Table 2 of the paper: exact match and recall@5 on NQ dev, in per cent.
 OF_THE_PAPER = {
