@@ -15,6 +15,7 @@ from realm_jax.errors import RealmError
 
 log = logging.getLogger(__name__)
 UNUSED_DAYS = 30  # a compiled program that nobody read for as long is deleted
+_WORTH_KEEPING = "0.2"  # seconds of compiling; jax keeps those of a second, and a start has many
 
 
 def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
@@ -102,8 +103,11 @@ def _keep_compiled() -> None:
         )
         return
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    least = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", _WORTH_KEEPING)
     if "jax" in sys.modules:  # which reads the environment once, when it is imported
-        sys.modules["jax"].config.update("jax_compilation_cache_dir", str(folder))
+        config = sys.modules["jax"].config
+        config.update("jax_compilation_cache_dir", str(folder))
+        config.update("jax_persistent_cache_min_compile_time_secs", float(least))
 
 
 def _forget_unused(folder: Path) -> None:
