@@ -1,6 +1,6 @@
 """Which questions the miniature keeps: those that Z answers, and not by chance.
 
-The rule, fixed before any run of a row: some passage of Z says the answer by the exact-match finder
+The rule, fixed before any run that is reported: some passage of Z says the answer, by exact match
 (`data.answers`), at most one passage in a hundred does, and the question names one of those: it
 holds a rare piece of the title. The second part leaves out answers such as "France" or "two", which
 five passages taken at random would often hold; the third, passages that say an answer by chance.
