@@ -46,7 +46,7 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     config.model.init_stddev = 0.08
     config.lengths.update(query=32, passage=64, joint=96, masks=3, answer=8)
     config.retrieval.candidates = 4
-    config.masking.update(permute=0.3, neighbour=0.1, alone=0.1, unseen=0.1)
+    config.masking.update(permute=0.3, neighbour=0.5, alone=0.1, unseen=0.1)
     config.objective.update(hidden=0.1, removal=0.7)
     # As in the demo: without bias correction 0.999 makes the first hundreds of steps too large.
     config.optimizer.b2 = 0.98

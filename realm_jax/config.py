@@ -143,6 +143,7 @@ _CHOICES = {
     "search.rescore": ("float32", "bfloat16", "int8"),
     "retrieval.search_with": ("index", "fresh"),
     "objective.marginal": ("paper", "released"),
+    "objective.retriever_loss": ("marginal", "pdist"),
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
     "model.gelu": ("tanh", "erf"),

@@ -112,6 +112,9 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.objective.marginal = (
         "paper"  # paper: sum_z p(z|x) prod_j p(y_j|z,x); released: per token
     )
+    # What the embedder learns from in stage realm. marginal: log p(y|x), as in the paper; pdist:
+    # which candidate makes what is hidden likeliest, however p(z|x) stands.
+    config.objective.retriever_loss = "marginal"
     config.objective.hidden = 0.0  # ICT: share of query pieces shown as [MASK], as REALM will
     config.objective.removal = 0.9  # ICT: share of queries removed from their passage
 

@@ -67,22 +67,47 @@ def realm_loss(
     weights: Float[Array, "B M"],
     valid: Bool[Array, "B K"],
     marginal: str,
+    retriever_loss: str = "marginal",
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """Negative marginal log-likelihood per masked token, and what to watch.
 
     `retrieval_utility` is log p(y|x) - log p(y|null, x) in nats per masked token (the mean form of
     REALM appendix D); candidate 0 must be the null passage for it to mean that.
+
+    Args:
+      scores: f(x, z) of the candidates.
+      token_log_p: log p(y_j|z,x).
+      weights: 1 on real masked positions, 0 on padding.
+      valid: False where there is no candidate.
+      marginal: see `marginal_log_likelihood`.
+      retriever_loss: what the scores learn from. `marginal`: -log p(y|x), as in the paper (with a
+        reader of one passage at a time, EMDR2's loss has the same gradients). `pdist`: the
+        divergence of p(z|x) from what the likelihoods alone would choose (perplexity distillation,
+        Izacard et al. 2022); the reader still learns from -log p(y|x).
+
+    Returns:
+      What is minimised, and metrics, of which `loss` is -log p(y|x) in all cases.
     """
     log_p_z = retrieval_log_prob(scores, valid)
-    log_p = marginal_log_likelihood(log_p_z, token_log_p, weights, marginal)
+    chosen = log_p_z if retriever_loss == "marginal" else jax.lax.stop_gradient(log_p_z)
+    log_p = marginal_log_likelihood(chosen, token_log_p, weights, marginal)
     tokens = jnp.maximum(weights.sum(), 1.0)
     without = (token_log_p[:, 0] * weights).sum(-1)
     loss = -log_p.sum() / tokens
-    return loss, {
+    metrics = {
         "loss": loss,
         "retrieval_utility": (log_p - without).sum() / tokens,
         "p_null": jnp.exp(log_p_z[:, 0]).mean(),
     }
+    if retriever_loss == "pdist":
+        likelihoods = jax.lax.stop_gradient((token_log_p * weights[:, None, :]).sum(-1))
+        loss += _divergence(retrieval_log_prob(likelihoods, valid), log_p_z).sum() / tokens
+    return loss, metrics
+
+
+def _divergence(log_p: Float[Array, "B K"], log_q: Float[Array, "B K"]) -> Float[Array, "B"]:
+    """KL(p, q) in nats; what neither thinks possible adds nothing."""
+    return (jnp.exp(log_p) * (log_p - log_q)).sum(-1)
 
 
 def masked_lm_loss(

@@ -81,6 +81,7 @@ def test_a_checked_config_is_locked():
         ("model__gelu", "relu"),
         ("search__kind", "annoy"),
         ("objective__marginal", "both"),
+        ("objective__retriever_loss", "both"),
         ("model__heads", 3),
         ("model__positions", 40),
         ("lengths__joint", 20),

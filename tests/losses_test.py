@@ -162,6 +162,27 @@ def test_padding_positions_carry_nothing():
         assert one == two
 
 
+def test_pdist_teaches_the_scores_by_likelihoods_alone_and_the_reader_as_before():
+    scores, token_log_p, weights = draw()
+    valid = np.ones((B, K), bool)
+    valid[1, 3] = False
+
+    def gradients(retriever_loss):
+        def loss(scores, token_log_p):
+            return realm_loss(scores, token_log_p, weights, valid, "paper", retriever_loss)
+
+        return jax.grad(loss, argnums=(0, 1), has_aux=True)(scores, token_log_p)
+
+    (by_score, by_piece), metrics = gradients("pdist")
+    (_, reader), marginal = gradients("marginal")
+    likelihoods = np.where(valid, (token_log_p * weights[:, None]).sum(-1), -np.inf)
+    wanted = np.exp(likelihoods) / np.exp(likelihoods).sum(-1, keepdims=True)
+    p_z = np.exp(retrieval_log_prob(scores, valid))
+    np.testing.assert_allclose(by_score, (p_z - wanted) / weights.sum(), **EXACT)
+    np.testing.assert_array_equal(by_piece, reader)
+    assert metrics == marginal
+
+
 def test_unknown_marginal_is_named():
     scores, token_log_p, weights = draw()
     with pytest.raises(ValueError, match="'papper'"):

@@ -45,6 +45,7 @@ DIFFERENT = {
     "random_span": {"masking.scheme": ("salient_span", "random_span")},
     "stale_30x": {"refresh.every": (30, 900)},
     "released_marginal": {"objective.marginal": ("paper", "released")},
+    "pdist": {"objective.retriever_loss": ("marginal", "pdist")},
     "fresh_queries": {
         "retrieval.search_with": ("index", "fresh"),
         "search.kind": ("exact", "mesh"),

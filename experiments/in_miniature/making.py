@@ -112,7 +112,7 @@ def _language(config: ConfigDict, home: Path) -> ConfigDict:
     """
     _on_sample(config, home)
     config.stages.reader.steps = int(LANGUAGE * config.stages.reader.steps)
-    config.masking.update(scheme="random_token", rate=0.2, unseen=0.0)
+    config.masking.update(scheme="random_token", rate=0.2, neighbour=0.1, unseen=0.0)
     config.lengths.masks = 6
     return config
 

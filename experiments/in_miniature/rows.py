@@ -44,6 +44,7 @@ ROWS = {
     "random_span": Row({"masking.scheme": "random_span"}),
     "stale_30x": Row(times={"refresh.every": 30}),
     "released_marginal": Row({"objective.marginal": "released"}),
+    "pdist": Row({"objective.retriever_loss": "pdist"}),
     "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
     "rerank_64": Row({"retrieval.rerank": 64}),
     "no_null": Row({"retrieval.null_passage": False}),

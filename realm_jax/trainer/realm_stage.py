@@ -139,6 +139,7 @@ class RealmStage:
             _flat(batch.weights),
             _flat(batch.valid),
             self._config.objective.marginal,
+            self._config.objective.retriever_loss,
         )
         masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
