@@ -15,7 +15,6 @@ Expect:   docs/results.md, beside the figures of the paper
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
     parser.add_argument("--all", action="store_true", help="the rows of the paper, every seed")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of --all; default: {SEEDS}")
+    parser.add_argument("--jobs", type=int, default=1, help="runs of --all at a time; default: 1")
     parser.add_argument("--tables", action="store_true", help="make tables and plots anew")
+    parser.add_argument("--no-tables", action="store_true", help="leave them as they are")
     arguments, overrides = parser.parse_known_args()
     try:
         check_overrides(overrides)
@@ -96,21 +97,24 @@ def main() -> None:
         one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
     elif not arguments.tables:
         parser.error("give --row, --all or --tables")
-    write_tables()
+    if not arguments.no_tables:
+        write_tables()
 
 
 def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    """Every row of the paper with every seed, each in a process of its own, seed after seed."""
-    from in_miniature.rows import PAPER, run_folder
+    """Every row of the paper with every seed, each in a process of its own, `jobs` at a time."""
+    from in_miniature.processes import run_processes
+    from in_miniature.rows import in_order, run_folder
 
-    for seed in range(arguments.seeds):
-        for row in PAPER:
-            folder = run_folder(arguments.home, row, seed)
-            command = [f"--row={row}", f"--seed={seed}", f"--workdir={folder}"]
-            command += [f"--data={arguments.data}", *overrides]
-            done = subprocess.run([sys.executable, __file__, *command], check=False)
-            if done.returncode:
-                sys.exit(done.returncode)
+    def command(row: str, seed: int) -> list[str]:
+        workdir = run_folder(arguments.home, row, seed)
+        words = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
+        return [sys.executable, __file__, *words, f"--data={arguments.data}", *overrides]
+
+    for runs in in_order(arguments.seeds):
+        failed = run_processes([command(*run) for run in runs], arguments.jobs)
+        if failed:
+            sys.exit(failed)
 
 
 def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:

@@ -1,6 +1,8 @@
 """The paper in miniature: rows differ in what they say, tables are made of runs, a row is made."""
 
 import json
+import os
+import sys
 import threading
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import miniature
 import numpy as np
 import pytest
 from in_miniature import corpora, making, questions, tables, titles
-from in_miniature.rows import PAPER, ROWS, row_config
+from in_miniature.processes import run_processes
+from in_miniature.rows import PAPER, ROWS, in_order, row_config
 from miniature_data import CITIES, LANDS, documents, write_questions
 
 from realm_jax import config as config_lib
@@ -61,6 +64,43 @@ DIFFERENT = {
 def test_a_row_differs_from_realm_in_what_its_name_says(name):
     assert differences(name) == DIFFERENT[name]
     config_lib.check(row_config(miniature.get_config(), name, 1, Path("home")))
+
+
+def test_runs_are_ordered_so_that_none_makes_what_another_makes_beside_it():
+    groups = in_order(2)
+    runs = [run for group in groups for run in group]
+    assert sorted(runs) == sorted((row, seed) for row in PAPER for seed in range(2))
+    made = set()
+    for group in groups:
+        waited_for = {
+            (other, seed)
+            for row, seed in group
+            for other in (ROWS[row].retriever_of, ROWS[row].reader_of)
+            if other
+        }
+        assert waited_for <= made
+        seeds = [seed for _, seed in group]
+        assert len(set(seeds)) == len(seeds) or {("ict_only", seed) for seed in seeds} <= made
+        assert not made or ("ict_only", 0) in made  # it makes the corpora
+        made |= set(group)
+
+
+def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path):
+    note = (
+        "import os, pathlib, sys, time\n"
+        "place, other = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+        "time.sleep(0.2)\n"
+        "place.write_text(str(sorted(os.sched_getaffinity(0))))\n"
+        "while not other.exists(): time.sleep(0.01)\n"
+    )
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    commands = [[sys.executable, "-c", note, *pair] for pair in ((one, two), (two, one))]
+    assert run_processes(commands, 2) == 0  # each waits for the other
+    if len(os.sched_getaffinity(0)) > 1:
+        assert Path(one).read_text() != Path(two).read_text()
+    never = [sys.executable, "-c", f"open({str(tmp_path / 'never')!r}, 'w')"]
+    assert run_processes([[sys.executable, "-c", "exit(7)"], never], 1) == 7
+    assert not (tmp_path / "never").exists()
 
 
 def test_the_papers_rows_are_all_there():

@@ -73,6 +73,23 @@ def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict
     return config
 
 
+def in_order(seeds: int) -> list[list[tuple[str, int]]]:
+    """The paper's rows of all seeds, as groups of which no run makes what another one waits for.
+
+    The first run makes what all share, the first of each seed what its rows share; mixed rows take
+    two finished ones.
+    """
+    mixed = [row for row in PAPER if ROWS[row].retriever_of]
+    others = [row for row in PAPER if row not in ("ict_only", *mixed)]
+    every = range(seeds)
+    return [
+        [("ict_only", 0)],
+        [("ict_only", seed) for seed in every[1:]],
+        [(row, seed) for seed in every for row in others],
+        [(row, seed) for seed in every for row in mixed],
+    ]
+
+
 def run_folder(home: Path, name: str, seed: int) -> Path:
     """Where the run of a row lies."""
     return home / f"{name}_{seed}"
