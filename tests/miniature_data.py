@@ -34,16 +34,25 @@ def write_data(folder: Path, tagged: str) -> None:
     """All files of the shared data that the miniature names; `tagged` is text as CoNLL has it."""
     write_vocabulary(folder / corpora.VOCABULARY, fakes.vocabulary())
     (folder / corpora.TAGGED).write_bytes(lzma.compress(tagged.encode()))
-    with tarfile.open(folder / corpora.SAMPLE, "w:xz") as packed:
-        text = "".join(
-            f'<doc id="{row}" url="https://x?curid={row}" title="{one.title}">\n'
-            f"{one.title}\n\n{one.body}\n</doc>\n"
-            for row, one in enumerate(documents())
-        ).encode()
-        entry = tarfile.TarInfo("AA/wiki_00")
-        entry.size = len(text)
-        packed.addfile(entry, io.BytesIO(text))
+    articles = "".join(
+        f'<doc id="{row}" url="https://x?curid={row}" title="{one.title}">\n'
+        f"{one.title}\n\n{one.body}\n</doc>\n"
+        for row, one in enumerate(documents())
+    )
+    _pack(folder / corpora.SAMPLE, "AA/wiki_00", articles)
+    stories = "".join(
+        f"<REUTERS>\n<TITLE>{one.title}</TITLE>\n<BODY>{one.body}</BODY>\n</REUTERS>\n"
+        for one in documents()
+    )
+    _pack(folder / corpora.NEWS, "reut2-000.sgm", stories)
     write_questions(folder)
+
+
+def _pack(path: Path, name: str, text: str) -> None:
+    with tarfile.open(path, "w:xz") as packed:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(text.encode())
+        packed.addfile(entry, io.BytesIO(text.encode()))
 
 
 def write_questions(folder: Path) -> None:

@@ -16,6 +16,7 @@ from miniature_data import CITIES, LANDS, documents, write_questions
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.annotate import annotate
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store
 from realm_jax.testing import fakes
@@ -47,6 +48,10 @@ DIFFERENT = {
     "random_token": {"masking.scheme": ("salient_span", "random_token")},
     "random_span": {"masking.scheme": ("salient_span", "random_span")},
     "stale_30x": {"refresh.every": (30, 900)},
+    "news": {
+        "corpus.pretraining": ("runs/miniature/wikipedia", "home/news"),
+        "corpus.spans": ("runs/miniature/text_spans", "home/news_spans"),
+    },
     "released_marginal": {"objective.marginal": ("paper", "released")},
     "pdist": {"objective.retriever_loss": ("marginal", "pdist")},
     "fresh_queries": {
@@ -180,6 +185,26 @@ def test_z_is_how_articles_begin_and_x_is_the_rest(home):
     marked = corpora.SpanStore.open(home / "wikipedia" / corpora.TAGGED_SPANS, text)
     rest = np.flatnonzero(~first).tolist()
     assert sum(len(spans.of(row)) for row in rest) < sum(len(marked.of(row)) for row in rest)
+
+
+def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
+    stories = [
+        Document("Trade", "Ora sold to City0. City0 sent it by ship.", "made up"),
+        Document("Weather", "Ilo sank in 1502. By 1502 they met.", "made up"),
+    ]
+    write_store(tmp_path / "news", stories, home / "vocab.txt", passage_pieces=64)
+    news = PassageStore.open(tmp_path / "news")
+    marked = annotate(news, tmp_path / "marked")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(titles, "RARE", 1.0)
+        (tmp_path / "knowledge").symlink_to(home / "knowledge")
+        corpora.tie_news(tmp_path, marked, news)
+    tied = corpora.SpanStore.open(tmp_path / "news_spans", news)
+    words = [
+        [news.vocabulary.decode(news.body_ids(row)[a:b]) for a, b in tied.of(row).tolist()]
+        for row in range(len(news))
+    ]
+    assert words == [["city0"], ["1502"]]
 
 
 def around(text, row, start, stop):

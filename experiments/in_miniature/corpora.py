@@ -6,11 +6,14 @@
 | `wikipedia/tagged_spans` | its names and dates |
 | `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
 | `text_spans` | X: names and dates of all other passages, tied to Z |
+| `news`, `news/tagged_spans` | Reuters news, and its names and dates |
+| `news_spans` | the other X: those tied to Z |
 
 X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
 names and dates those are kept which the beginning of the same article says too (one in five), in
 sentences that also hold a rare piece of the article's title (one in four of these): what is hidden
 can be read in Z, and the sentence says where. Else a small model would see twenty times as many.
+News has no article of its own in Z: there it is any whose title the sentence names.
 """
 
 import logging
@@ -38,6 +41,7 @@ from realm_jax.trainer.tagger_run import train_tagger
 
 log = logging.getLogger(__name__)
 SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
+NEWS = "reuters21578.tar.xz"
 TAGGED = "conll2003.en.train.txt.xz"
 TAGGED_SPANS = "tagged_spans"
 TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
@@ -59,21 +63,18 @@ def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event
       Stopped, Interrupted: the stop signal came.
       RealmError: see the message.
     """
-    wikipedia, vocabulary = home / "wikipedia", data / VOCABULARY
-    if not (wikipedia / MANIFEST).exists():
-        build(
-            "wikiextractor",
-            str(data / SAMPLE),
-            wikipedia,
-            vocabulary,
-            passage_pieces=TEXT_PIECES,
-            workers=2,
-        )
-    text = PassageStore.open(wikipedia)
-    marked = wikipedia / TAGGED_SPANS
-    if not (marked / MANIFEST).exists():
-        _mark(text, marked, home / "tagger", data, base, stop)
-    cut_corpora(home, SpanStore.open(marked, text), text, vocabulary)
+    vocabulary = data / VOCABULARY
+    for name, format, file in (("wikipedia", "wikiextractor", SAMPLE), ("news", "reuters", NEWS)):
+        built = home / name
+        if not (built / MANIFEST).exists():
+            source = str(data / file)
+            build(format, source, built, vocabulary, passage_pieces=TEXT_PIECES, workers=2)
+        marked = built / TAGGED_SPANS
+        if not (marked / MANIFEST).exists():
+            _mark(PassageStore.open(built), marked, home / "tagger", data, base, stop)
+    text, news = PassageStore.open(home / "wikipedia"), PassageStore.open(home / "news")
+    cut_corpora(home, SpanStore.open(text.path / TAGGED_SPANS, text), text, vocabulary)
+    tie_news(home, SpanStore.open(news.path / TAGGED_SPANS, news), news)
 
 
 def _mark(
@@ -145,14 +146,49 @@ def _spans_of_the_rest(
         if article[row] != of:
             of = int(article[row])
             said = _spelt(knowledge.body_ids(of))
-        pieces, bounds = text.body_ids(row), text.sentences(row)
-        found = []
-        for a, b in [] if first[row] else marked.of(row).tolist():
-            begin, end = bounds[bounds <= a][-1], bounds[bounds > a][0]
-            around = np.append(pieces[begin:a], pieces[b : min(end, begin + QUERY_PIECES)])
-            if _spelt(pieces[a:b]) in said and titles.names(around, of):
-                found.append((a, b))
-        yield found
+        pieces = text.body_ids(row)
+        yield [
+            (a, b)
+            for a, b in ([] if first[row] else marked.of(row).tolist())
+            if _spelt(pieces[a:b]) in said and of in titles.named(_around(text, row, a, b))
+        ]
+
+
+def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
+    """The names and dates of news that a passage says whose title their sentence names."""
+    if (home / "news_spans" / MANIFEST).exists():
+        return
+    knowledge = PassageStore.open(home / "knowledge")
+    titles = Titles(knowledge)
+    bodies = [_spelt(knowledge.body_ids(row)) for row in range(len(knowledge))]
+
+    def tied(row: int) -> Spans:
+        pieces = news.body_ids(row)
+        return [
+            (a, b)
+            for a, b in marked.of(row).tolist()
+            if any(
+                _spelt(pieces[a:b]) in bodies[named]
+                for named in titles.named(_around(news, row, a, b))
+            )
+        ]
+
+    nowhere = np.full(len(news), -1, np.int64)
+    SpanStore.write(
+        home / "news_spans",
+        news,
+        map(tied, range(len(news))),
+        own=nowhere,
+        evidence=nowhere,
+        knowledge=knowledge,
+    )
+
+
+def _around(text: PassageStore, row: int, a: int, b: int) -> Int32[np.ndarray, "n"]:
+    """What a query holds of the sentence of a span, apart from the span."""
+    pieces, bounds = text.body_ids(row), text.sentences(row)
+    begin, end = bounds[bounds <= a][-1], bounds[bounds > a][0]
+    return np.append(pieces[begin:a], pieces[b : min(end, begin + QUERY_PIECES)])
 
 
 def _spelt(pieces: Int32[np.ndarray, "n"]) -> str:

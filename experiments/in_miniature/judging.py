@@ -37,7 +37,7 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
     Args:
       workdir: of the finished run.
       config: of the run.
-      base: of the row `realm`: sentences to measure on are masked as that row's are.
+      base: of the row `realm`: sentences to measure on are that row's, masked as there.
       home: holds the kept questions.
 
     Returns:
@@ -97,6 +97,7 @@ def _on_held_out(
     same = ConfigDict(config.to_dict())
     for part in ("masking", "objective", "retrieval", "search"):
         same[part] = base[part]
+    same.corpus.update(pretraining=base.corpus.pretraining, spans=base.corpus.spans)
     same.evaluation.queries = MOST_SENTENCES
     same = config_lib.check(same)
     inputs = open_inputs(same)

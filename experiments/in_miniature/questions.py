@@ -90,7 +90,7 @@ def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
         kept = [
             question
             for (question, rows), pieces in zip(said, texts.ids, strict=True)
-            if any(titles.names(pieces, row) for row in rows)
+            if not titles.named(pieces).isdisjoint(rows)
         ]
         shares = {name: kept}
         if name == TRAIN:

@@ -24,12 +24,14 @@ class Row:
     Attributes:
       changes: dotted keys of the config and their values, where they differ from `realm`.
       times: dotted keys and what they are multiplied by.
+      folders: dotted keys and the folders under the home of all runs that they name.
       retriever_of: the row whose pre-trained run is taken; "" is its own.
       reader_of: the row whose reader fine-tuning starts from; "" is its own.
     """
 
     changes: dict[str, Any] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
     retriever_of: str = ""
     reader_of: str = ""
 
@@ -43,6 +45,7 @@ ROWS = {
     "random_token": Row({"masking.scheme": "random_token"}),
     "random_span": Row({"masking.scheme": "random_span"}),
     "stale_30x": Row(times={"refresh.every": 30}),
+    "news": Row(folders={"corpus.pretraining": "news", "corpus.spans": "news_spans"}),
     "released_marginal": Row({"objective.marginal": "released"}),
     "pdist": Row({"objective.retriever_loss": "pdist"}),
     "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
@@ -62,7 +65,8 @@ def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict
     row = ROWS[name]
     config = ConfigDict(base.to_dict())
     config.seed = seed
-    for key, value in row.changes.items():
+    folders = {key: str(home / folder) for key, folder in row.folders.items()}
+    for key, value in {**row.changes, **folders}.items():
         owner, leaf = _owner(config, key)
         owner[leaf] = value
     for key, factor in row.times.items():

@@ -1,5 +1,7 @@
 """What names an article: a rare piece of its title, in a sentence as in a question."""
 
+from collections import defaultdict
+
 import numpy as np
 from jaxtyping import Int32
 
@@ -15,9 +17,13 @@ class Titles:
         passages = np.zeros(store.vocabulary.size, np.int64)
         for row in range(len(store)):
             passages[np.unique(np.append(store.title_ids(row), store.body_ids(row)))] += 1
-        self._store, self._rare = store, passages <= max(1, RARE * len(store))
+        rare = passages <= max(1, RARE * len(store))
+        self._titled: dict[int, set[int]] = defaultdict(set)
+        for row in range(len(store)):
+            title = store.title_ids(row)
+            for piece in title[rare[title]].tolist():
+                self._titled[piece].add(row)
 
-    def names(self, text: Int32[np.ndarray, "n"], row: int) -> bool:
-        """Whether these pieces hold a rare one of the passage's title."""
-        title = self._store.title_ids(row)
-        return bool(np.isin(title[self._rare[title]], text).any())
+    def named(self, text: Int32[np.ndarray, "n"]) -> set[int]:
+        """The passages of whose title these pieces hold a rare one."""
+        return set().union(*(self._titled.get(piece, set()) for piece in set(text.tolist())))
