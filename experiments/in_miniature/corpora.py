@@ -4,6 +4,7 @@
 |---|---|
 | `wikipedia` | the whole sample in passages of at most 160 pieces |
 | `wikipedia/tagged_spans` | its names and dates |
+| `wikipedia/shown_spans` | those in sentences that end within its first 60 pieces |
 | `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
 | `text_spans` | X: names and dates of all other passages, tied to Z |
 | `news`, `news/tagged_spans` | Reuters news, and its names and dates |
@@ -43,8 +44,9 @@ log = logging.getLogger(__name__)
 SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
 NEWS = "reuters21578.tar.xz"
 TAGGED = "conll2003.en.train.txt.xz"
-TAGGED_SPANS = "tagged_spans"
+TAGGED_SPANS, SHOWN_SPANS = "tagged_spans", "shown_spans"
 TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
+SHOWN_PIECES = 60  # of a passage, that a row of the reader shows beside any query
 QUERY_PIECES = 30  # of a sentence of X that a query holds, special pieces not included
 
 Spans = list[tuple[int, int]]
@@ -95,7 +97,10 @@ def _mark(
 
 
 def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:
-    """Z, and the spans of X tied to it, unless they are there."""
+    """Z, and the spans of X tied to it, unless they are there; and those of sentences shown."""
+    shown = text.path / SHOWN_SPANS
+    if not (shown / MANIFEST).exists():
+        SpanStore.write(shown, text, _shown(marked, text), own=np.arange(len(text)))
     knowledge = home / "knowledge"
     first = begins(text)
     if not (knowledge / MANIFEST).exists():
@@ -112,6 +117,12 @@ def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: P
             evidence=article,
             knowledge=store,
         )
+
+
+def _shown(marked: SpanStore, text: PassageStore) -> Iterator[Spans]:
+    for row in range(len(marked)):
+        ends = text.sentences(row)
+        yield [(a, b) for a, b in marked.of(row).tolist() if ends[ends > a][0] <= SHOWN_PIECES]
 
 
 def begins(text: PassageStore) -> Bool[np.ndarray, "N"]:

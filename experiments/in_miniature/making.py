@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from in_miniature.corpora import TAGGED_SPANS, make_corpora
+from in_miniature.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
 from in_miniature.judging import judged
 from in_miniature.questions import TRAIN, keep_questions, kept_file
 from in_miniature.rows import ROWS, row_config, run_folder
@@ -22,7 +22,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
-LANGUAGE = 0.6  # of the reader's steps: these teach it language, the others to read
+COPYING = 0.5  # of the reader's steps: these teach it language and to copy, the others to read
 
 
 def make_row(
@@ -67,10 +67,10 @@ def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
     """The run that has trained the reader that all runs start from: what BERT is in the paper.
 
     It learns language and copying first, and then to read: names and dates of X, each sentence
-    beside the beginning of its own article.
+    beside the beginning of its own article, or of another: it must see which.
     """
-    folder, before = home / "warm_reader", home / "warm_language"
-    run(str(before), config_lib.check(_language(_only(base, "reader", 0, home), home)), stop)
+    folder, before = home / "warm_reader", home / "warm_copying"
+    run(str(before), config_lib.check(_copying(_only(base, "reader", 0, home), home)), stop)
     _copy(folder, before, f"{CHECKPOINTS}/reader")
     run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
     return folder
@@ -84,7 +84,7 @@ def warm_ict(home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> 
     """
     folder, reader = home / f"warm_ict_{seed}", warm_reader(home, base, stop)
     config = _only(base, "ict", seed, home)
-    _on_sample(config, home)
+    _on_sample(config, home, TAGGED_SPANS)
     config.model.start = str(_encoder_of(reader, base))
     run(str(folder), config_lib.check(config), stop)
     return folder
@@ -98,21 +98,21 @@ def _only(base: ConfigDict, stage: str, seed: int, home: Path) -> ConfigDict:
     return config
 
 
-def _on_sample(config: ConfigDict, home: Path) -> None:
+def _on_sample(config: ConfigDict, home: Path, spans: str) -> None:
     sample = home / "wikipedia"
-    config.corpus.update(knowledge=str(sample), pretraining="", spans=str(sample / TAGGED_SPANS))
+    config.corpus.update(knowledge=str(sample), pretraining="", spans=str(sample / spans))
 
 
-def _language(config: ConfigDict, home: Path) -> ConfigDict:
-    """The first steps of the reader: random pieces of all sentences, beside their own passage.
+def _copying(config: ConfigDict, home: Path) -> ConfigDict:
+    """The first steps of the reader: random pieces of sentences beside the text they stand in.
 
-    Of a passage the beginning is shown, so some of these sentences can be copied from it and some
-    cannot. A reader of names and dates alone learns nothing in as many steps: one span of one or
-    two pieces in a row, which stands in the passage among other words.
+    A reader of names and dates alone learns nothing in as many steps: one span of one or two pieces
+    in a row, which stands in the passage among other words.
     """
-    _on_sample(config, home)
-    config.stages.reader.steps = int(LANGUAGE * config.stages.reader.steps)
-    config.masking.update(scheme="random_token", rate=0.2, neighbour=0.1, unseen=0.0)
+    _on_sample(config, home, SHOWN_SPANS)
+    config.stages.reader.steps = int(COPYING * config.stages.reader.steps)
+    config.masking.update(scheme="random_token", rate=0.2)
+    config.masking.update(permute=0.5, neighbour=0.0, alone=0.0, unseen=0.0)
     config.lengths.masks = 6
     return config
 
