@@ -22,7 +22,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
-COPYING = 0.5  # of the reader's steps: these teach it language and to copy, the others to read
+COPYING = 0.3  # of the reader's steps: these teach it language and to copy, the others to read
 
 
 def make_row(
