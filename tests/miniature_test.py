@@ -187,6 +187,21 @@ def test_z_is_how_articles_begin_and_x_is_the_rest(home):
     assert sum(len(spans.of(row)) for row in rest) < sum(len(marked.of(row)) for row in rest)
 
 
+def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
+    text = PassageStore.open(home / "wikipedia")
+    marked, shown = (
+        corpora.SpanStore.open(home / "wikipedia" / name, text)
+        for name in (corpora.TAGGED_SPANS, corpora.SHOWN_SPANS)
+    )
+    assert 0 < sum(len(shown.of(row)) for row in range(len(text)))
+    for row in range(len(text)):
+        ends = text.sentences(row)
+        for a, b in marked.of(row).tolist():
+            inside = ends[ends > a].min() <= corpora.SHOWN_PIECES
+            assert ([a, b] in shown.of(row).tolist()) == inside
+    assert (shown.own == np.arange(len(text))).all()
+
+
 def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
     stories = [
         Document("Trade", "Ora sold to City0. City0 sent it by ship.", "made up"),
@@ -296,5 +311,6 @@ def tiny_miniature(home):
     base.corpus.update(of_home.corpus)
     for stage in ("ict", "reader", "realm", "qa"):
         base.stages[stage].steps = 2
+    base.stages.reader.steps = 4  # of which one copies
     base.refresh.wait_seconds = 600.0
     return base
