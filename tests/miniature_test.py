@@ -193,7 +193,7 @@ def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
         corpora.SpanStore.open(home / "wikipedia" / name, text)
         for name in (corpora.TAGGED_SPANS, corpora.SHOWN_SPANS)
     )
-    assert 0 < sum(len(shown.of(row)) for row in range(len(text)))
+    assert sum(len(shown.of(row)) for row in range(len(text))) > 0
     for row in range(len(text)):
         ends = text.sentences(row)
         for a, b in marked.of(row).tolist():
