@@ -46,7 +46,7 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     config.model.compute = "bfloat16"  # a third more steps a second on these cores, the same losses
     config.lengths.update(query=32, passage=64, joint=96, masks=3, answer=8)
     config.retrieval.candidates = 4
-    config.masking.update(permute=0.3, neighbour=0.5, alone=0.1, unseen=0.1)
+    config.masking.update(permute=0.3, neighbour=0.3, alone=0.05, unseen=0.1)
     config.objective.update(hidden=0.1, removal=0.7)
     # As in the demo: without bias correction 0.999 makes the first hundreds of steps too large.
     config.optimizer.b2 = 0.98
@@ -55,9 +55,9 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     tagger = tagger_config()
     config.lengths.sentences = tagger.lengths.sentences
     stages = config.stages
-    stages.ict.update(steps=200, batch=64, learning_rate=1e-3)
+    stages.ict.update(steps=800, batch=64, learning_rate=1e-3)
     stages.reader.update(steps=10_000, batch=32, learning_rate=2e-3)
-    stages.realm.update(steps=480, batch=32, learning_rate=3e-4, evaluate_every=60)
+    stages.realm.update(steps=960, batch=32, learning_rate=3e-4, evaluate_every=60)
     stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
     stages.qa.update(reader_passages=5, retriever_passages=20)
     stages.tagger.update(tagger.stages.tagger)

@@ -39,7 +39,7 @@ def value(config, key):
     return config
 
 
-NO_REALM = {"stages.realm.steps": (480, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
+NO_REALM = {"stages.realm.steps": (960, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
 DIFFERENT = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": ("", "home/ict_only_0")},
