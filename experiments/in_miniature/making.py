@@ -85,7 +85,7 @@ def warm_ict(home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> 
     folder, reader = home / f"warm_ict_{seed}", warm_reader(home, base, stop)
     config = _only(base, "ict", seed, home)
     _on_sample(config, home, TAGGED_SPANS)
-    config.model.start = str(_encoder_of(reader, base))
+    config.model.start = str(_encoder_of(reader, folder / "bert", base))
     run(str(folder), config_lib.check(config), stop)
     return folder
 
@@ -117,12 +117,12 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
     return config
 
 
-def _encoder_of(reader: Path, base: ConfigDict) -> Path:
+def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
     """The trained reader's encoder, as weights to start from."""
     trained = final_parameters(RunDir(reader), "reader")
     assert trained is not None
-    save_bert(reader / "bert", trained[1]["reader"], base.model)
-    return reader / "bert"
+    save_bert(out, trained[1]["reader"], base.model)
+    return out
 
 
 def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
