@@ -55,7 +55,7 @@ def get_config(home: str = "runs/miniature") -> ConfigDict:
     tagger = tagger_config()
     config.lengths.sentences = tagger.lengths.sentences
     stages = config.stages
-    stages.ict.update(steps=800, batch=64, learning_rate=1e-3)
+    stages.ict.update(steps=200, batch=64, learning_rate=1e-3)
     stages.reader.update(steps=10_000, batch=32, learning_rate=2e-3)
     stages.realm.update(steps=960, batch=32, learning_rate=3e-4, evaluate_every=60)
     stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
