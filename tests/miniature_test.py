@@ -48,6 +48,7 @@ DIFFERENT = {
     "random_token": {"masking.scheme": ("salient_span", "random_token")},
     "random_span": {"masking.scheme": ("salient_span", "random_span")},
     "stale_30x": {"refresh.every": (30, 900)},
+    "ict_longer": {**NO_REALM, "stages.ict.steps": (200, 800)},
     "news": {
         "corpus.pretraining": ("runs/miniature/wikipedia", "home/news"),
         "corpus.spans": ("runs/miniature/text_spans", "home/news_spans"),
@@ -268,7 +269,7 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     base = tiny_miniature(home)
     figures = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
-    assert others == {"warm_ict_0", "realm_0", "ict_only_0", "encoder_only_0"}
+    assert others == {"warm_ict_2_0", "realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
     assert figures["recall_of"] == of_ict["recall_of"]
     assert figures["retrieval_utility"] != of_ict["retrieval_utility"]

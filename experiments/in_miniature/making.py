@@ -56,7 +56,8 @@ def make_row(
         finetune(str(workdir), config, stop)
     else:
         _copy(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
-        _copy(workdir, warm_ict(home, seed, base, stop), f"{CHECKPOINTS}/ict")
+        steps = config.stages.ict.steps
+        _copy(workdir, warm_ict(home, seed, steps, base, stop), f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
     figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
     result.write_text(json.dumps(figures) + "\n")
@@ -76,14 +77,15 @@ def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
     return folder
 
 
-def warm_ict(home: Path, seed: int, base: ConfigDict, stop: threading.Event) -> Path:
-    """The run that has trained the embedder that all rows of a seed start from.
+def warm_ict(home: Path, seed: int, steps: int, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that has trained the embedder that the rows of a seed start from, in so many steps.
 
     ICT starts from the reader's encoder, as ORQA's did from BERT, and learns on the whole sample:
     that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
     """
-    folder, reader = home / f"warm_ict_{seed}", warm_reader(home, base, stop)
+    folder, reader = home / f"warm_ict_{steps}_{seed}", warm_reader(home, base, stop)
     config = _only(base, "ict", seed, home)
+    config.stages.ict.steps = steps
     _on_sample(config, home, TAGGED_SPANS)
     config.model.start = str(_encoder_of(reader, folder / "bert", base))
     run(str(folder), config_lib.check(config), stop)
