@@ -90,8 +90,9 @@ def main() -> None:
         check_overrides(overrides)
     except InputError as error:
         parser.error(str(error))
+    failed = 0
     if arguments.all:
-        all_runs(arguments, overrides)
+        failed = all_runs(arguments, overrides)
     elif arguments.row:
         workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
         one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
@@ -99,10 +100,15 @@ def main() -> None:
         parser.error("give --row, --all or --tables")
     if not arguments.no_tables:
         write_tables()
+    sys.exit(failed)
 
 
-def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    """Every row of the paper with every seed, each in a process of its own, `jobs` at a time."""
+def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    """Every row of the paper with every seed, each in a process of its own, `jobs` at a time.
+
+    Returns:
+      0, or the exit code of a run that failed; what it would be needed for is not begun.
+    """
     from in_miniature.processes import run_processes
     from in_miniature.rows import in_order, run_folder
 
@@ -114,7 +120,8 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     for runs in in_order(arguments.seeds):
         failed = run_processes([command(*run) for run in runs], arguments.jobs)
         if failed:
-            sys.exit(failed)
+            return failed
+    return 0
 
 
 def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
