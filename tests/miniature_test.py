@@ -39,6 +39,7 @@ def value(config, key):
     return config
 
 
+SHOWN = 30  # pieces of a passage that are taken to be shown
 NO_REALM = {"stages.realm.steps": (960, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
 DIFFERENT = {
     "realm": {},
@@ -198,7 +199,7 @@ def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
     for row in range(len(text)):
         ends = text.sentences(row)
         for a, b in marked.of(row).tolist():
-            inside = ends[ends > a].min() <= corpora.SHOWN_PIECES
+            inside = ends[ends > a].min() <= SHOWN
             assert ([a, b] in shown.of(row).tolist()) == inside
     assert (shown.own == np.arange(len(text))).all()
 
@@ -299,6 +300,7 @@ def home(tmp_path_factory, data):
     marked = annotate(text, folder / "wikipedia" / "tagged_spans")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(titles, "RARE", 1.0)  # lands are few, and name each other
+        patched.setattr(corpora, "SHOWN_PIECES", SHOWN)  # passages are shorter than usual
         corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
         questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
     return folder
