@@ -110,14 +110,15 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
       0, or the exit code of a run that failed; what it would be needed for is not begun.
     """
     from in_miniature.processes import run_processes
-    from in_miniature.rows import in_order, run_folder
+    from in_miniature.rows import PAPER, in_order, run_folder
 
     def command(row: str, seed: int) -> list[str]:
         workdir = run_folder(arguments.home, row, seed)
         words = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
         return [sys.executable, __file__, *words, f"--data={arguments.data}", *overrides]
 
-    for runs in in_order(arguments.seeds):
+    every = [(row, seed) for seed in range(arguments.seeds) for row in PAPER]
+    for runs in in_order([run for run in every if not figures_of(*run).exists()]):
         failed = run_processes([command(*run) for run in runs], arguments.jobs)
         if failed:
             return failed
@@ -131,7 +132,7 @@ def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]
 
     if row not in ROWS:
         sys.exit(f"no row {row!r}; there are {', '.join(ROWS)}")
-    kept = RUNS / f"{row}_{seed}.json"
+    kept = figures_of(row, seed)
     if kept.exists():
         if json.loads(kept.read_text())["overrides"] != overrides:
             sys.exit(f"{kept} is of a run with other overrides; delete it, or give the same")
@@ -153,6 +154,11 @@ def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]
     RUNS.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
     kept.write_text(json.dumps({**figures, "overrides": overrides}) + "\n")
+
+
+def figures_of(row: str, seed: int) -> Path:
+    """Where the figures of a run are kept."""
+    return RUNS / f"{row}_{seed}.json"
 
 
 def write_tables() -> None:

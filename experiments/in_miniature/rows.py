@@ -78,21 +78,18 @@ def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict
     return config
 
 
-def in_order(seeds: int) -> list[list[tuple[str, int]]]:
-    """The paper's rows of all seeds, as groups of which no run makes what another one waits for.
+def in_order(runs: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """Runs, as (row, seed), in groups of which none makes what another one of its group makes.
 
-    The first run makes what all share, the first of each seed what its rows share; mixed rows take
-    two finished ones.
+    The first makes what all share, the first of each seed what its rows share; mixed rows come
+    last, for they take two others.
     """
-    mixed = [row for row in PAPER if ROWS[row].retriever_of]
-    others = [row for row in PAPER if row not in ("ict_only", *mixed)]
-    every = range(seeds)
-    return [
-        [("ict_only", 0)],
-        [("ict_only", seed) for seed in every[1:]],
-        [(row, seed) for seed in every for row in others],
-        [(row, seed) for seed in every for row in mixed],
-    ]
+    runs = sorted(runs, key=lambda run: bool(ROWS[run[0]].retriever_of))
+    firsts = list({seed: (row, seed) for row, seed in reversed(runs)}.values())[::-1]
+    rest = [run for run in runs if run not in firsts]
+    plain = [run for run in rest if not ROWS[run[0]].retriever_of]
+    mixed = [run for run in rest if ROWS[run[0]].retriever_of]
+    return [group for group in (firsts[:1], firsts[1:], plain, mixed) if group]
 
 
 def run_folder(home: Path, name: str, seed: int) -> Path:
