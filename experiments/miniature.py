@@ -26,7 +26,7 @@ from realm_jax import runtime
 from realm_jax.cli.jobs import until_stopped
 from realm_jax.cli.launching import check_overrides
 from realm_jax.cli.tag_config import tagger_config
-from realm_jax.errors import InputError
+from realm_jax.errors import InputError, RealmError
 
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
@@ -95,7 +95,10 @@ def main() -> None:
         failed = all_runs(arguments, overrides)
     elif arguments.row:
         workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
-        one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
+        try:
+            one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
+        except RealmError as error:
+            sys.exit(str(error))
     elif not arguments.tables:
         parser.error("give --row, --all or --tables")
     if not arguments.no_tables:
