@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
 from realm_jax.cli.launching import check_overrides
 from realm_jax.cli.tag_config import tagger_config
@@ -121,10 +122,11 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
         return [sys.executable, __file__, *words, f"--data={arguments.data}", *overrides]
 
     every = [(row, seed) for seed in range(arguments.seeds) for row in PAPER]
+    stop = runtime.start()
     for runs in in_order([run for run in every if not figures_of(*run).exists()]):
-        failed = run_processes([command(*run) for run in runs], arguments.jobs)
-        if failed:
-            return failed
+        failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
+        if failed or stop.is_set():
+            return failed or exit_codes.STOPPED
     return 0
 
 
@@ -166,7 +168,9 @@ def figures_of(row: str, seed: int) -> Path:
 
 def write_tables() -> None:
     """`miniature.json` from the runs; tables and plots from it."""
-    from in_miniature.tables import assembled, plots, with_tables
+    from in_miniature.figures import assembled
+    from in_miniature.plots import plots
+    from in_miniature.tables import with_tables
 
     made = assembled(RUNS)
     (RESULTS / "miniature.json").write_text(json.dumps(made, indent=1) + "\n")

@@ -2,14 +2,16 @@
 
 import json
 import os
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import miniature
 import numpy as np
 import pytest
-from in_miniature import corpora, making, questions, tables, titles
+from in_miniature import corpora, figures, making, plots, questions, tables, titles
 from in_miniature.processes import run_processes
 from in_miniature.rows import PAPER, ROWS, in_order, row_config
 from miniature_data import CITIES, LANDS, documents, write_questions
@@ -50,6 +52,8 @@ DIFFERENT = {
     "random_span": {"masking.scheme": ("salient_span", "random_span")},
     "stale_30x": {"refresh.every": (30, 900)},
     "ict_longer": {**NO_REALM, "stages.ict.steps": (200, 800)},
+    "ict_longest": {**NO_REALM, "stages.ict.steps": (200, 3200)},
+    "realm_after_longer": {"stages.ict.steps": (200, 800)},
     "news": {
         "corpus.pretraining": ("runs/miniature/wikipedia", "home/news"),
         "corpus.spans": ("runs/miniature/text_spans", "home/news_spans"),
@@ -90,7 +94,7 @@ def test_runs_are_ordered_so_that_none_makes_what_another_makes_beside_it(done):
     assert in_order([]) == []
 
 
-def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path):
+def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path, stop):
     note = (
         "import os, pathlib, sys, time\n"
         "place, other = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
@@ -100,25 +104,43 @@ def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path):
     )
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     commands = [[sys.executable, "-c", note, *pair] for pair in ((one, two), (two, one))]
-    assert run_processes(commands, 2) == 0  # each waits for the other
+    assert run_processes(commands, 2, stop) == 0  # each waits for the other
     if len(os.sched_getaffinity(0)) > 1:
         assert Path(one).read_text() != Path(two).read_text()
     never = [sys.executable, "-c", f"open({str(tmp_path / 'never')!r}, 'w')"]
-    assert run_processes([[sys.executable, "-c", "exit(7)"], never], 1) == 7
+    assert run_processes([[sys.executable, "-c", "exit(7)"], never], 1, stop) == 7
     assert not (tmp_path / "never").exists()
+
+
+def test_jobs_are_told_to_stop_and_no_more_are_begun(tmp_path, stop):
+    begun, never = tmp_path / "begun", tmp_path / "never"
+    waits = f"import time; open({str(begun)!r}, 'w').close(); time.sleep(600)"
+    writes = f"open({str(never)!r}, 'w')"
+    commands = [[sys.executable, "-c", code] for code in (waits, writes)]
+
+    def stop_when_begun():
+        while not begun.exists():
+            time.sleep(0.01)
+        stop.set()
+
+    asked = threading.Thread(target=stop_when_begun)
+    asked.start()
+    assert run_processes(commands, 1, stop) == -signal.SIGTERM
+    asked.join()
+    assert not never.exists()
 
 
 def test_the_papers_rows_are_all_there():
     assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.OF_THE_PAPER)
-    assert set(tables.SETS) == set(questions.JUDGED)
+    assert set(tables.SETS) == {*questions.JUDGED, "all"}
 
 
 def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
-    made = tables.assembled(miniature.RUNS)
+    made = figures.assembled(miniature.RUNS)
     assert json.loads((miniature.RESULTS / "miniature.json").read_text()) == made
     page = miniature.PAGE.read_text()
     assert tables.with_tables(page, made) == page
-    for name, drawing in tables.plots(made).items():
+    for name, drawing in plots.plots(made).items():
         assert (miniature.PAGE.parent / name).read_text() == drawing
 
 
@@ -129,9 +151,10 @@ def a_run(row, seed, recall):
     return {
         "row": row,
         "seed": seed,
-        **dict.fromkeys((*tables.FIGURES, *tables.FURTHER), 0.5),
+        **dict.fromkeys(figures.FIGURES, 0.5),
         "recall_at_5": recall,
-        "recall_of": dict.fromkeys(tables.SETS, 0.25),
+        "recall_of": {**dict.fromkeys(questions.JUDGED, 0.25), "nq_dev": recall},
+        "exact_match_of": {**dict.fromkeys(questions.ANSWERED, 0.125), "nq_dev": recall},
         "curve": [[50, 0.1], [100, 0.1 + seed]],
         "own_curve": [[50, 0.5]],
         "seconds": {"realm": 60.0, "qa": 30.0},
@@ -149,9 +172,11 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     for seed, recall in enumerate((0.1, 0.2, 0.3)):
         (tmp_path / f"realm_{seed}.json").write_text(json.dumps(a_run("realm", seed, recall)))
     (tmp_path / "ict_only_0.json").write_text(json.dumps(a_run("ict_only", 0, 0.05)))
-    counts = {"nq_dev": {"read": 8757, "not_in_dev": 8757, "said": 2262, "kept": 1234}}
+    read = {"read": 8757, "not_in_dev": 8757, "said": 2262}
+    counts = {name: {**read, "kept": 1000} for name in questions.JUDGED}
+    counts["nq_dev"]["kept"] = 4000  # of 8000
     (tmp_path / "counts.json").write_text(json.dumps(counts))
-    made = tables.assembled(tmp_path)
+    made = figures.assembled(tmp_path)
     realm = made["rows"]["realm"]
     # by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
     assert realm["recall_at_5"]["mean"] == pytest.approx(0.2)
@@ -160,12 +185,22 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     assert realm["curve"] == [[50, 0.1], [100, 1.1]]
     assert made["rows"]["ict_only"]["recall_at_5"]["low"] is None
     page = tables.with_tables("a\n<!-- table rows -->\nold\n<!-- end -->\nb", made)
-    assert "| `realm` | 20.0 (-4.8 to 44.8) | 38.5 |" in page and "old" not in page
+    assert "| `realm` | 20.0 ± 24.8 | 38.5 |" in page and "old" not in page
     assert "| `stale_30x` | – | 15.1 | – | 28.7 | – | – | not run |" in page
+    # 4,000 of 8,000 questions at 10, 20 and 30 %, the rest at 25 %: 17.5, 22.5 and 27.5 %
+    assert realm["recall_of"]["all"]["seeds"] == pytest.approx([0.175, 0.225, 0.275])
+    first = made["differences"][0]  # of the one seed that both have
+    assert (first["row"], first["less"]) == ("realm", "ict_only")
+    assert first["recall_of"]["nq_dev"]["seeds"] == pytest.approx([0.05])
+    said = tables.tables(made)["differences"]
+    zeros = " | ".join(["0.0"] * 4)
+    assert f"| `realm` − `ict_only` | 5.0 | {zeros} | 2.5 | 0.0 | 0.0 | 0.0 | 0.000 | 1 |" in said
+    answers = tables.tables(made)["answers"]
+    assert "| `ict_only` | 5.0 | 12.5 | 12.5 | 12.5 | 50.0 | 50.0 | 50.0 |" in answers
     said = tables.tables(made)["examples"]
     assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
     assert "likelier in 10.0%" in said and said.endswith("| none |")
-    drawings = tables.plots(made)
+    drawings = plots.plots(made)
     assert set(drawings) == {"miniature_utility.svg", "miniature_own_recall.svg"}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
 
@@ -249,30 +284,33 @@ def test_kept_questions_are_answered_by_few_passages(home, data):
 @pytest.mark.slow
 def test_one_row_is_made_and_made_once(home, stop):
     base, workdir = tiny_miniature(home), home / "ict_only_0"
-    figures = making.make_row("ict_only", 0, workdir, base, stop)
-    assert set(tables.FIGURES) | set(tables.FURTHER) <= figures.keys()
-    assert 0 <= figures["recall_at_5"] <= 1 and set(figures["recall_of"]) == set(questions.JUDGED)
-    assert figures["examples"]["sentences"] > 0 and figures["seconds"].keys() == {"realm", "qa"}
+    found = making.make_row("ict_only", 0, workdir, base, stop)
+    assert set(figures.FIGURES) <= found.keys()
+    assert 0 <= found["recall_at_5"] <= 1 and set(found["recall_of"]) == set(questions.JUDGED)
+    exact = found["exact_match_of"]
+    assert set(exact) == set(questions.ANSWERED) and exact["nq_dev"] == found["exact_match"]
+    assert min(exact.values()) <= found["exact_match_of_all"] <= max(exact.values())
+    assert found["examples"]["sentences"] > 0 and found["seconds"].keys() == {"realm", "qa"}
     kept = workdir / "row.json"
-    assert json.loads(kept.read_text()) == json.loads(json.dumps(figures))
+    assert json.loads(kept.read_text()) == json.loads(json.dumps(found))
     kept.write_text("{}")
     assert making.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not made again
     kept.unlink()
     again = making.make_row("ict_only", 0, workdir, base, stop)  # from what lies there
-    assert again["recall_of"] == figures["recall_of"]
-    assert again["retrieval_utility"] == figures["retrieval_utility"]
+    assert again["recall_of"] == found["recall_of"]
+    assert again["retrieval_utility"] == found["retrieval_utility"]
 
 
 @pytest.mark.slow
 def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     base = tiny_miniature(home)
-    figures = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
+    found = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
     assert others == {"warm_ict_2_0", "realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
-    assert figures["recall_of"] == of_ict["recall_of"]
-    assert figures["retrieval_utility"] != of_ict["retrieval_utility"]
-    assert "examples" not in figures
+    assert found["recall_of"] == of_ict["recall_of"]
+    assert found["retrieval_utility"] != of_ict["retrieval_utility"]
+    assert "examples" not in found
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from in_miniature.examples import examples
-from in_miniature.questions import DEV, JUDGED, read_kept
+from in_miniature.questions import ANSWERED, DEV, JUDGED, read_kept
 from realm_jax import config as config_lib
 from realm_jax.answer.answerer import Answerer
 from realm_jax.answer.evaluate import evaluate
@@ -28,7 +28,7 @@ from realm_jax.trainer.realm_stage import RealmStage
 
 NEIGHBOURS = 5
 MOST_SENTENCES = 1024  # masked sentences that utility is measured on at the end
-MOST_ANSWERED = 1000  # questions that are answered for exact match, the first of the file
+MOST_ANSWERED = 1000  # questions of a set that are answered for exact match, the first
 
 
 def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
@@ -43,9 +43,10 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
     Returns:
       `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
       `own_recall_at_5`: of masked held-out sentences, how often the beginning of their own article
-      is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned`; `retrieval_utility` in nats
-      per piece on held-out sentences, and its `curve` over the steps; `examples`, for runs that
-      read with their own reader; `seconds` by stage.
+      is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned` of NQ dev after fine-tuning,
+      `exact_match_of` every set that is answered and `exact_match_of_all` their questions;
+      `retrieval_utility` in nats per piece on held-out sentences, and its `curve` over the steps;
+      `examples`, for runs that read with their own reader; `seconds` by stage.
     """
     answerer = Answerer.open(str(workdir))
     store, index = answerer.store, answerer.index
@@ -55,12 +56,21 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
         name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
         for name in JUDGED
     }
-    tuned = evaluate(answerer, read_kept(home, DEV)[:MOST_ANSWERED])
+    answered = {
+        name: evaluate(answerer, read_kept(home, name)[:MOST_ANSWERED]) for name in ANSWERED
+    }
+    tuned, exact = answered[DEV], {name: one["exact_match"] for name, one in answered.items()}
     finished = read_run(str(workdir))
     held_out = _on_held_out(workdir, config, base, answerer)
     return {
         "recall_at_5": recalls[DEV],
-        "exact_match": tuned["exact_match"],
+        "exact_match": exact[DEV],
+        "exact_match_of": exact,
+        "exact_match_of_all": float(
+            np.average(
+                list(exact.values()), weights=[one["questions"] for one in answered.values()]
+            )
+        ),
         "recall_of": recalls,
         **held_out,
         "reader_oracle": tuned["reader_oracle"],

@@ -34,6 +34,7 @@ SOURCES = {
 }
 SAID = "nq_dev_said"  # as NQ dev, whether the question names the passage or not
 JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad", SAID)  # none of these is trained on
+ANSWERED = (DEV, "webquestions", "trec", "squad")  # of those, read for exact match
 
 
 class AnsweringPassages:

@@ -46,6 +46,8 @@ ROWS = {
     "random_span": Row({"masking.scheme": "random_span"}),
     "stale_30x": Row(times={"refresh.every": 30}),
     "ict_longer": Row(_ICT_ONLY, times={"stages.ict.steps": 4}),
+    "ict_longest": Row(_ICT_ONLY, times={"stages.ict.steps": 16}),  # as much time as `realm` takes
+    "realm_after_longer": Row(times={"stages.ict.steps": 4}),
     "news": Row(folders={"corpus.pretraining": "news", "corpus.spans": "news_spans"}),
     "released_marginal": Row({"objective.marginal": "released"}),
     "pdist": Row({"objective.retriever_loss": "pdist"}),

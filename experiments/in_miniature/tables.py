@@ -1,28 +1,20 @@
-"""Runs to `miniature.json`, and from that the tables of docs/results.md and its plots."""
+"""The tables of docs/results.md, made of `miniature.json`."""
 
-import json
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
-from xml.etree import ElementTree
 
-from scipy.stats import t as student
-
+from in_miniature.questions import ANSWERED
 from in_miniature.rows import PAPER, ROWS
-from realm_jax.report.charts import Line, line_chart
-from realm_jax.report.html import element
 
-FIGURES = ("recall_at_5", "exact_match", "retrieval_utility")
-FURTHER = ("own_recall_at_5", "reader_oracle", "recall_at_5_tuned")
 SETS = {
     "nq_dev": "NQ dev",
     "nq_held_out": "NQ held out",
     "webquestions": "WebQuestions",
     "trec": "CuratedTREC",
     "squad": "SQuAD",
+    "all": "these five",
     "nq_dev_said": "NQ dev, named or not",
 }
 # Table 2 of the paper: exact match and recall@5 on NQ dev, in per cent.
@@ -35,69 +27,6 @@ OF_THE_PAPER = {
     "random_span": (35.3, 26.1),
     "stale_30x": (28.7, 15.1),
 }
-_CONFIDENCE = 0.95
-_PLOTS = {
-    "utility": ("Retrieval utility of held-out sentences", "nats per masked piece", "curve"),
-    "own_recall": ("Beginning of a sentence's own article among the first 5", "share", "own_curve"),
-}
-_STYLE = """
-text { font: 12px Helvetica, Arial, sans-serif; fill: #444 } .end { text-anchor: end }
-.middle { text-anchor: middle } .grid { stroke: #ddd } .axis { stroke: #888 } .line { fill: none;
-stroke-width: 1.8 } .c1 { stroke: #1f5fbf } .c2 { stroke: #c2410c } .c3 { stroke: #15803d }
-.c4 { stroke: #7c3aed } .c5 { stroke: #a16207 }
-"""
-
-
-def assembled(folder: Path) -> dict[str, Any]:
-    """`miniature.json` of the runs whose `ROW_SEED.json` lie in `folder`."""
-    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*_*.json"))]
-    rows: dict[str, Any] = {}
-    for name in ROWS:
-        own = sorted((run for run in runs if run["row"] == name), key=lambda run: run["seed"])
-        if own:
-            rows[name] = {figure: interval([run[figure] for run in own]) for figure in FIGURES}
-            rows[name] |= {figure: interval([run[figure] for run in own]) for figure in FURTHER}
-            rows[name]["recall_of"] = {
-                one: interval([run["recall_of"][one] for run in own]) for one in own[0]["recall_of"]
-            }
-            for _, _, curve in _PLOTS.values():
-                rows[name][curve] = _mean_curve([run[curve] for run in own])
-            rows[name]["minutes"] = interval([_minutes(run) for run in own])
-    counts = folder / "counts.json"
-    questions = json.loads(counts.read_text()) if counts.exists() else {}
-    found = {"rows": rows, "questions": questions}
-    shown = [run["examples"] for run in runs if run["row"] == "realm" and "examples" in run]
-    return {**found, "examples": shown[0]} if shown else found
-
-
-def interval(values: list[float]) -> dict[str, Any]:
-    """Mean and 95 % interval (Student's t over the seeds); no interval of one value."""
-    mean = fmean(values)
-    if len(values) < 2:
-        return {"mean": _short(mean), "low": None, "high": None, "seeds": values}
-    quantile = student.ppf((1 + _CONFIDENCE) / 2, len(values) - 1)
-    half = float(quantile) * stdev(values) / len(values) ** 0.5
-    return {
-        "mean": _short(mean),
-        "low": _short(mean - half),
-        "high": _short(mean + half),
-        "seeds": values,
-    }
-
-
-def _short(value: float) -> float:
-    return round(value, 6)
-
-
-def _minutes(run: dict[str, Any]) -> float:
-    return float(sum(run["seconds"].get(stage, 0.0) for stage in ("realm", "qa")) / 60)
-
-
-def _mean_curve(curves: list[list[tuple[float, float]]]) -> list[list[float]]:
-    """Means over the seeds, at the steps that all of them have."""
-    found = [dict(curve) for curve in curves]
-    steps = sorted(set.intersection(*map(set, found))) if found else []
-    return [[step, _short(fmean(curve[step] for curve in found))] for step in steps]
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
@@ -105,6 +34,8 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
     return {
         "rows": _rows_table(made),
         "sets": _sets_table(made),
+        "differences": _differences_table(made),
+        "answers": _answers_table(made),
         "questions": _questions(made),
         "examples": _examples(made.get("examples")),
     }
@@ -142,13 +73,36 @@ def _rows_table(made: dict[str, Any]) -> str:
 
 
 def _sets_table(made: dict[str, Any]) -> str:
-    head = ("row", *SETS.values(), "own article", "after fine-tuning", "reader could")
     lines = []
     for name, row in made["rows"].items():
         sets = [_percent(row["recall_of"], one) for one in SETS]
-        lines.append((f"`{name}`", *sets, *(_percent(row, further) for further in FURTHER[:1])))
-        lines[-1] += (_percent(row, "recall_at_5_tuned"), _percent(row, "reader_oracle"))
+        lines.append((f"`{name}`", *sets, _percent(row, "own_recall_at_5")))
+    return _markdown(("row", *SETS.values(), "own article"), lines)
+
+
+def _differences_table(made: dict[str, Any]) -> str:
+    lines = []
+    for apart in made["differences"]:
+        sets = [_percent(apart["recall_of"], one) for one in SETS]
+        lines.append((f"`{apart['row']}` − `{apart['less']}`", *sets))
+        lines[-1] += (
+            _percent(apart, "own_recall_at_5"),
+            _percent(apart, "exact_match_of_all"),
+            _nats(apart, "retrieval_utility"),
+            str(len(apart["own_recall_at_5"]["seeds"])),
+        )
+    head = ("rows", *SETS.values(), "own article", "exact match", "retrieval utility", "seeds")
     return _markdown(head, lines)
+
+
+def _answers_table(made: dict[str, Any]) -> str:
+    names = [SETS[one] for one in ANSWERED]
+    lines = []
+    for name, row in made["rows"].items():
+        sets = [_percent(row["exact_match_of"], one) for one in ANSWERED]
+        further = ("exact_match_of_all", "recall_at_5_tuned", "reader_oracle")
+        lines.append((f"`{name}`", *sets, *(_percent(row, one) for one in further)))
+    return _markdown(("row", *names, "all", "recall@5", "reader could"), lines)
 
 
 def _questions(made: dict[str, Any]) -> str:
@@ -194,7 +148,7 @@ def _with_interval(one: dict[str, Any], scale: float, form: str) -> str:
     said = f"{scale * one['mean']:{form}}"
     if one["low"] is None:
         return said
-    return f"{said} ({scale * one['low']:{form}} to {scale * one['high']:{form}})"
+    return f"{said} ± {scale * (one['high'] - one['mean']):{form}}"
 
 
 def _or_dash(value: float | None) -> str:
@@ -216,37 +170,3 @@ def with_tables(page: str, made: dict[str, Any]) -> str:
 
 def _filled(content: str, found: re.Match[str]) -> str:
     return f"{found[1]}\n{content}\n\n{found[2]}"
-
-
-def plots(made: dict[str, Any]) -> dict[str, str]:
-    """SVG of each plot, by the name of its file; none before there is a curve."""
-    found = {}
-    for name, (title, unit, curve) in _PLOTS.items():
-        lines = [
-            Line(row, [(float(x), float(y)) for x, y in made["rows"][row][curve]])
-            for row in ("realm", "random_span", "random_token", "stale_30x")
-            if row in made["rows"]
-        ]
-        figure = line_chart(title, unit, lines, zero=True)
-        if figure is not None:
-            found[f"miniature_{name}.svg"] = _standalone(figure, title, unit, lines)
-    return found
-
-
-def _standalone(figure: ElementTree.Element, title: str, unit: str, lines: list[Line]) -> str:
-    """The drawing of a figure by itself, with its title and the names of its lines."""
-    drawing = figure.find("svg")
-    assert drawing is not None
-    left, top, width, height = map(float, drawing.attrib["viewBox"].split())
-    head = 22.0 + 16.0 * len(lines)
-    drawing.set("viewBox", f"{left:g} {top - head:g} {width:g} {height + head:g}")
-    drawing.set("xmlns", "http://www.w3.org/2000/svg")
-    paper = element("rect", x=left, y=top - head, width=width, height=height + head, fill="#fff")
-    keys = [element("text", f"{title}, {unit}", x=12, y=top - head + 16)]
-    for number, line in enumerate(lines, 1):
-        y = top - head + 18 + 16 * number
-        keys.append(element("line", x1=12, x2=32, y1=y - 4, y2=y - 4, class_=f"line c{number}"))
-        keys.append(element("text", line.label, x=38, y=y))
-    for place, child in enumerate((element("style", _STYLE), paper, *keys)):
-        drawing.insert(place + 1, child)
-    return ElementTree.tostring(drawing, encoding="unicode") + "\n"
