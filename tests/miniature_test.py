@@ -201,8 +201,9 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
     assert "likelier in 10.0%" in said and said.endswith("| none |")
     drawings = plots.plots(made)
-    assert set(drawings) == {"miniature_utility.svg", "miniature_own_recall.svg"}
+    assert set(drawings) == {f"miniature_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
+    assert drawings["miniature_rows.svg"].count('class="seed"') == 1 + 3 + 1  # key, seeds of rows
 
 
 def test_z_is_how_articles_begin_and_x_is_the_rest(home):
