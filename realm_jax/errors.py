@@ -50,3 +50,16 @@ class DamageError(RealmError):
 
 class MismatchError(RealmError):
     """Two parts that are each sound and do not belong together (another corpus, another width)."""
+
+
+class Stopped(Exception):
+    """No error: the stop signal came, and what was finished until then is saved.
+
+    Args:
+      stage: in which it came.
+      step: of that stage; 0 where it has none.
+    """
+
+    def __init__(self, stage: str, step: int = 0):
+        super().__init__(f"stopped in stage {stage} at step {step}; the same command goes on there")
+        self.stage, self.step = stage, step

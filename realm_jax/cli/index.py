@@ -9,7 +9,7 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import seconds
-from realm_jax.cli.jobs import add_job_arguments
+from realm_jax.cli.jobs import add_job_arguments, until_stopped
 
 EXAMPLE = "realm index --workdir=runs/a"
 
@@ -33,8 +33,11 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         threading.Thread(target=_stop_with_trainer, args=(stop,), daemon=True).start()
     from realm_jax.index_builder.run import run
 
-    published = run(arguments.workdir, arguments.poll, stop, arguments.worker)
-    return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
+    def build() -> dict[str, Any]:
+        published = run(arguments.workdir, arguments.poll, stop, arguments.worker)
+        return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
+
+    return until_stopped(build)
 
 
 def _stop_with_trainer(stop: threading.Event) -> None:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, natural
-from realm_jax.errors import ConfigError, RealmError
+from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.exchange.layout import RunDir
 
 PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
@@ -58,8 +58,6 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
 
 def until_stopped(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The report of `work`, or one that says where a stop signal ended it."""
-    from realm_jax.trainer.loop import Stopped
-
     try:
         return work()
     except Stopped as stopped:

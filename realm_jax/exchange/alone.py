@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from realm_jax.errors import RealmError
+from realm_jax.errors import RealmError, Stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.layout import RunDir
@@ -31,7 +31,8 @@ def alone(
     """The block runs as the only `job` (trainer, index_builder) of this run.
 
     Raises:
-      RealmError: another one still runs, after so many seconds or when `stop` is set; it is named.
+      RealmError: another one still runs after so many seconds; it is named.
+      Stopped: `stop` was set while it was waited for.
     """
     if not files.is_local(run.root):
         claim = Claim(run.leases, job)
@@ -74,7 +75,9 @@ def _await(
         if not told:
             log.info("another %s works on this run (%s); waiting for its end", job, holder())
             told = True
-        if stop.wait(0.1) or time.monotonic() > until:
+        if stop.wait(0.1):
+            raise Stopped("start")
+        if time.monotonic() > until:
             raise RealmError(
                 f"another {job} works on this run",
                 where=run.workdir,

@@ -11,16 +11,13 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import Stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.claims import Claim
 from realm_jax.failpoints import reach
 from realm_jax.search.passage_vectors import PassageEmbedder
 
 log = logging.getLogger(__name__)
-
-
-class Stopped(Exception):
-    """The stop signal came; finished shards stay."""
 
 
 def embed_corpus(
@@ -59,7 +56,7 @@ def embed_corpus(
         others = []
         for start in todo:
             if stop.is_set():
-                raise Stopped
+                raise Stopped("embed")
             rows = np.arange(start, min(start + config.builder.shard, len(store)))
             shard = _shard(folder, rows, embedder, config.model.embedding)
             if shard is None:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import DamageError, RealmError
+from realm_jax.errors import DamageError, RealmError, Stopped
 from realm_jax.exchange import commit, files, heartbeat, history
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.claims import Claim
@@ -23,7 +23,7 @@ from realm_jax.exchange.published_index import publish_index
 from realm_jax.exchange.snapshots import Snapshot, read_snapshot
 from realm_jax.index_builder.build import built
 from realm_jax.index_builder.check import PROBE_HITS
-from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
+from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.search.passage_vectors import PassageEmbedder
 from realm_jax.search.searcher import searcher_class
 from realm_jax.watch.writers import Writers, kept_writers
@@ -45,6 +45,9 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
 
     Returns:
       Indexes published.
+
+    Raises:
+      Stopped: `stop` was set while another builder of this name still ran.
     """
     run_dir, name = RunDir(workdir), f"{JOB}-{worker}" if worker else JOB
     files.check_writable(run_dir.root)
@@ -133,7 +136,7 @@ def refresh(
     finishing = Claim(shards, "finish")
     while vectors is not None and not over() and not finishing.take():
         if stop.wait(config.builder.poll_seconds):
-            raise Stopped
+            raise Stopped("embed")
     if vectors is None or over():
         commit.point_to(run_dir.published_index, snapshot.step)  # its publisher may have died
         files.delete_tree(shards)  # what a late comer may have left

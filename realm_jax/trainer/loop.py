@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.errors import Stopped
 from realm_jax.exchange import heartbeat
 from realm_jax.exchange.layout import RunDir
 from realm_jax.failpoints import reach
@@ -29,14 +30,6 @@ from realm_jax.trainer.step import make_step
 from realm_jax.trainer.suspects import Suspects
 from realm_jax.watch.terminal import person_writer
 from realm_jax.watch.writers import Writer, Writers, kept_writers
-
-
-class Stopped(Exception):
-    """The stop signal came; everything up to `step` is saved."""
-
-    def __init__(self, stage: str, step: int):
-        super().__init__(f"stopped in stage {stage} at step {step}; the same command goes on there")
-        self.stage, self.step = stage, step
 
 
 def train(

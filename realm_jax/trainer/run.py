@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
-from realm_jax.errors import InputError, MismatchError
+from realm_jax.errors import InputError, MismatchError, Stopped
 from realm_jax.exchange import commit, files, follow, heartbeat
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
@@ -28,7 +28,7 @@ from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields, swap_log_of
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
 from realm_jax.trainer.inputs import Inputs, open_inputs
-from realm_jax.trainer.loop import Stopped, train
+from realm_jax.trainer.loop import train
 from realm_jax.trainer.networks import initial_networks, reader_of
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
@@ -83,13 +83,14 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
       InputError: the run has no finished pre-training.
       Stopped: SIGTERM or SIGINT came; all is saved.
     """
-    job = _Job(workdir, config, stop)
-    require_pretrained(job.run_dir, config)
-    pretrained = final_parameters(job.run_dir, "realm")
-    assert pretrained is not None
-    read = final_parameters(job.run_dir, "reader")
-    job.networks |= (read[1] if read else {}) | pretrained[1]
-    with _alone(job.run_dir, stop):
+    open_inputs(config)
+    require_pretrained(RunDir(workdir), config)
+    with _alone(RunDir(workdir), stop):
+        job = _Job(workdir, config, stop)
+        pretrained = final_parameters(job.run_dir, "realm")
+        assert pretrained is not None
+        read = final_parameters(job.run_dir, "reader")
+        job.networks |= (read[1] if read else {}) | pretrained[1]
         return job.finish()
 
 

@@ -227,7 +227,9 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     folder.mkdir()
     (folder / "train.jsonl").write_text('{"question": "Who?", "answers": ["me"]}\n')
     command = ["finetune", f"--workdir={copied.workdir}", f"--questions={folder}"]
+    kept = copied.config.read_bytes()
     realm(*command).refused("pre-training is not finished", "step 4", "realm run")
+    assert copied.config.read_bytes() == kept  # what is refused has changed nothing
     command[2] = f"--questions={tmp_path / 'none'}"
     realm(*command).refused("no question file", "train.jsonl")
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from realm_jax.errors import RealmError
+from realm_jax.errors import RealmError, Stopped
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.layout import RunDir
 
@@ -51,7 +51,7 @@ def test_the_stop_signal_ends_the_waiting(tmp_path):
     stop.set()
     with (
         alone(run, "trainer", threading.Event()),
-        pytest.raises(RealmError, match="another trainer"),
+        pytest.raises(Stopped, match="in stage start"),
         alone(run, "trainer", stop),
     ):
         pass

@@ -9,7 +9,7 @@ import pytest
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main
-from realm_jax.errors import InputError
+from realm_jax.errors import InputError, Stopped
 from realm_jax.exchange import commit, files, heartbeat
 from realm_jax.exchange.check import check
 from realm_jax.exchange.claims import Claim
@@ -22,7 +22,6 @@ from realm_jax.exchange.status import read_status
 from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.loop import Stopped
 
 PATIENCE = 600.0
 served = pytest.importorskip("moto.server", reason="moto serves the object store of these tests")

@@ -8,12 +8,12 @@ import pytest
 
 from realm_jax import config as config_lib
 from realm_jax.data.rows import passage_rows
-from realm_jax.errors import RealmError
+from realm_jax.errors import RealmError, Stopped
 from realm_jax.exchange import commit, follow, heartbeat
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import open_index
 from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
-from realm_jax.index_builder.embed_corpus import Stopped, embed_corpus
+from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.index_builder.run import refresh
 from realm_jax.index_builder.run import run as run_builder
 from realm_jax.models.modules import Modules

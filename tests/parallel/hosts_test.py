@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from realm_jax.errors import Stopped
 from realm_jax.exchange import commit
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.logs import read_log
@@ -20,7 +21,6 @@ from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.testing.processes import environment
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.loop import Stopped
 
 HERE = Path(__file__).parent
 PATIENCE = 900.0

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.errors import DamageError, InputError, MismatchError, RealmError
+from realm_jax.errors import DamageError, InputError, MismatchError, RealmError, Stopped
 from realm_jax.exchange import commit
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.testing.fakes import tiny_config
-from realm_jax.trainer.loop import Stopped, train
+from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.replay import replay
 from realm_jax.trainer.stage import IctStage

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.errors import InputError, MismatchError
+from realm_jax.errors import InputError, MismatchError, Stopped
 from realm_jax.exchange import commit
 from realm_jax.exchange.export import read_export
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
@@ -17,7 +17,6 @@ from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.loop import Stopped
 from realm_jax.trainer.networks import reader_of
 
 STEPS, POLL = 6, 0.02

@@ -10,13 +10,12 @@ import pytest
 
 from realm_jax.annotate.tagger import Tagger
 from realm_jax.data.conll import read_conll
-from realm_jax.errors import ConfigError, MismatchError
+from realm_jax.errors import ConfigError, MismatchError, Stopped
 from realm_jax.exchange import commit
 from realm_jax.exchange.check import check
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_tagger import read_tagger
 from realm_jax.testing.fakes import tiny_config
-from realm_jax.trainer.loop import Stopped
 from realm_jax.trainer.tagger_run import train_tagger
 from realm_jax.trainer.tagger_stage import TaggerStage, judged
 
