@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 from etils import epath
@@ -64,12 +65,12 @@ def test_a_torn_claim_is_left_alone_while_it_is_young(folder):
     assert Claim(folder, "it", clock=lambda: (folder / "it.claim.0").stat().mtime + 61.0).take()
 
 
-def test_a_second_trainer_is_refused_before_it_writes(tiny, tmp_path):
-    run, stopped = RunDir(tmp_path), threading.Event()
-    stopped.set()
+def test_a_second_trainer_is_refused_before_it_writes(tiny, tmp_path, monkeypatch):
+    run = RunDir(tmp_path)
+    monkeypatch.setattr(trainer, "alone", partial(alone, patience=0.0))
     with alone(run, "trainer", threading.Event()):
         before = files.list_files(run.root)
         with pytest.raises(RealmError, match="another trainer works on this run") as error:
-            trainer.run(str(tmp_path), tiny_config(tiny.folder), stopped)
+            trainer.run(str(tmp_path), tiny_config(tiny.folder), threading.Event())
         assert "choose another --workdir" in str(error.value)
         assert files.list_files(run.root) == before
