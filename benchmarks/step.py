@@ -44,7 +44,7 @@ from realm_jax.trainer.step import make_step
 SIZES = {  # layers, hidden, heads, queries a step
     "tiny": (1, 64, 2, 2),  # to see that it runs
     "small": (4, 256, 4, 4),
-    "base": (12, 768, 12, 2),
+    "base": (12, 768, 12, 1),
 }
 # Every twentieth of the sorted lengths, in pieces, of 105,065 passages of 288 pieces out of 7,570
 # long articles (titles and bodies), and of 2,000 masked sentences of them.
