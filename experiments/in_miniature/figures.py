@@ -21,7 +21,7 @@ FIGURES = (
 )
 OF_SETS = ("recall_of", "exact_match_of")
 CURVES = ("curve", "own_curve")
-# What the paper claims of pairs of rows; runs of one seed share their warm start, so they pair.
+# Runs of one seed meet the same sentences, and but for ICT of another length share a warm start.
 PAIRS = (
     ("realm", "ict_only"),
     ("realm", "stale_30x"),
