@@ -111,7 +111,8 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Every row of the paper with every seed, each in a process of its own, `jobs` at a time.
 
     Returns:
-      0, or the exit code of a run that failed; what it would be needed for is not begun.
+      0, or the exit code of a run that failed or was stopped; what it would be needed for is not
+      begun.
     """
     from in_miniature.processes import run_processes
     from in_miniature.rows import PAPER, in_order, run_folder
