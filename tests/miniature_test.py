@@ -266,7 +266,7 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     base = tiny_miniature(home)
     found = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
-    assert others == {"warm_ict_2_0", "realm_0", "ict_only_0", "encoder_only_0"}
+    assert others == {"warm_reader_ict_2_0", "realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
     assert found["recall_of"] == of_ict["recall_of"]
     assert found["retrieval_utility"] != of_ict["retrieval_utility"]

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from in_miniature.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
 from in_miniature.judging import judged
 from in_miniature.questions import TRAIN, keep_questions, kept_file
-from in_miniature.rows import ROWS, row_config, run_folder
+from in_miniature.rows import COPYING, READING, ROWS, row_config, run_folder
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
 from realm_jax.corpus.store import PassageStore
@@ -22,7 +22,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 
 log = logging.getLogger(__name__)
-COPYING = 0.3  # of the reader's steps: these teach it language and to copy, the others to read
+COPIES = 0.3  # of the reader's steps: these teach it language and to copy, the others to read
 
 
 def make_row(
@@ -57,7 +57,8 @@ def make_row(
     else:
         _copy(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
         steps = config.stages.ict.steps
-        _copy(workdir, warm_ict(home, seed, steps, base, stop), f"{CHECKPOINTS}/ict")
+        warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
+        _copy(workdir, warm, f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
     figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
     result.write_text(json.dumps(figures) + "\n")
@@ -70,24 +71,27 @@ def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
     It learns language and copying first, and then to read: names and dates of X, each sentence
     beside the beginning of its own article, or of another: it must see which.
     """
-    folder, before = home / "warm_reader", home / "warm_copying"
+    folder, before = home / READING, home / COPYING
     run(str(before), config_lib.check(_copying(_only(base, "reader", 0, home), home)), stop)
     _copy(folder, before, f"{CHECKPOINTS}/reader")
     run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
     return folder
 
 
-def warm_ict(home: Path, seed: int, steps: int, base: ConfigDict, stop: threading.Event) -> Path:
+def warm_ict(
+    home: Path, seed: int, steps: int, reader: str, base: ConfigDict, stop: threading.Event
+) -> Path:
     """The run that has trained the embedder that the rows of a seed start from, in so many steps.
 
-    ICT starts from the reader's encoder, as ORQA's did from BERT, and learns on the whole sample:
-    that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
+    ICT starts from the encoder of `reader`, as ORQA's did from BERT, and learns on the whole
+    sample: that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
     """
-    folder, reader = home / f"warm_ict_{steps}_{seed}", warm_reader(home, base, stop)
+    warm_reader(home, base, stop)
+    folder = home / f"{reader}_ict_{steps}_{seed}"
     config = _only(base, "ict", seed, home)
     config.stages.ict.steps = steps
     _on_sample(config, home, TAGGED_SPANS)
-    config.model.start = str(_encoder_of(reader, folder / "bert", base))
+    config.model.start = str(_encoder_of(home / reader, folder / "bert", base))
     run(str(folder), config_lib.check(config), stop)
     return folder
 
@@ -112,7 +116,7 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
     in a row, which stands in the passage among other words.
     """
     _on_sample(config, home, SHOWN_SPANS)
-    config.stages.reader.steps = int(COPYING * config.stages.reader.steps)
+    config.stages.reader.steps = int(COPIES * config.stages.reader.steps)
     config.masking.update(scheme="random_token", rate=0.2)
     config.masking.update(permute=0.5, neighbour=0.0, alone=0.0, unseen=0.0)
     config.lengths.masks = 6

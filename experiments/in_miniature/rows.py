@@ -15,6 +15,8 @@ PAPER = (
     "random_span",
     "stale_30x",
 )
+# What the reader learns before all runs, in this order: language and copying; names and dates.
+COPYING, READING = "warm_copying", "warm_reader"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Row:
       changes: dotted keys of the config and their values, where they differ from `realm`.
       times: dotted keys and what they are multiplied by.
       folders: dotted keys and the folders under the home of all runs that they name.
+      embedder_of: the run of the reader whose encoder ICT starts from, by its name.
       retriever_of: the row whose pre-trained run is taken; "" is its own.
       reader_of: the row whose reader fine-tuning starts from; "" is its own.
     """
@@ -32,11 +35,18 @@ class Row:
     changes: dict[str, Any] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
+    embedder_of: str = READING
     retriever_of: str = ""
     reader_of: str = ""
 
 
 _ICT_ONLY = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
+# As many rows of the reader a step as `realm`, of fewer queries.
+_CANDIDATES_16 = {
+    "retrieval.candidates": 16,
+    "stages.realm.batch": 8,
+    "stages.realm.learning_rate": 1e-4,
+}
 ROWS = {
     "realm": Row(),
     "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
@@ -55,7 +65,13 @@ ROWS = {
     "rerank_64": Row({"retrieval.rerank": 64}),
     "no_null": Row({"retrieval.null_passage": False}),
     "candidates_8": Row({"retrieval.candidates": 8}),
-    "candidates_16": Row({"retrieval.candidates": 16}),
+    "candidates_16": Row(_CANDIDATES_16),
+    "ict_before_reading": Row(_ICT_ONLY, times={"stages.ict.steps": 16}, embedder_of=COPYING),
+    "realm_before_reading": Row(
+        _CANDIDATES_16,
+        times={"stages.ict.steps": 16, "stages.realm.steps": 2},
+        embedder_of=COPYING,
+    ),
 }
 
 
