@@ -41,11 +41,13 @@ class Row:
 
 
 _ICT_ONLY = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
-# As many rows of the reader a step as `realm`, of fewer queries.
+# As many rows of the reader a step as `realm`, of a quarter of the queries.
 _CANDIDATES_16 = {
     "retrieval.candidates": 16,
     "stages.realm.batch": 8,
     "stages.realm.learning_rate": 1e-4,
+    "stages.realm.evaluate_every": 120,
+    "refresh.every": 60,
 }
 ROWS = {
     "realm": Row(),
