@@ -8,16 +8,19 @@ import miniature
 import numpy as np
 import pytest
 from in_miniature import corpora, figures, making, plots, questions, tables, titles
-from in_miniature.rows import PAPER, ROWS, in_order, row_config
+from in_miniature.rows import COPYING, PAPER, READING, ROWS, in_order, row_config
 from miniature_data import CITIES, LANDS, documents, write_questions
+from safetensors.numpy import load_file
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.annotate import annotate
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store
+from realm_jax.exchange.layout import RunDir
 from realm_jax.testing import fakes
 from realm_jax.text.vocabulary import write_vocabulary
+from realm_jax.trainer.checkpoint import final_parameters
 
 
 def differences(name):
@@ -38,6 +41,13 @@ def value(config, key):
 
 SHOWN = 30  # pieces of a passage that are taken to be shown
 NO_REALM = {"stages.realm.steps": (960, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
+CANDIDATES_16 = {
+    "retrieval.candidates": (4, 16),
+    "stages.realm.batch": (32, 8),
+    "stages.realm.learning_rate": (3e-4, 1e-4),
+    "stages.realm.evaluate_every": (60, 120),
+    "refresh.every": (30, 60),
+}
 DIFFERENT = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": ("", "home/ict_only_0")},
@@ -62,7 +72,13 @@ DIFFERENT = {
     "rerank_64": {"retrieval.rerank": (0, 64)},
     "no_null": {"retrieval.null_passage": (True, False)},
     "candidates_8": {"retrieval.candidates": (4, 8)},
-    "candidates_16": {"retrieval.candidates": (4, 16)},
+    "candidates_16": CANDIDATES_16,
+    "ict_before_reading": {**NO_REALM, "stages.ict.steps": (200, 3200)},
+    "realm_before_reading": {
+        **CANDIDATES_16,
+        "stages.ict.steps": (200, 3200),
+        "stages.realm.steps": (960, 1920),
+    },
 }
 
 
@@ -271,6 +287,19 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
     assert found["recall_of"] == of_ict["recall_of"]
     assert found["retrieval_utility"] != of_ict["retrieval_utility"]
     assert "examples" not in found
+
+
+@pytest.mark.slow
+def test_an_embedder_starts_from_the_reader_that_its_row_names(home, stop):
+    base = tiny_miniature(home)
+    for name in (READING, COPYING):
+        folder = making.warm_ict(home, 0, 2, name, base, stop)
+        started = json.loads((folder / "config.json").read_text())["model"]["start"]
+        word = load_file(Path(started) / "model.safetensors")[
+            "bert.embeddings.word_embeddings.weight"
+        ]
+        trained = final_parameters(RunDir(home / name), "reader")
+        np.testing.assert_array_equal(word, trained[1]["reader"]["bert"]["word"])
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ PAIRS = (
     ("realm", "ict_longest"),
     ("realm_after_longer", "ict_longer"),
     ("realm_after_longer", "ict_longest"),
+    ("candidates_16", "realm"),
+    ("realm_before_reading", "ict_before_reading"),
 )
 _CONFIDENCE = 0.95
 
