@@ -35,7 +35,8 @@ JOB = "index_builder"
 def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = "") -> int:
     """Publishes an index of every snapshot it is quick enough for, until the run has ended.
 
-    Shapes, corpus and search settings come from each snapshot's config, never from flags.
+    Shapes and corpus come from each snapshot's config, never from flags; how an index is built and
+    judged (`search`, `builder.recall_floor`) from the run's config, as it was last started with.
 
     Args:
       workdir: the run folder.
@@ -77,7 +78,7 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
             except (DamageError, NotPublishedError) as error:
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
-            config = _config(snapshot)
+            config = _config(run_dir, snapshot)
             figures = refresh(run_dir, snapshot, stop, name)
             if figures is not None:
                 published += 1
@@ -109,7 +110,7 @@ def refresh(
       RealmError: recall below `builder.recall_floor`; nothing is published.
     """
     began = time.monotonic()
-    config = _config(snapshot)
+    config = _config(run_dir, snapshot)
     searcher_class(config.search.kind)  # what is not installed is told before hours of embedding
     store = PassageStore.open(config.corpus.knowledge)
     parameters = snapshot.params["embedder"]
@@ -156,7 +157,7 @@ def _finish(
     job: str,
 ) -> dict[str, Any] | None:
     """Build, check, publish: of several builders, one does it."""
-    config, parameters = _config(snapshot), snapshot.params["embedder"]
+    config, parameters = _config(run_dir, snapshot), snapshot.params["embedder"]
     embedded = time.monotonic()
     heartbeat.beat(
         run_dir,
@@ -173,7 +174,8 @@ def _finish(
             where=f"index of step {snapshot.step}",
             expected=f"at least {config.builder.recall_floor} (config.builder.recall_floor)",
             found=made.recall,
-            fix="raise config.search.leaves_searched or config.search.reorder",
+            fix="start `realm run` or `realm train` again with a larger "
+            "--config.search.leaves_searched or --config.search.reorder; embedded shards are kept",
         )
     fields = {
         "snapshot_step": snapshot.step,
@@ -210,5 +212,14 @@ def _finish(
     return {"passages": len(store), "recall": made.recall, **seconds} if fresh else None
 
 
-def _config(snapshot: Snapshot) -> ConfigDict:
-    return config_lib.from_json(snapshot.config_json, where=f"snapshot of step {snapshot.step}")
+def _config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
+    """The snapshot's config; what an index below the floor needs can be changed after it."""
+    where = f"snapshot of step {snapshot.step}"
+    config = config_lib.from_json(snapshot.config_json, where=where)
+    if not run_dir.config.exists():
+        return config
+    now = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
+    with config.unlocked():
+        config.search.update(now.search)
+        config.builder.recall_floor = now.builder.recall_floor
+    return config_lib.check(config)

@@ -169,6 +169,18 @@ def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny)
     assert (beat["state"], beat["done"], beat["total"]) == ("building", 40, 40)
 
 
+def test_search_and_the_floor_are_those_the_run_was_last_started_with(run, parameters, tiny):
+    """So that a snapshot whose index was below the floor is no dead end."""
+    before = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
+    written = snapshot(run, 0, before, parameters)
+    with pytest.raises(RealmError, match="recall_floor"):
+        refresh(run, written, threading.Event())
+    now = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=0.5, search__kind="scann")
+    run.config.write_text(config_lib.to_json(now))
+    assert refresh(run, written, threading.Event())
+    assert open_index(run.published_index / step_name(0)).searcher.kind == "scann"
+
+
 def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config, parameters):
     for step in (2, 4):
         snapshot(run, step, config, parameters)
