@@ -104,15 +104,23 @@ def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Par
 
 
 def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses a run without a checkpoint of its last pre-training step."""
-    step = commit.latest(run_dir.checkpoints("realm"))
-    if step is None or step < config.stages.realm.steps:
+    """Refuses a run whose newest checkpoint is not that of the last pre-training step."""
+    step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
+    if step is None or step < last:
         raise InputError(
             "pre-training is not finished",
             where=run_dir.checkpoints("realm"),
-            expected=f"a checkpoint of step {config.stages.realm.steps}",
+            expected=f"a checkpoint of step {last}",
             found="none" if step is None else f"step {step}",
             fix=f"realm run --workdir={run_dir.workdir}",
+        )
+    if step > last:
+        raise InputError(
+            "the run was pre-trained for more steps than its config says now",
+            where=run_dir.checkpoints("realm"),
+            expected=f"step {last}, of config.stages.realm.steps",
+            found=f"step {step}",
+            fix=f"leave that setting as it was, or give --config.stages.realm.steps={step}",
         )
 
 

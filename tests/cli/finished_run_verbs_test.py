@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from realm_jax.exchange import commit
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.testing.fakes import tiny_config, write_land
 from realm_jax.testing.finished_run import STEP, publish_random_index, random_networks
@@ -230,6 +231,10 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     kept = copied.config.read_bytes()
     realm(*command).refused("pre-training is not finished", "step 4", "realm run")
     assert copied.config.read_bytes() == kept  # what is refused has changed nothing
+    checkpoints = copied.checkpoints("realm")
+    commit.publish(checkpoints, 6, lambda folder: None, {"kind": "checkpoint"})
+    realm(*command).refused("more steps than its config says", "step 4", "stages.realm.steps=6")
+    assert copied.config.read_bytes() == kept
     command[2] = f"--questions={tmp_path / 'none'}"
     realm(*command).refused("no question file", "train.jsonl")
 
