@@ -1,5 +1,6 @@
 """REALM pre-training: predict masked pieces by marginalising over retrieved passages."""
 
+import logging
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,9 @@ from realm_jax.search.reranker import Reranker
 from realm_jax.search.retriever import Retriever, candidates
 from realm_jax.trainer.index_in_use import IndexInUse
 from realm_jax.trainer.stage import Loss, Places
+
+log = logging.getLogger(__name__)
+GIVEN_UP = 0.95  # weight of the null passage above which passages teach the retriever nothing
 
 
 class RealmStage:
@@ -64,6 +68,7 @@ class RealmStage:
         self._reranker = _reranker(config, store, self._retriever)
         self._held_out = held_out
         self._size = self.settings.batch // groups
+        self._warned = False
         self._measure = jax.jit(
             lambda parameters, batch: self.loss(self.modules.bind(parameters), batch, None)[1]
         )
@@ -158,11 +163,25 @@ class RealmStage:
         width = max(self._config.retrieval.candidates, evaluation.neighbours)
         hits = self._hits(index, text, width, parameters)
         found = {f"held_out_{k}": v for k, v in self._measured(parameters, text, hits).items()}
+        self._warn_if_given_up(found["held_out_p_null"])
         known = text.evidence >= 0
         if known.any():
             right = recall_at(hits[known], text.evidence[known], evaluation.neighbours)
             found[f"held_out_recall_at_{evaluation.neighbours}"] = float(right.mean())
         return found
+
+    def _warn_if_given_up(self, p_null: float) -> None:
+        """Says it once: the run would go on to its end, and learn a masked language model."""
+        if p_null < GIVEN_UP or self._warned:
+            return
+        self._warned = True
+        log.warning(
+            "retrieval is given up: the null passage has %.0f %% of the weight of held-out "
+            "sentences; begin anew with a longer warm start (stages.ict.steps, "
+            "stages.reader.steps), or more retrieval.candidates at a lower "
+            "stages.realm.learning_rate",
+            100 * p_null,
+        )
 
     def _measured(
         self, parameters: Parameters, text: MaskedText, hits: np.ndarray
