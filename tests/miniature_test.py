@@ -146,7 +146,8 @@ def a_run(row, seed, recall):
 def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     for seed, recall in enumerate((0.1, 0.2, 0.3)):
         (tmp_path / f"realm_{seed}.json").write_text(json.dumps(a_run("realm", seed, recall)))
-    (tmp_path / "ict_only_0.json").write_text(json.dumps(a_run("ict_only", 0, 0.05)))
+    for row, recall in (("ict_only", 0.05), ("random_span", 0.0)):
+        (tmp_path / f"{row}_0.json").write_text(json.dumps(a_run(row, 0, recall)))
     read = {"read": 8757, "not_in_dev": 8757, "said": 2262}
     counts = {name: {**read, "kept": 1000} for name in questions.JUDGED}
     counts["nq_dev"]["kept"] = 4000  # of 8000
@@ -169,7 +170,11 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     assert first["recall_of"]["nq_dev"]["seeds"] == pytest.approx([0.05])
     said = tables.tables(made)["differences"]
     zeros = " | ".join(["0.0"] * 4)
-    assert f"| `realm` − `ict_only` | 5.0 | {zeros} | 2.5 | 0.0 | 0.0 | 0.0 | 0.000 | 1 |" in said
+    assert (
+        f"| `realm` − `ict_only` | 5.0 | {zeros} | 2.5 | 0.0 | 0.0 | 0.0 | 0.000 | 2.00 | 1.17 | 1 |"
+        in said
+    )
+    assert made["differences"][1]["times"]["nq_dev"] is None and "| 0.000 | – | 1.40 | 1 |" in said
     answers = tables.tables(made)["answers"]
     assert "| `ict_only` | 5.0 | 12.5 | 12.5 | 12.5 | 50.0 | 50.0 | 50.0 |" in answers
     said = tables.tables(made)["examples"]
@@ -178,7 +183,9 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     drawings = plots.plots(made)
     assert set(drawings) == {f"miniature_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
-    assert drawings["miniature_rows.svg"].count('class="seed"') == 1 + 3 + 1  # key, seeds of rows
+    assert (
+        drawings["miniature_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1
+    )  # key, seeds of rows
 
 
 def test_z_is_how_articles_begin_and_x_is_the_rest(home):

@@ -7,7 +7,7 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from in_miniature.questions import JUDGED, SAID
+from in_miniature.questions import DEV, JUDGED, SAID
 from in_miniature.rows import ROWS
 
 FIGURES = (
@@ -21,6 +21,7 @@ FIGURES = (
 )
 OF_SETS = ("recall_of", "exact_match_of")
 CURVES = ("curve", "own_curve")
+TIMES = (DEV, "all")  # sets of questions of which one row's recall is said as a multiple
 # Runs of one seed meet the same sentences, and but for ICT of another length share a warm start.
 PAIRS = (
     ("realm", "ict_only"),
@@ -114,5 +115,12 @@ def _differences(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 name: interval([a["recall_of"][name] - b["recall_of"][name] for a, b in pairs])
                 for name in pairs[0][0]["recall_of"]
             }
+            apart["times"] = {name: _times(pairs, name) for name in TIMES}
             found.append({"row": one, "less": other, **apart})
     return found
+
+
+def _times(pairs: list[tuple[dict[str, Any], dict[str, Any]]], name: str) -> float | None:
+    """How many times the mean recall@5 of the second runs that of the first ones is."""
+    ours, theirs = (fmean(pair[i]["recall_of"][name] for pair in pairs) for i in (0, 1))
+    return _short(ours / theirs) if theirs else None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from in_miniature.figures import TIMES
 from in_miniature.questions import ANSWERED
 from in_miniature.rows import PAPER, ROWS
 
@@ -89,9 +90,11 @@ def _differences_table(made: dict[str, Any]) -> str:
             _percent(apart, "own_recall_at_5"),
             _percent(apart, "exact_match_of_all"),
             _nats(apart, "retrieval_utility"),
+            *("–" if times is None else f"{times:.2f}" for times in apart["times"].values()),
             str(len(apart["own_recall_at_5"]["seeds"])),
         )
-    head = ("rows", *SETS.values(), "own article", "exact match", "retrieval utility", "seeds")
+    head = ("rows", *SETS.values(), "own article", "exact match", "retrieval utility")
+    head += (*(f"{SETS[name]}, times" for name in TIMES), "seeds")
     return _markdown(head, lines)
 
 
