@@ -34,6 +34,8 @@ PAIRS = (
     ("realm_after_longer", "ict_longer"),
     ("realm_after_longer", "ict_longest"),
     ("candidates_16", "realm"),
+    ("no_null", "realm"),
+    ("pdist", "realm"),
     ("realm_before_reading", "ict_before_reading"),
 )
 _CONFIDENCE = 0.95
