@@ -11,12 +11,12 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from realm_jax import config as config_lib
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError
 from realm_jax.exchange import commit, follow
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.snapshots import read_snapshot
+from realm_jax.index_builder.run import refresh_config
 from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules
 from realm_jax.trainer.inputs import Inputs, open_inputs
@@ -77,7 +77,7 @@ def dry_run_index(arguments: argparse.Namespace) -> dict[str, Any]:
         lines = [f"would wait for the first snapshot in {run.snapshots}"]
     else:
         snapshot = read_snapshot(run.snapshots / step_name(step))
-        config = config_lib.from_json(snapshot.config_json, where=run.snapshots)
+        config = refresh_config(run, snapshot)
         store = PassageStore.open(config.corpus.knowledge)
         report |= {
             "passages": len(store),

@@ -78,7 +78,7 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
             except (DamageError, NotPublishedError) as error:
                 log.warning("snapshot of step %d left out:\n%s", step, error)
                 continue
-            config = _config(run_dir, snapshot)
+            config = refresh_config(run_dir, snapshot)
             figures = refresh(run_dir, snapshot, stop, name)
             if figures is not None:
                 published += 1
@@ -110,7 +110,7 @@ def refresh(
       RealmError: recall below `builder.recall_floor`; nothing is published.
     """
     began = time.monotonic()
-    config = _config(run_dir, snapshot)
+    config = refresh_config(run_dir, snapshot)
     searcher_class(config.search.kind)  # what is not installed is told before hours of embedding
     store = PassageStore.open(config.corpus.knowledge)
     parameters = snapshot.params["embedder"]
@@ -143,7 +143,7 @@ def refresh(
         files.delete_tree(shards)  # what a late comer may have left
         return None
     with finishing.kept():
-        figures = _finish(run_dir, snapshot, store, vectors, began, job)
+        figures = _finish(run_dir, snapshot, config, store, vectors, began, job)
     files.delete_tree(shards)
     return figures
 
@@ -151,13 +151,14 @@ def refresh(
 def _finish(
     run_dir: RunDir,
     snapshot: Snapshot,
+    config: ConfigDict,
     store: PassageStore,
     vectors: Float32[np.ndarray, "N E"],
     began: float,
     job: str,
 ) -> dict[str, Any] | None:
     """Build, check, publish: of several builders, one does it."""
-    config, parameters = _config(run_dir, snapshot), snapshot.params["embedder"]
+    parameters = snapshot.params["embedder"]
     embedded = time.monotonic()
     heartbeat.beat(
         run_dir,
@@ -212,8 +213,11 @@ def _finish(
     return {"passages": len(store), "recall": made.recall, **seconds} if fresh else None
 
 
-def _config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
-    """The snapshot's config; what an index below the floor needs can be changed after it."""
+def refresh_config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
+    """The snapshot's config, with the search settings and the recall floor of the run's own.
+
+    So an index below the floor can be mended by starting the run again with other settings.
+    """
     where = f"snapshot of step {snapshot.step}"
     config = config_lib.from_json(snapshot.config_json, where=where)
     if not run_dir.config.exists():
