@@ -3,16 +3,18 @@
 Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--plot=FILE]
 Data:     none: pieces are drawn, lengths as in WikiExtractor's English Wikipedia (see `QUANTILES`)
 Needs:    the extra [bench] (torch, transformers 4.40.2); without it our own forms alone are timed
-Output:   for each size: seconds of a step (median of rounds in which the forms take turns; one
-          form after the other at base, which would not fit in memory together), real pieces a
-          second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours in
+Output:   for each size: seconds of four queries (median of rounds in which the forms take turns;
+          one form after the other at base, which would not fit in memory together), real pieces
+          a second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours in
           bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
           `padding_share` (of our streams), and a plot of the pieces a second
 Time:     --quick (small size, three rounds) under five minutes on two cores; full half an hour
 
-A step is forward, backward and AdamW, lengths 96/288/384, eight candidates, no dropout. Peers get
-the same rows, padded to those lengths as their tokenizer pads them, the null passage as a row like
-any other; they score the vocabulary at every piece, as that class does.
+A step is forward, backward and AdamW, lengths 96/288/384, eight candidates, no dropout. All forms
+and sizes have the same four queries, small in one step and base in four: the rows of one query are
+long or short by chance. Peers get the same rows, padded to those lengths as their tokenizer pads
+them, the null passage as a row like any other; they score the vocabulary at every piece, as that
+class does.
 """
 
 import argparse
@@ -57,6 +59,7 @@ QUANTILES = {
 PASSAGES = 5000
 PIECES = 30_522
 WORDS = SimpleNamespace(pad=0, cls=101, sep=102, mask=103, size=PIECES)
+QUERIES = 4  # in one step or in some, by size; each form's time is that of all of them
 ALONE = ("base",)  # sizes of which six forms with their moments would need 25 GB
 Step = Callable[[], None]
 Forms = dict[str, Callable[[], Step]]  # what makes each
@@ -83,20 +86,23 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     """Figures of one size."""
     config, store = sized(name), DrawnStore()
     source, size = DrawnText(config), config.stages.realm.batch
-    text = source.batch(1, size)
-    hits = np.random.default_rng(2).integers(PASSAGES, size=(size, config.retrieval.candidates))
-    padded = padded_batch(config, store, text, hits)
-    real = sum(int(rows.mask.sum()) for rows in (text.queries, padded.passages, padded.joint))
-    forms, share = ours(config, store, source, text, hits)
+    shape = (QUERIES, config.retrieval.candidates)
+    hits = np.random.default_rng(2).integers(PASSAGES, size=shape)
+    parts = partition((source.batch(1, QUERIES), hits), size)
+    padded = [padded_batch(config, store, *part) for part in parts]
+    rows = [kind for one in padded for kind in (one.text.queries, one.passages, one.joint)]
+    real = sum(int(kind.mask.sum()) for kind in rows)
+    forms, share = ours(config, store, source, parts)
     forms |= theirs(config, padded)
     if name in ALONE:
         clock, processor = one_by_one(forms, rounds)
     else:
         clock, processor = in_turns({form: make() for form, make in forms.items()}, rounds)
     ratio = lambda slow, quick: round(clock[slow] / clock[quick], 2)  # noqa: E731
-    places = text.queries.ids.size + padded.passages.ids.size + padded.joint.ids.size
+    places = sum(kind.ids.size for kind in rows)
     found = {
-        "queries": size,
+        "queries": QUERIES,
+        "steps": len(parts),
         "real_pieces": real,
         "padding_share": round(share, 3),
         "padding_share_of_padded": round(1 - real / places, 3),
@@ -111,6 +117,13 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
         found["ratio_of_bf16_vs_torch"] = ratio("torch", "packed bf16")
         found["ratio_vs_torch_bf16"] = ratio("torch bf16", "packed bf16")
     return found
+
+
+def partition(batch: Any, size: int) -> list[Any]:
+    """A batch as batches of `size`."""
+    starts = range(0, QUERIES, size)
+    cut = lambda start: jax.tree.map(lambda leaf: leaf[start : start + size], batch)  # noqa: E731
+    return [cut(start) for start in starts]
 
 
 def sized(name: str) -> ConfigDict:
@@ -180,7 +193,7 @@ class DrawnText:
 
 
 def ours(
-    config: ConfigDict, store: DrawnStore, source: DrawnText, text: MaskedText, hits: np.ndarray
+    config: ConfigDict, store: DrawnStore, source: DrawnText, parts: list[tuple[MaskedText, Any]]
 ) -> tuple[Forms, float]:
     """Packed and padded rows in both precisions; and the padding of the streams."""
     forms: Forms = {}
@@ -188,12 +201,13 @@ def ours(
         own = ConfigDict(config.to_dict())
         own.model.compute = dtype
         stage = RealmStage(own, store, source, source, None)
-        batch = stage._packed(1, text, hits)
-        forms[f"packed{suffix}"] = partial(trained, own, stage, batch)
+        packed = [stage._packed(1, *part) for part in parts]
+        forms[f"packed{suffix}"] = partial(trained, own, stage, packed)
         padded = PaddedStage(own, store, source, source, None)
-        rows = padded_batch(own, store, text, hits)
+        rows = [padded_batch(own, store, *part) for part in parts]
         forms[f"padded{suffix}"] = partial(trained, own, padded, rows)
-    masks = [block.mask for block in (*batch.embedded.blocks, *batch.read.blocks)]
+    blocks = [block for one in packed for block in (*one.embedded.blocks, *one.read.blocks)]
+    masks = [block.mask for block in blocks]
     return forms, 1 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
 
 
@@ -205,24 +219,25 @@ class PaddedStage(RealmStage):
         return padded_realm_loss(networks, batch, self._config.objective.marginal)
 
 
-def trained(config: ConfigDict, stage: RealmStage, batch: Any) -> Step:
-    """A step of ours on this batch, again and again."""
+def trained(config: ConfigDict, stage: RealmStage, batches: list[Any]) -> Step:
+    """A step of ours on each of these batches, again and again."""
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     optimizer = make_optimizer(config.optimizer, stage.settings)
     state = make_state(stage.modules, optimizer, mesh, config.seed, {})
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     function = make_step(stage, optimizer, mesh, places, config.seed)
-    placed = jax.device_put(batch, batch_sharding(mesh))
+    placed = [jax.device_put(batch, batch_sharding(mesh)) for batch in batches]
     kept = [state]
 
     def step() -> None:
-        kept[0], metrics = function(kept[0], placed)
-        jax.block_until_ready((kept[0], metrics))
+        for batch in placed:
+            kept[0], metrics = function(kept[0], batch)
+            jax.block_until_ready((kept[0], metrics))
 
     return step
 
 
-def theirs(config: ConfigDict, padded: Any) -> Forms:
+def theirs(config: ConfigDict, batches: list[Any]) -> Forms:
     """RealmScorer and RealmKnowledgeAugEncoder as their documentation trains them."""
     try:
         import torch
@@ -230,7 +245,7 @@ def theirs(config: ConfigDict, padded: Any) -> Forms:
     except ImportError as error:
         sys.stderr.write(f"without peers: {error} (pip install -e '.[bench]')\n")
         return {}
-    model, text = config.model, padded.text
+    model = config.model
     size = RealmConfig(
         vocab_size=PIECES,
         hidden_size=model.hidden,
@@ -242,6 +257,34 @@ def theirs(config: ConfigDict, padded: Any) -> Forms:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
+    inputs = [their_inputs(batch) for batch in batches]
+
+    def trained(autocast: bool) -> Step:
+        torch.manual_seed(0)
+        scorer, encoder = RealmScorer(size), RealmKnowledgeAugEncoder(size)
+        parameters = [*scorer.parameters(), *encoder.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+
+        def step() -> None:
+            for asked, read in inputs:
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    relevance = scorer(**asked).relevance_score
+                    loss = encoder(**read, relevance_score=relevance).loss
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+                optimizer.step()
+
+        return step
+
+    return {"torch": partial(trained, False), "torch bf16": partial(trained, True)}
+
+
+def their_inputs(padded: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What their embedder and what their reader takes."""
+    import torch
+
+    text = padded.text
     null = [np.broadcast_to(part, (len(text.weights), *part.shape)) for part in padded.null]
     both = zip(null, padded.passages, strict=True)
     candidates = [np.concatenate(parts, axis=1) for parts in both]
@@ -256,26 +299,7 @@ def theirs(config: ConfigDict, padded: Any) -> Forms:
         counted[row, text.positions[row, column]] = 1
     asked = tensors(text.queries) | tensors(candidates, "candidate_")
     read = tensors(padded.joint) | {"labels": torch.tensor(labels)}
-    read["mlm_mask"] = torch.tensor(counted)
-
-    def trained(autocast: bool) -> Step:
-        torch.manual_seed(0)
-        scorer, encoder = RealmScorer(size), RealmKnowledgeAugEncoder(size)
-        parameters = [*scorer.parameters(), *encoder.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                relevance = scorer(**asked).relevance_score
-                loss = encoder(**read, relevance_score=relevance).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-
-        return step
-
-    return {"torch": partial(trained, False), "torch bf16": partial(trained, True)}
+    return asked, read | {"mlm_mask": torch.tensor(counted)}
 
 
 def one_by_one(forms: Forms, rounds: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -36,7 +36,10 @@ PAIRS = (
     ("candidates_16", "realm"),
     ("no_null", "realm"),
     ("pdist", "realm"),
+    ("float32", "realm"),
     ("realm_before_reading", "ict_before_reading"),
+    ("realm_longer_before_reading", "ict_before_reading"),
+    ("realm_longer_before_reading", "realm_before_reading"),
 )
 _CONFIDENCE = 0.95
 

@@ -68,10 +68,16 @@ ROWS = {
     "no_null": Row({"retrieval.null_passage": False}),
     "candidates_8": Row({"retrieval.candidates": 8}),
     "candidates_16": Row(_CANDIDATES_16),
+    "float32": Row({"model.compute": "float32"}),
     "ict_before_reading": Row(_ICT_ONLY, times={"stages.ict.steps": 16}, embedder_of=COPYING),
     "realm_before_reading": Row(
         _CANDIDATES_16,
         times={"stages.ict.steps": 16, "stages.realm.steps": 2},
+        embedder_of=COPYING,
+    ),
+    "realm_longer_before_reading": Row(
+        _CANDIDATES_16,
+        times={"stages.ict.steps": 16, "stages.realm.steps": 4},
         embedder_of=COPYING,
     ),
 }
