@@ -7,14 +7,12 @@ keeps its id, a new one gets the next free id, and index row i of an `EditedInde
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float16, Float32, Int32, Int64, Integer
 
 from realm_jax.corpus.store import Bounds, PassageStore
-from realm_jax.errors import RealmError
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.search.searcher import check_queries
 
@@ -140,16 +138,6 @@ class EditedSearcher:
         scores = np.concatenate([scores, queries @ self._vectors.T], axis=1).astype(np.float32)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
-
-    def widen(self) -> bool:
-        """As the base does."""
-        return self._base.searcher.widen()
-
-    def save(self, folder: Path) -> None:
-        """Refused: what is edited live is never published."""
-        raise RealmError(
-            "live edits are not saved", where=folder, fix="add them to the corpus and index that"
-        )
 
 
 @dataclass(frozen=True)

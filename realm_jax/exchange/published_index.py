@@ -1,6 +1,6 @@
 """Published indexes: what the index builder hands to the trainer, whole and verified."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from realm_jax.exchange.layout import (
 from realm_jax.exchange.parameters import load_parameters, save_parameters
 from realm_jax.exchange.staging import local_to_read, local_to_write
 from realm_jax.failpoints import reach
-from realm_jax.search.searcher import Searcher, load_searcher
+from realm_jax.search.searcher import BuiltSearcher, Searcher, load_searcher
 
 KIND = "published_index"
 
@@ -65,7 +65,7 @@ class PublishedIndex:
 def publish_index(
     run: RunDir,
     step: int,
-    searcher: Searcher,
+    searcher: BuiltSearcher,
     rows: Int64[np.ndarray, "N"],
     vectors: Float32[np.ndarray, "N E"],
     query_params: dict[str, Any],
@@ -111,7 +111,10 @@ def publish_index(
 
 
 def open_index(
-    folder: epath.PathLike, expect: Mapping[str, Any] | None = None, mesh: Any = None
+    folder: epath.PathLike,
+    expect: Mapping[str, Any] | None = None,
+    mesh: Any = None,
+    load: Callable[[Path, Any], Searcher] = load_searcher,
 ) -> PublishedIndex:
     """Opens an index after checking every byte and every expected field.
 
@@ -120,6 +123,7 @@ def open_index(
         lease from before the call for as long as the index is in use.
       expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
       mesh: where a mesh searcher spreads its rows; None is all devices.
+      load: makes a searcher of its folder and the mesh.
 
     Raises:
       NotPublishedError: nothing there, or taken away meanwhile.
@@ -141,7 +145,7 @@ def open_index(
     with (folder / ROWS).open("rb") as file:
         rows = np.load(file)
     with local_to_read(folder / SEARCHER) as local:
-        searcher = load_searcher(Path(local), mesh)
+        searcher = load(Path(local), mesh)
     with local_to_read(folder / VECTORS) as local:
         vectors = np.load(local, mmap_mode="r")
     if rows.shape != (searcher.size,):

@@ -20,7 +20,7 @@ from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.index_builder.check import PROBE_HITS, recall, widened
 from realm_jax.search.plan import make_plan
-from realm_jax.search.searcher import Reencodes, Searcher, build_searcher
+from realm_jax.search.searcher import BuiltSearcher, Reencodes, build_searcher
 
 log = logging.getLogger(__name__)
 _SAME = ("size", "dims", "leaves", "rescore", "soar")  # of the plans of two indexes
@@ -38,7 +38,7 @@ class Built:
       seconds: `seconds_build` and `seconds_check`.
     """
 
-    searcher: Searcher
+    searcher: BuiltSearcher
     recall: float
     trained: dict[str, Any]
     seconds: dict[str, float]

@@ -8,14 +8,16 @@ from ml_collections import ConfigDict
 
 from realm_jax.data import order
 from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.search.searcher import Searcher
+from realm_jax.search.searcher import BuiltSearcher, Searcher
 
 PROBE_HITS = 10  # recall is measured at this many
 
 log = logging.getLogger(__name__)
 
 
-def widened(searcher: Searcher, vectors: Float32[np.ndarray, "N E"], builder: ConfigDict) -> float:
+def widened(
+    searcher: BuiltSearcher, vectors: Float32[np.ndarray, "N E"], builder: ConfigDict
+) -> float:
     """`recall`, once the searcher looks wide enough for the floor, or at everything.
 
     Vectors of an embedder that has learnt little are nearly one, and hard to tell apart in codes.

@@ -53,6 +53,11 @@ class Searcher(Protocol):
           InputError: queries that are not finite.
         """
 
+
+@runtime_checkable
+class BuiltSearcher(Searcher, Protocol):
+    """A searcher of this process, as it is built and loaded."""
+
     def widen(self) -> bool:
         """Looks at four times as much for each query from now on; False if there is no more."""
 
@@ -61,10 +66,9 @@ class Searcher(Protocol):
 
 
 @runtime_checkable
-class Reencodes(Protocol):
+class Reencodes(BuiltSearcher, Protocol):
     """A searcher that has learnt something from its vectors, and keeps it for others."""
 
-    kind: str
     plan: dict[str, Any]
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
@@ -73,7 +77,7 @@ class Reencodes(Protocol):
 
 def build_searcher(
     kind: str, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
-) -> Searcher:
+) -> BuiltSearcher:
     """A searcher over `vectors` (which may be memory-mapped).
 
     Args:
@@ -88,7 +92,7 @@ def build_searcher(
     """
     found = searcher_class(kind)
     check_vectors(vectors)
-    built: Searcher = found.build(vectors, options, seed)
+    built: BuiltSearcher = found.build(vectors, options, seed)
     return built
 
 
@@ -111,7 +115,7 @@ def searcher_class(kind: str) -> Any:
     return getattr(import_module(f"realm_jax.search.{module}"), name)
 
 
-def load_searcher(folder: str | Path, mesh: Any = None) -> Searcher:
+def load_searcher(folder: str | Path, mesh: Any = None) -> BuiltSearcher:
     """The searcher that `save` wrote into a local `folder`, wherever that folder lies now.
 
     Args:
@@ -127,7 +131,7 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> Searcher:
             expected=" or ".join(KINDS),
             found=repr(kind),
         )
-    loaded: Searcher = searcher_class(kind).load(folder, mesh)
+    loaded: BuiltSearcher = searcher_class(kind).load(folder, mesh)
     return loaded
 
 

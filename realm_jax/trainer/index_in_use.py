@@ -1,6 +1,7 @@
 """The published index that each step searches: opened beside the training, swapped between steps.
 
-Opening (verify, load) happens in a thread of its own; a swap is the exchange of one reference.
+Opening (verify, load) happens in a thread of its own, and where loading would hold up all threads
+in a process of its own; a swap is the exchange of one reference.
 Every swap is logged as (first step, index step), and a replay follows that log.
 """
 
@@ -24,6 +25,7 @@ from realm_jax.exchange.leases import SECONDS, Lease
 from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.failpoints import reach
 from realm_jax.parallel import hosts
+from realm_jax.search.search_process import load_apart
 from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)
@@ -290,7 +292,7 @@ class IndexInUse:
         self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         reach("index.leased")
-        opened = open_index(folder, self._expect, self._mesh)
+        opened = open_index(folder, self._expect, self._mesh, load_apart)
         self._found[index_step] = candidates_of(opened)  # here, so that no swap waits for it
         taken = opened.manifest.get("snapshot_time")  # which older versions do not record
         if taken is not None:

@@ -13,6 +13,8 @@ from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir
 from realm_jax.exchange.leases import retain
 from realm_jax.exchange.published_index import open_index, publish_index
 from realm_jax.search.exact_searcher import ExactSearcher
+from realm_jax.search.search_process import FROM_ROWS, SearchProcess
+from realm_jax.search.searcher import build_searcher
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import index_in_use
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
@@ -64,6 +66,17 @@ def test_sync_waits_for_the_index_of_each_snapshot(run, make):
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
     lines = run.swaps.read_text().splitlines()
     assert [(r["step"], r["index_step"]) for r in map(json.loads, lines)] == index.swaps
+
+
+def test_what_would_hold_up_other_threads_is_loaded_in_another_process(run, make):
+    vectors = np.random.default_rng(0).normal(size=(FROM_ROWS, 8)).astype(np.float32)
+    searcher = build_searcher("scann", vectors, tiny_config().search)
+    rows, fields = np.arange(FROM_ROWS), {"corpus_hash": CORPUS}
+    publish_index(run, 0, searcher, rows, vectors, {"w": np.zeros(3)}, fields, "{}")
+    found = make().for_step(0).searcher
+    assert isinstance(found, SearchProcess)
+    some = vectors[:9]
+    np.testing.assert_array_equal(found.search(some, 5)[0], searcher.search(some, 5)[0])
 
 
 def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypatch):

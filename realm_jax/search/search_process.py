@@ -1,0 +1,162 @@
+"""A saved searcher in a process of its own, so that training does not stand still for it.
+
+ScaNN loads and frees an index with Python's lock held: for 13.35 million rows nothing else in the
+process runs for 20 seconds, whichever thread asked for it. Here a child does that and answers over
+a pair of sockets; it ends when the parent lets go of it, or dies.
+"""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int32
+
+from realm_jax import errors
+from realm_jax.errors import DamageError, RealmError
+from realm_jax.search.searcher import Searcher, check_queries, load_searcher, read_description
+
+KINDS = ("scann",)  # that hold the lock
+FROM_ROWS = 20_000  # fewer are loaded in milliseconds
+_LOST = (EOFError, ConnectionError)
+_TOLD = ("kind", "size", "dims", "bytes")
+_MEMORY = "see whether memory ran out (-9), and what it wrote above"
+_SECONDS = 60  # that a child which closed its end may take to end
+
+
+def load_apart(folder: str | Path, mesh: Any = None) -> Searcher:
+    """As `load_searcher`, and other threads go on meanwhile."""
+    description = read_description(Path(folder))
+    if description["kind"] in KINDS and description["size"] >= FROM_ROWS:
+        return SearchProcess(Path(folder))
+    return load_searcher(folder, mesh)
+
+
+class SearchProcess:
+    """A searcher that another process holds; see `Searcher`.
+
+    Args:
+      folder: local, holds the files of a saved searcher; not read any more once this returns.
+
+    Raises:
+      DamageError: the files, or that the process ended over them.
+      MismatchError: files of another version.
+    """
+
+    def __init__(self, folder: Path):
+        ours, its = socket.socketpair()
+        with its:
+            command = [sys.executable, "-m", __name__, str(folder), str(its.fileno())]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+            )
+        self._connection = Connection(ours.detach())
+        weakref.finalize(self, self._connection.close)
+        # Without anybody who waits for it an ended child would stay in the list of processes.
+        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
+        self._waiting.start()
+        self._asking = threading.Lock()
+        try:
+            told = self._answer()
+        except _LOST as error:
+            raise DamageError(
+                "the process that loads this index ended",
+                where=folder,
+                expected="a searcher",
+                found=self._how_it_ended(),
+                fix=_MEMORY,
+            ) from error
+        self.kind, self.size, self.dims, self.bytes = (told[key] for key in _TOLD)
+
+    def search(
+        self, queries: Float32[np.ndarray, "B E"], k: int
+    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+        """See `Searcher.search`; one caller at a time.
+
+        Raises:
+          RealmError: besides, if the process has ended.
+        """
+        check_queries(self, queries, k)
+        try:
+            with self._asking:
+                self._connection.send_bytes(json.dumps({"k": k}).encode())
+                self._connection.send_bytes(np.ascontiguousarray(queries).tobytes())
+                self._answer()
+                rows, scores = (self._connection.recv_bytes() for _ in range(2))
+        except _LOST as error:
+            raise RealmError(
+                "the process that searches the index ended",
+                where=f"process {self._process.pid}",
+                expected=f"{k} hits for each of {len(queries)} queries",
+                found=self._how_it_ended(),
+                fix=f"{_MEMORY}; the same command goes on from the last checkpoint",
+            ) from error
+        shape = (len(queries), k)
+        return (
+            np.frombuffer(rows, np.int32).reshape(shape),
+            np.frombuffer(scores, np.float32).reshape(shape),
+        )
+
+    def _answer(self) -> dict[str, Any]:
+        """What the child says next; its errors are raised here."""
+        said: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        if "error" in said:
+            raise getattr(errors, said.pop("error"))(**said)
+        return said
+
+    def _how_it_ended(self) -> str:
+        self._waiting.join(timeout=_SECONDS)
+        return f"exit code {self._process.returncode}"
+
+
+def serve(folder: Path, connection: Connection) -> None:
+    """Loads, says what it is, and answers until the other end is closed."""
+    try:
+        searcher = load_searcher(folder)
+    except RealmError as error:
+        connection.send_bytes(_as_json(error))
+        return
+    told = {key: getattr(searcher, key) for key in _TOLD}
+    connection.send_bytes(json.dumps(told).encode())
+    while True:
+        k = json.loads(connection.recv_bytes())["k"]
+        queries = np.frombuffer(connection.recv_bytes(), np.float32).reshape(-1, searcher.dims)
+        try:
+            rows, scores = searcher.search(queries, k)
+        except RealmError as error:
+            connection.send_bytes(_as_json(error))
+            continue
+        connection.send_bytes(b"{}")
+        for part in (rows, scores):
+            connection.send_bytes(np.ascontiguousarray(part).tobytes())
+
+
+def _as_json(error: RealmError) -> bytes:
+    parts = {key: getattr(error, key) for key in ("where", "expected", "found", "fix")}
+    said = {key: None if part is None else str(part) for key, part in parts.items()}
+    kind = next(kind for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
+    return json.dumps({"error": kind.__name__, "problem": error.problem, **said}).encode()
+
+
+def main() -> None:
+    """The child: its arguments are the folder and the number of an open socket."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # meant for the parent, which may need us to finish
+    folder, descriptor = sys.argv[1:]
+    with contextlib.suppress(*_LOST):
+        serve(Path(folder), Connection(int(descriptor)))
+
+
+if __name__ == "__main__":
+    main()
