@@ -4,9 +4,9 @@ Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--p
 Data:     none: pieces are drawn, lengths as in WikiExtractor's English Wikipedia (see `QUANTILES`)
 Needs:    the extra [bench] (torch, transformers 4.40.2); without it our own forms alone are timed
 Output:   for each size: seconds of four queries (median of rounds in which the forms take turns;
-          one form after the other at base, which would not fit in memory together), real pieces
-          a second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours in
-          bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
+          at base one form after the other, each in a process: they would not fit together), real
+          pieces a second, `ratio_vs_torch` (float32 against float32), `ratio_vs_torch_bf16` (ours
+          in bfloat16 against autocast), `ratio_vs_padded` (our own padded rows, same dtype),
           `padding_share` (of our streams), and a plot of the pieces a second
 Time:     --quick (small size, three rounds) under five minutes on two cores; full half an hour
 
@@ -18,9 +18,9 @@ class does.
 """
 
 import argparse
-import gc
 import json
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +31,7 @@ from typing import Any
 import jax
 import numpy as np
 from ml_collections import ConfigDict
+from step_peers import Step, theirs
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
@@ -60,8 +61,14 @@ PASSAGES = 5000
 PIECES = 30_522
 WORDS = SimpleNamespace(pad=0, cls=101, sep=102, mask=103, size=PIECES)
 QUERIES = 4  # in one step or in some, by size; each form's time is that of all of them
+RATIOS = {  # seconds of one form over those of another
+    "ratio_vs_padded": ("padded", "packed"),
+    "ratio_vs_padded_bf16": ("padded bf16", "packed bf16"),
+    "ratio_vs_torch": ("torch", "packed"),
+    "ratio_of_bf16_vs_torch": ("torch", "packed bf16"),
+    "ratio_vs_torch_bf16": ("torch bf16", "packed bf16"),
+}
 ALONE = ("base",)  # sizes of which six forms with their moments would need 25 GB
-Step = Callable[[], None]
 Forms = dict[str, Callable[[], Step]]  # what makes each
 
 
@@ -73,10 +80,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true", help="one line")
     parser.add_argument("--plot", default="step.svg")
+    parser.add_argument("--form", help="seconds of one form of one size, in a process")
     arguments = parser.parse_args()
     runtime.start()
     names = ["small"] if arguments.quick else arguments.sizes.split(",")
     rounds = 3 if arguments.quick else arguments.rounds
+    if arguments.form:
+        only = {"it": forms_of(names[0])[0][arguments.form]()}
+        sys.stdout.write(json.dumps([own["it"] for own in in_turns(only, rounds)]) + "\n")
+        return
     report = {name: measured(name, rounds) for name in names}
     bars({name: found["real_pieces_per_second"] for name, found in report.items()}, arguments.plot)
     sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
@@ -84,39 +96,40 @@ def main() -> None:
 
 def measured(name: str, rounds: int) -> dict[str, Any]:
     """Figures of one size."""
-    config, store = sized(name), DrawnStore()
-    source, size = DrawnText(config), config.stages.realm.batch
-    shape = (QUERIES, config.retrieval.candidates)
-    hits = np.random.default_rng(2).integers(PASSAGES, size=shape)
-    parts = partition((source.batch(1, QUERIES), hits), size)
-    padded = [padded_batch(config, store, *part) for part in parts]
+    forms, share, padded = forms_of(name)
     rows = [kind for one in padded for kind in (one.text.queries, one.passages, one.joint)]
     real = sum(int(kind.mask.sum()) for kind in rows)
-    forms, share = ours(config, store, source, parts)
-    forms |= theirs(config, padded)
     if name in ALONE:
-        clock, processor = one_by_one(forms, rounds)
+        clock, processor = apart(name, forms, rounds)
     else:
         clock, processor = in_turns({form: make() for form, make in forms.items()}, rounds)
-    ratio = lambda slow, quick: round(clock[slow] / clock[quick], 2)  # noqa: E731
     places = sum(kind.ids.size for kind in rows)
     found = {
         "queries": QUERIES,
-        "steps": len(parts),
+        "steps": len(padded),
         "real_pieces": real,
         "padding_share": round(share, 3),
         "padding_share_of_padded": round(1 - real / places, 3),
         "seconds": {form: round(taken, 3) for form, taken in clock.items()},
         "processor_seconds": {form: round(taken, 3) for form, taken in processor.items()},
         "real_pieces_per_second": {form: round(real / taken) for form, taken in clock.items()},
-        "ratio_vs_padded": ratio("padded", "packed"),
-        "ratio_vs_padded_bf16": ratio("padded bf16", "packed bf16"),
     }
-    if "torch" in clock:
-        found["ratio_vs_torch"] = ratio("torch", "packed")
-        found["ratio_of_bf16_vs_torch"] = ratio("torch", "packed bf16")
-        found["ratio_vs_torch_bf16"] = ratio("torch bf16", "packed bf16")
+    for ratio, (slow, quick) in RATIOS.items():
+        if slow in clock and quick in clock:
+            found[ratio] = round(clock[slow] / clock[quick], 2)
     return found
+
+
+def forms_of(name: str) -> tuple[Forms, float, list[Any]]:
+    """All forms of one size, the padding of the packed streams, and the padded batches."""
+    config, store = sized(name), DrawnStore()
+    source, size = DrawnText(config), config.stages.realm.batch
+    shape = (QUERIES, config.retrieval.candidates)
+    hits = np.random.default_rng(2).integers(PASSAGES, size=shape)
+    parts = partition((source.batch(1, QUERIES), hits), size)
+    padded = [padded_batch(config, store, *part) for part in parts]
+    forms, share = ours(config, store, source, parts)
+    return forms | theirs(config, padded, PIECES), share, padded
 
 
 def partition(batch: Any, size: int) -> list[Any]:
@@ -237,79 +250,19 @@ def trained(config: ConfigDict, stage: RealmStage, batches: list[Any]) -> Step:
     return step
 
 
-def theirs(config: ConfigDict, batches: list[Any]) -> Forms:
-    """RealmScorer and RealmKnowledgeAugEncoder as their documentation trains them."""
-    try:
-        import torch
-        from transformers import RealmConfig, RealmKnowledgeAugEncoder, RealmScorer
-    except ImportError as error:
-        sys.stderr.write(f"without peers: {error} (pip install -e '.[bench]')\n")
-        return {}
-    model = config.model
-    size = RealmConfig(
-        vocab_size=PIECES,
-        hidden_size=model.hidden,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads,
-        intermediate_size=model.mlp,
-        retriever_proj_size=model.embedding,
-        num_candidates=config.retrieval.candidates,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    inputs = [their_inputs(batch) for batch in batches]
-
-    def trained(autocast: bool) -> Step:
-        torch.manual_seed(0)
-        scorer, encoder = RealmScorer(size), RealmKnowledgeAugEncoder(size)
-        parameters = [*scorer.parameters(), *encoder.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
-
-        def step() -> None:
-            for asked, read in inputs:
-                optimizer.zero_grad()
-                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                    relevance = scorer(**asked).relevance_score
-                    loss = encoder(**read, relevance_score=relevance).loss
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-                optimizer.step()
-
-        return step
-
-    return {"torch": partial(trained, False), "torch bf16": partial(trained, True)}
-
-
-def their_inputs(padded: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What their embedder and what their reader takes."""
-    import torch
-
-    text = padded.text
-    null = [np.broadcast_to(part, (len(text.weights), *part.shape)) for part in padded.null]
-    both = zip(null, padded.passages, strict=True)
-    candidates = [np.concatenate(parts, axis=1) for parts in both]
-
-    def tensors(rows: Any, prefix: str = "") -> dict[str, Any]:
-        pairs = zip(("input_ids", "attention_mask", "token_type_ids"), rows, strict=True)
-        return {prefix + name: torch.tensor(part.astype(np.int64)) for name, part in pairs}
-
-    labels, counted = np.zeros((2, len(text.weights), padded.joint.ids.shape[-1]), np.int64)
-    for row, column in np.argwhere(text.weights > 0):
-        labels[row, text.positions[row, column]] = text.targets[row, column]
-        counted[row, text.positions[row, column]] = 1
-    asked = tensors(text.queries) | tensors(candidates, "candidate_")
-    read = tensors(padded.joint) | {"labels": torch.tensor(labels)}
-    return asked, read | {"mlm_mask": torch.tensor(counted)}
-
-
-def one_by_one(forms: Forms, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """As `in_turns`, each form made, run and let go of before the next."""
+def apart(name: str, forms: Forms, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+    """As `in_turns`, one form after the other, each in a process of its own."""
     clock: dict[str, float] = {}
     processor: dict[str, float] = {}
-    for form, make in forms.items():
-        own = in_turns({form: make()}, rounds)
-        clock, processor = clock | own[0], processor | own[1]
-        gc.collect()
+    for form in forms:
+        command = [sys.executable, __file__, f"--sizes={name}", f"--rounds={rounds}"]
+        done = subprocess.run(
+            [*command, f"--form={form}"], stdout=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode:
+            sys.stderr.write(f"{name}, {form}: ended with {done.returncode} (-9: memory)\n")
+            continue
+        clock[form], processor[form] = json.loads(done.stdout.splitlines()[-1])
     return clock, processor
 
 

@@ -1,0 +1,76 @@
+"""The peer of `step.py`: Hugging Face's REALM classes, as their documentation trains them."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+Step = Callable[[], None]
+
+
+def theirs(config: ConfigDict, batches: list[Any], pieces: int) -> dict[str, Callable[[], Step]]:
+    """RealmScorer and RealmKnowledgeAugEncoder as their documentation trains them."""
+    try:
+        import torch
+        from transformers import RealmConfig, RealmKnowledgeAugEncoder, RealmScorer
+    except ImportError as error:
+        sys.stderr.write(f"without peers: {error} (pip install -e '.[bench]')\n")
+        return {}
+    model = config.model
+    size = RealmConfig(
+        vocab_size=pieces,
+        hidden_size=model.hidden,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        intermediate_size=model.mlp,
+        retriever_proj_size=model.embedding,
+        num_candidates=config.retrieval.candidates,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    inputs = [their_inputs(batch) for batch in batches]
+
+    def trained(autocast: bool) -> Step:
+        torch.manual_seed(0)
+        scorer, encoder = RealmScorer(size), RealmKnowledgeAugEncoder(size)
+        parameters = [*scorer.parameters(), *encoder.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+
+        def step() -> None:
+            for asked, read in inputs:
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    relevance = scorer(**asked).relevance_score
+                    loss = encoder(**read, relevance_score=relevance).loss
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+                optimizer.step()
+
+        return step
+
+    return {"torch": partial(trained, False), "torch bf16": partial(trained, True)}
+
+
+def their_inputs(padded: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What their embedder and what their reader takes."""
+    import torch
+
+    text = padded.text
+    null = [np.broadcast_to(part, (len(text.weights), *part.shape)) for part in padded.null]
+    both = zip(null, padded.passages, strict=True)
+    candidates = [np.concatenate(parts, axis=1) for parts in both]
+
+    def tensors(rows: Any, prefix: str = "") -> dict[str, Any]:
+        pairs = zip(("input_ids", "attention_mask", "token_type_ids"), rows, strict=True)
+        return {prefix + name: torch.tensor(part.astype(np.int64)) for name, part in pairs}
+
+    labels, counted = np.zeros((2, len(text.weights), padded.joint.ids.shape[-1]), np.int64)
+    for row, column in np.argwhere(text.weights > 0):
+        labels[row, text.positions[row, column]] = text.targets[row, column]
+        counted[row, text.positions[row, column]] = 1
+    asked = tensors(text.queries) | tensors(candidates, "candidate_")
+    read = tensors(padded.joint) | {"labels": torch.tensor(labels)}
+    return asked, read | {"mlm_mask": torch.tensor(counted)}
