@@ -79,6 +79,12 @@ DIFFERENT = {
         "stages.ict.steps": (200, 3200),
         "stages.realm.steps": (960, 1920),
     },
+    "realm_longer_before_reading": {
+        **CANDIDATES_16,
+        "stages.ict.steps": (200, 3200),
+        "stages.realm.steps": (960, 3840),
+    },
+    "float32": {"model.compute": ("bfloat16", "float32")},
 }
 
 
