@@ -1,8 +1,8 @@
 """A saved searcher in a process of its own, so that training does not stand still for it.
 
 ScaNN loads and frees an index with Python's lock held: for 13.35 million rows nothing else in the
-process runs for 20 seconds, whichever thread asked for it. Here a child does that and answers over
-a pair of sockets; it ends when the parent lets go of it, or dies.
+process runs for 10 to 22 seconds, whichever thread asked for it. Here a child does that and answers
+over a pair of sockets; it ends when the parent lets go of it, or dies.
 """
 
 import contextlib
