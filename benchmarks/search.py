@@ -1,9 +1,10 @@
 """Searchers beside each other: recall, speed, time to build, memory, bytes on disk.
 
 Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--only=NAME,...]
-              [--folder=DIR] [--json] [--plot=FILE]
+              [--vectors=FILE.npy --queries=FILE.npy] [--folder=DIR] [--json] [--plot=FILE]
 Data:     made up: vectors of 128 dimensions around sqrt(N) centres of unlike sizes; queries are
-          rows with noise, as fresh query vectors are near old passage vectors
+          rows with noise, as fresh query vectors are near old passage vectors. Or your own two
+          arrays of float32, say of a trained embedder; take a folder of its own for them
 Needs:    the extra [bench] for FAISS; without it our own searchers alone are measured
 Output:   rows of {searcher, rows, leaves_searched, recall_at_8, qps, qps_beside_load, latency_ms,
           build_s, load_s, bytes, build_peak_bytes, load_peak_bytes, loaded_bytes}, and a plot of
@@ -48,6 +49,7 @@ OURS: dict[str, dict[str, Any]] = {
     "scann int8": {"kind": "scann", "rescore": "int8"},
     "scann bfloat16 soar": {"kind": "scann", "rescore": "bfloat16", "soar": True},
     "scann bfloat16 finer": {"kind": "scann", "rescore": "bfloat16"},
+    "scann bfloat16 coarse codes": {"kind": "scann", "dims_per_code": 2, "reorder": 400},
     "faiss float32": {"kind": "faiss", "rescore": "float32"},
     "faiss bfloat16": {"kind": "faiss", "rescore": "bfloat16"},
     "faiss int8": {"kind": "faiss", "rescore": "int8"},
@@ -61,6 +63,8 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="1000000,13350000")
+    parser.add_argument("--vectors", type=Path, help="[N, 128], searched instead of made-up rows")
+    parser.add_argument("--queries", type=Path, help="[B, 128], with --vectors")
     parser.add_argument("--only", default="", help="names of searchers, by commas; all of them")
     parser.add_argument("--folder", type=Path, default=Path("runs/search"))
     parser.add_argument("--quick", action="store_true")
@@ -74,7 +78,10 @@ def main() -> None:
         sys.stdout.write(json.dumps(made) + "\n")
         return
     rows = []
-    for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
+    sizes = list(map(int, (QUICK if arguments.quick else arguments.rows).split(",")))
+    if arguments.vectors:
+        sizes = [take_data(arguments.folder, arguments.vectors, arguments.queries)]
+    for size in sizes:
         make_data(arguments.folder, size)
         for name in arguments.only.split(",") if arguments.only else (*OURS, *PEERS):
             if size <= MOST_ROWS.get(name, size):
@@ -109,6 +116,16 @@ def in_process(folder: Path, part: str, name: str, size: int) -> dict[str, Any] 
         return None
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
+
+
+def take_data(folder: Path, vectors: Path, queries: Path) -> int:
+    """Vectors and queries of the user, by their exact hits; how many vectors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, asked = np.load(vectors, mmap_mode="r"), np.load(queries)
+    right = build_searcher("exact", rows, None).search(asked, K)[0]
+    for name, array in (("vectors", rows), ("queries", asked), ("right", right)):
+        np.save(folder / f"{name}_{len(rows)}.npy", array)
+    return len(rows)
 
 
 def make_data(folder: Path, size: int) -> None:

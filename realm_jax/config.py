@@ -170,6 +170,7 @@ _LEAST: dict[str, float] = {
     "search.leaves": 0,
     "search.leaves_searched": 0,
     "search.reorder": 0,
+    "search.dims_per_code": 1,
     "retrieval.candidates": 2,
     "retrieval.rerank": 0,
     "refresh.wait_seconds": 0,

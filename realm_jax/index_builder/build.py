@@ -23,7 +23,7 @@ from realm_jax.search.plan import make_plan
 from realm_jax.search.searcher import BuiltSearcher, Reencodes, build_searcher
 
 log = logging.getLogger(__name__)
-_SAME = ("size", "dims", "leaves", "rescore", "soar")  # of the plans of two indexes
+_SAME = ("size", "dims", "leaves", "rescore", "dims_per_code", "soar")  # of two plans
 
 
 @dataclass(frozen=True)

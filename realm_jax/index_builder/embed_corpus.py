@@ -1,9 +1,9 @@
 """The whole corpus to vectors, shard by shard, so that a killed builder goes on where it was."""
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from etils import epath
@@ -15,6 +15,7 @@ from realm_jax.errors import Stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.claims import Claim
 from realm_jax.failpoints import reach
+from realm_jax.search.centre import scratch
 from realm_jax.search.passage_vectors import PassageEmbedder
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ def embed_corpus(
       Stopped: when `stop` is set.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    vectors = _scratch(folder, (len(store), config.model.embedding))
+    shape = len(store), config.model.embedding
+    vectors = scratch(shape, Path(folder) if files.is_local(folder) else None)
     todo, done = list(range(0, len(store), config.builder.shard)), 0
     while todo:
         others = []
@@ -71,18 +73,6 @@ def embed_corpus(
             stop.wait(config.builder.poll_seconds)
         todo = others
     return vectors
-
-
-def _scratch(folder: epath.Path, shape: tuple[int, int]) -> Float32[np.ndarray, "N E"]:
-    """An array in a file that is gone with it: its pages may leave memory while an index is built.
-
-    Its place on the disk is taken first, since a full disk would be met as a crash afterwards.
-    """
-    with tempfile.TemporaryFile(dir=folder if files.is_local(folder) else None) as file:
-        for _ in range(shape[0]):
-            file.write(bytes(4 * shape[1]))
-        file.flush()
-        return np.memmap(file, np.float32, "r+", shape=shape)
 
 
 def _shard(

@@ -6,7 +6,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax.rehearsal.chips import Slice
-from realm_jax.search.plan import RESCORED_BYTES
+from realm_jax.search.plan import RESCORED_BYTES, code_bytes
 
 _FLOAT32 = 4  # bytes
 _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
@@ -46,10 +46,11 @@ class Limit:
 
 
 def index_row_bytes(config: ConfigDict) -> float:
-    """Of one passage: its vector, and for ScaNN half a byte per two dimensions beside it."""
+    """Of one passage: its vector, and for ScaNN and FAISS its codes beside it."""
     width, search = config.model.embedding, config.search
     precision = {"mesh": search.dtype, "exact": "float32"}.get(search.kind, search.rescore)
-    codes = width / 4 if search.kind in ("scann", "faiss") else 0
+    coded = search.kind in ("scann", "faiss")
+    codes = code_bytes(width, search.dims_per_code) if coded else 0
     return float(RESCORED_BYTES[precision] * width + codes)
 
 

@@ -1,6 +1,6 @@
 """Approximate search with FAISS's scan of product codes; the only file that knows its names.
 
-Laid out by the same plan as a ScaNN index: partitions, codes of 4 bits for every two dimensions,
+Laid out by the same plan as a ScaNN index: partitions, codes of 4 bits for every dimension or two,
 and hits that are rescored. `benchmarks/search.py` compares the two. Extra `[faiss]`.
 """
 
@@ -12,6 +12,7 @@ from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, RealmError
 from realm_jax.search import plan as plans
+from realm_jax.search.centre import Centre
 from realm_jax.search.searcher import (
     check_queries,
     check_vectors,
@@ -31,7 +32,6 @@ except ImportError as error:
     ) from error
 
 INDEX = "index.faiss"
-DIMS_PER_CODE = 2
 ROWS_AT_ONCE = 1 << 18
 # Codes without ScaNN's weighting of errors tell less: among 120,000 clustered rows recall@10 was
 # 0.73 with 100 rescored, where ScaNN has over 0.95, and 0.998 with four times as many.
@@ -42,14 +42,15 @@ class FaissSearcher:
     """A loaded or built FAISS index.
 
     Args:
-      index: FAISS's own object.
+      index: FAISS's own object, of vectors less the centre.
       plan: see `make_plan`; `soar` means nothing here.
+      centre: of the vectors.
     """
 
     kind = "faiss"
 
-    def __init__(self, index: Any, plan: plans.Plan):
-        self.index, self.plan = index, plan
+    def __init__(self, index: Any, plan: plans.Plan, centre: Centre):
+        self.index, self.plan, self.centre = index, plan, centre
         self.size, self.dims = plan["size"], plan["dims"]
         self.bytes = plans.bytes_of(plan)
 
@@ -60,24 +61,26 @@ class FaissSearcher:
         """Trains and fills an index over `vectors`; `options` is `config.search`.
 
         Raises:
-          ConfigError: an odd number of dimensions.
+          ConfigError: dimensions that `search.dims_per_code` does not divide.
         """
         size, dims = vectors.shape
         plan = plans.make_plan(size, dims, options) | {"soar": False}
-        if plan["reorder"] and plan["dims"] % DIMS_PER_CODE:
+        if plan["reorder"] and dims % plan["dims_per_code"]:
             raise ConfigError(
-                "product codes of FAISS take an even number of dimensions",
+                "product codes of FAISS take so many dimensions each",
                 where="config.model.embedding",
-                expected=f"a multiple of {DIMS_PER_CODE}",
-                found=plan["dims"],
+                expected=f"a multiple of search.dims_per_code, {plan['dims_per_code']}",
+                found=dims,
             )
+        centre = Centre.of(vectors)
         index = _empty(plan, seed)
         if plan["reorder"]:
             rng = np.random.default_rng(seed)
             count = min(len(vectors), plans.training_sample(plan))
-            index.train(vectors[np.sort(rng.choice(len(vectors), count, replace=False))])
-        _fill(index, vectors)
-        return cls(index, plan)
+            drawn = np.sort(rng.choice(len(vectors), count, replace=False))
+            index.train(vectors[drawn] - centre.vector)
+        _fill(index, vectors, centre)
+        return cls(index, plan, centre)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -99,7 +102,7 @@ class FaissSearcher:
                 found=int((rows >= 0).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, scores
+        return rows, self.centre.true_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
         """FAISS's answer; missing hits are row -1."""
@@ -117,7 +120,7 @@ class FaissSearcher:
         """Empties the index and fills it again; nobody may search meanwhile."""
         check_vectors(vectors)
         self.index.reset()
-        _fill(self.index, vectors)
+        _fill(self.index, vectors, self.centre)
 
     def widen(self) -> bool:
         """See `plan.widen`."""
@@ -126,6 +129,7 @@ class FaissSearcher:
     def save(self, folder: Path) -> None:
         """Writes FAISS's file and its description."""
         faiss.write_index(self.index, str(folder / INDEX))
+        self.centre.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
@@ -143,13 +147,14 @@ class FaissSearcher:
                 expected=f"{description['size']} rows of {description['dims']}",
                 found=f"{index.ntotal} rows of {index.d}",
             )
-        return cls(index, plans.of_description(description))
+        centre = Centre.load(folder, description["dims"])
+        return cls(index, plans.of_description(description), centre)
 
 
-def _fill(index: Any, vectors: Float32[np.ndarray, "N E"]) -> None:
+def _fill(index: Any, vectors: Float32[np.ndarray, "N E"], centre: Centre) -> None:
     """Rows in parts, for vectors may be memory-mapped."""
     for start in range(0, len(vectors), ROWS_AT_ONCE):
-        index.add(np.ascontiguousarray(vectors[start : start + ROWS_AT_ONCE]))
+        index.add(vectors[start : start + ROWS_AT_ONCE] - centre.vector)
 
 
 def _empty(plan: plans.Plan, seed: int) -> Any:
@@ -157,7 +162,7 @@ def _empty(plan: plans.Plan, seed: int) -> Any:
     dims, product = plan["dims"], faiss.METRIC_INNER_PRODUCT
     if not plan["reorder"]:
         return faiss.IndexFlatIP(dims)
-    codes = f"PQ{dims // DIMS_PER_CODE}x4fs"
+    codes = f"PQ{dims // plan['dims_per_code']}x4fs"
     layout = f"IVF{plan['leaves']},{codes}" if plan["leaves"] else codes
     base = faiss.index_factory(dims, layout, product)
     base.pq.cp.seed = seed

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Float32, Int32
 
+from realm_jax.search.centre import Centre
 from realm_jax.search.exact_searcher import VECTORS, load_vectors
 from realm_jax.search.searcher import check_queries, read_description, write_description
 
@@ -27,6 +28,7 @@ class MeshSearcher:
       vectors: [N, E] float32, perhaps memory-mapped; each host reads only its devices' rows.
       mesh: the devices; all axes share the rows. None: one axis over all devices.
       dtype: of the vectors on the devices, float32 or bfloat16. Scores are float32 either way.
+      centre: what `vectors` have been made less by; None: nothing.
     """
 
     kind = "mesh"
@@ -36,9 +38,11 @@ class MeshSearcher:
         vectors: Float32[np.ndarray, "N E"],
         mesh: Mesh | None = None,
         dtype: str = "float32",
+        centre: Centre | None = None,
     ):
         self.mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
         self.size, self.dims = vectors.shape
+        self.centre = centre or Centre(np.zeros(self.dims, np.float32))
         self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype))
         self.bytes = self.vectors.nbytes
         self._search = jax.jit(
@@ -51,15 +55,16 @@ class MeshSearcher:
         """See `Searcher.search`; ties go to the lower row. Compiles once per (B, k)."""
         check_queries(self, queries, k)
         rows, scores = jax.device_get(self._search(self.vectors, queries, k=k))
-        return rows, scores
+        return rows, self.centre.true_scores(queries, scores)
 
     def widen(self) -> bool:
         """False: all rows are looked at."""
         return False
 
     def save(self, folder: Path) -> None:
-        """Writes the vectors as float32, without padding. One process must hold them all."""
+        """Writes what it holds as float32, without padding. One process must hold all of it."""
         np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))
+        self.centre.save(folder)
         write_description(folder, self, dtype=str(self.vectors.dtype))
 
     @classmethod
@@ -67,12 +72,15 @@ class MeshSearcher:
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "MeshSearcher":
         """On all devices; `options` is `config.search`."""
-        return cls(vectors, dtype=options.dtype)
+        centre = Centre.of(vectors)
+        return cls(centre.subtracted(vectors), dtype=options.dtype, centre=centre)
 
     @classmethod
     def load(cls, folder: Path, mesh: Mesh | None = None) -> "MeshSearcher":
         """Spreads saved vectors over `mesh`, which need not be the one they were saved from."""
-        return cls(load_vectors(folder), mesh, read_description(folder).get("dtype", "float32"))
+        description = read_description(folder)
+        centre = Centre.load(folder, description["dims"])
+        return cls(load_vectors(folder), mesh, description.get("dtype", "float32"), centre)
 
 
 def search_on_mesh(
@@ -84,6 +92,8 @@ def search_on_mesh(
     mesh: Mesh,
 ) -> tuple[Int32[Array, "B K"], Float32[Array, "B K"]]:
     """The `k` best rows and scores, best first, on every device; may be traced in a larger program.
+
+    Scores are those of `vectors`, which a searcher has less its centre.
 
     Args:
       vectors: padded rows, laid over all axes of `mesh` (`MeshSearcher.vectors`).

@@ -21,10 +21,10 @@ def make_plan(size: int, dims: int, options: Any) -> Plan:
 
     Returns:
       `size`, `dims`, `leaves` (0: no partitions), `leaves_searched`, `reorder` (hits rescored; 0:
-      brute force, which is exact), `rescore` (their precision), `soar`.
+      brute force, which is exact), `rescore` (their precision), `dims_per_code`, `soar`.
     """
     plan: Plan = {"size": size, "dims": dims, "leaves": 0, "leaves_searched": 0, "reorder": 0}
-    plan |= {"rescore": options.rescore, "soar": False}
+    plan |= {"rescore": options.rescore, "dims_per_code": options.dims_per_code, "soar": False}
     if size < BRUTE_FORCE_BELOW:
         return plan | {"rescore": "float32"}
     plan["reorder"] = min(options.reorder, size)
@@ -38,14 +38,21 @@ def make_plan(size: int, dims: int, options: Any) -> Plan:
 
 
 def of_description(description: dict[str, Any]) -> Plan:
-    """The plan that a saved index was written with; indexes before `rescore` had float32."""
-    return {"rescore": "float32", "soar": False, **description["plan"]}
+    """The plan that a saved index was written with; older ones do not say all of it."""
+    return {"rescore": "float32", "soar": False, "dims_per_code": 2, **description["plan"]}
 
 
 def bytes_of(plan: Plan) -> int:
-    """Memory of vectors and codes: 4 bits for every two dimensions, twice with SOAR."""
-    codes = (plan["dims"] + 3) // 4 * (1 + plan["soar"]) if plan["reorder"] else 0
-    return plan["size"] * (plan["dims"] * RESCORED_BYTES[plan["rescore"]] + codes)
+    """Memory of vectors and codes; SOAR has the codes twice."""
+    codes = code_bytes(plan["dims"], plan["dims_per_code"]) * (1 + plan["soar"])
+    rescored = plan["dims"] * RESCORED_BYTES[plan["rescore"]]
+    return plan["size"] * (rescored + (codes if plan["reorder"] else 0))
+
+
+def code_bytes(dims: int, dims_per_code: int) -> int:
+    """Of the codes of a row, each of which takes 4 bits."""
+    codes = -(-dims // dims_per_code)
+    return (codes + 1) // 2
 
 
 def training_sample(plan: Plan) -> int:

@@ -13,6 +13,7 @@ from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.search import plan as plans
+from realm_jax.search.centre import Centre
 from realm_jax.search.searcher import (
     check_queries,
     check_vectors,
@@ -30,14 +31,15 @@ class ScannSearcher:
     """A loaded or built ScaNN index.
 
     Args:
-      index: ScaNN's own object.
+      index: ScaNN's own object, of vectors less the centre.
       plan: see `make_plan`.
+      centre: of the vectors.
     """
 
     kind = "scann"
 
-    def __init__(self, index: Any, plan: plans.Plan):
-        self.index, self.plan = index, plan
+    def __init__(self, index: Any, plan: plans.Plan, centre: Centre):
+        self.index, self.plan, self.centre = index, plan, centre
         self.size, self.dims = plan["size"], plan["dims"]
         self.bytes = plans.bytes_of(plan)
 
@@ -48,6 +50,8 @@ class ScannSearcher:
         """Trains and fills an index over `vectors`; `options` is `config.search`."""
         size, dims = vectors.shape
         plan = plans.make_plan(size, dims, options)
+        centre = Centre.of(vectors)
+        vectors = centre.subtracted(vectors)
         builder = scann_ops_pybind.builder(vectors, 10, "dot_product")
         if plan["leaves"]:
             builder = builder.tree(
@@ -59,14 +63,16 @@ class ScannSearcher:
             )
         if plan["reorder"]:
             precision = scann_builder.ReorderType[plan["rescore"].upper()]
-            builder = builder.score_ah(2, anisotropic_quantization_threshold=ANISOTROPY)
+            builder = builder.score_ah(
+                plan["dims_per_code"], anisotropic_quantization_threshold=ANISOTROPY
+            )
             builder = builder.reorder(plan["reorder"], quantize=precision)
         else:
             builder = builder.score_brute_force()
         scann_config = builder.create_config()
         for clustering in ("partitioning {", "asymmetric_hash {"):
             scann_config = scann_config.replace(clustering, f"{clustering} clustering_seed: {seed}")
-        return cls(scann_ops_pybind.create_searcher(vectors, scann_config), plan)
+        return cls(scann_ops_pybind.create_searcher(vectors, scann_config), plan, centre)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -88,7 +94,7 @@ class ScannSearcher:
                 found=int((~np.isnan(scores)).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, scores
+        return rows, self.centre.true_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
         """ScaNN's answer; missing hits have the score NaN (and row 0, which means nothing)."""
@@ -102,7 +108,7 @@ class ScannSearcher:
         """Gives each row its new partition and codes; nobody may search meanwhile."""
         check_vectors(vectors)
         for start in range(0, self.size, ROWS_AT_ONCE):
-            part = np.ascontiguousarray(vectors[start : start + ROWS_AT_ONCE])
+            part = vectors[start : start + ROWS_AT_ONCE] - self.centre.vector
             rows = list(range(start, start + len(part)))
             self.index.searcher.upsert(rows, part, len(part))
 
@@ -113,6 +119,7 @@ class ScannSearcher:
     def save(self, folder: Path) -> None:
         """Writes ScaNN's files with relative names, so that the folder may move."""
         self.index.serialize(str(folder), relative_path=True)
+        self.centre.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
@@ -134,4 +141,5 @@ class ScannSearcher:
                 expected=f"{description['size']} rows",
                 found=f"{index.size()} rows",
             )
-        return cls(index, plans.of_description(description))
+        centre = Centre.load(folder, description["dims"])
+        return cls(index, plans.of_description(description), centre)

@@ -73,7 +73,12 @@ def test_it_is_learnt_anew_where_recall_falls(run, caplog):
 
 @pytest.mark.parametrize(
     "other",
-    [{"builder__reencode": False}, {"search__leaves": 50}, {"search__rescore": "int8"}],
+    [
+        {"builder__reencode": False},
+        {"search__leaves": 50},
+        {"search__rescore": "int8"},
+        {"search__dims_per_code": 2},
+    ],
 )
 def test_it_is_learnt_anew_where_that_is_asked_for(run, other):
     publish(run, 0, config_of(), vectors(1))

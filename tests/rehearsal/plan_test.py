@@ -34,13 +34,13 @@ def test_a_million_passages_by_hand():
     found = made()
     assert (found["train_chips"], found["builder_chips"]) == (64, 16)  # the paper's
     assert found["step_seconds"] == pytest.approx(0.2)
-    # 1e6 / (16 chips x 100 a second x half the speed) = 1250 s; built in 1 s; 288 bytes a passage
+    # 1e6 / (16 chips x 100 a second x half the speed) = 1250 s; built in 1 s; 320 bytes a passage
     assert found["refresh_parts"] == pytest.approx(
-        {"embed": 1250.0, "build": 1.0, "write": 0.288, "read": 0.288}
+        {"embed": 1250.0, "build": 1.0, "write": 0.320, "read": 0.320}
     )
     assert found["refresh_steps"] == pytest.approx(1251.576 / 0.2)
     assert found["staleness_steps"] == pytest.approx(1.5 * 6257.88 + 250)
-    assert found["index_bytes"] == 288e6
+    assert found["index_bytes"] == 320e6
     assert found["days"] == pytest.approx(200_000 * 0.2 / 86_400)
     assert found["chip_hours"] == pytest.approx(200_000 * 0.2 / 3600 * 80)
 
@@ -57,7 +57,7 @@ def test_staleness_breaks_first_where_builders_are_few():
 
 def test_memory_breaks_before_row_numbers():
     limits = {limit["part"]: limit["passages"] for limit in made()["limits"]}
-    assert limits["a trainer host's memory"] == pytest.approx(0.8 * 407e9 / (2 * 288))
+    assert limits["a trainer host's memory"] == pytest.approx(0.8 * 407e9 / (2 * 320))
     assert limits["the builder's memory"] == pytest.approx(0.8 * 407e9 / 512)
     assert limits["row numbers"] == 2**31 - 1
     assert list(limits.values()) == sorted(limits.values())
