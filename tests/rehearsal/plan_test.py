@@ -38,8 +38,8 @@ def test_a_million_passages_by_hand():
     assert found["refresh_parts"] == pytest.approx(
         {"embed": 1250.0, "build": 1.0, "write": 0.320, "read": 0.320}
     )
-    assert found["refresh_steps"] == pytest.approx(1251.576 / 0.2)
-    assert found["staleness_steps"] == pytest.approx(1.5 * 6257.88 + 250)
+    assert found["refresh_steps"] == pytest.approx(1251.64 / 0.2)
+    assert found["staleness_steps"] == pytest.approx(1.5 * 6258.2 + 250)
     assert found["index_bytes"] == 320e6
     assert found["days"] == pytest.approx(200_000 * 0.2 / 86_400)
     assert found["chip_hours"] == pytest.approx(200_000 * 0.2 / 3600 * 80)
@@ -48,8 +48,8 @@ def test_a_million_passages_by_hand():
 def test_staleness_breaks_first_where_builders_are_few():
     found = made()
     assert found["breaks_first"] == "staleness" and found["broken"] == ["staleness"]
-    # 4,750 / 1.5 steps of 0.2 s fit the alarm; a passage takes 1251.576 microseconds
-    assert found["breaks_at_passages"] == pytest.approx(4750 / 1.5 * 0.2 / 1251.576e-6)
+    # 4,750 / 1.5 steps of 0.2 s fit the alarm; a passage takes 1251.64 microseconds
+    assert found["breaks_at_passages"] == pytest.approx(4750 / 1.5 * 0.2 / 1251.64e-6)
     at_the_edge = made(int(found["breaks_at_passages"]))
     assert at_the_edge["broken"] == []
     assert at_the_edge["staleness_steps"] == pytest.approx(5000, rel=1e-3)
