@@ -15,8 +15,8 @@ from realm_jax.errors import Stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.claims import Claim
 from realm_jax.failpoints import reach
-from realm_jax.search.centre import scratch
 from realm_jax.search.passage_vectors import PassageEmbedder
+from realm_jax.search.scratch import scratch
 
 log = logging.getLogger(__name__)
 

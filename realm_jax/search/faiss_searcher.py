@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, RealmError
 from realm_jax.search import plan as plans
-from realm_jax.search.centre import Centre
+from realm_jax.search.mean import Mean
 from realm_jax.search.searcher import (
     check_queries,
     check_vectors,
@@ -42,15 +42,15 @@ class FaissSearcher:
     """A loaded or built FAISS index.
 
     Args:
-      index: FAISS's own object, of vectors less the centre.
+      index: FAISS's own object, of vectors less their mean.
       plan: see `make_plan`; `soar` means nothing here.
-      centre: of the vectors.
+      mean: of the vectors.
     """
 
     kind = "faiss"
 
-    def __init__(self, index: Any, plan: plans.Plan, centre: Centre):
-        self.index, self.plan, self.centre = index, plan, centre
+    def __init__(self, index: Any, plan: plans.Plan, mean: Mean):
+        self.index, self.plan, self.mean = index, plan, mean
         self.size, self.dims = plan["size"], plan["dims"]
         self.bytes = plans.bytes_of(plan)
 
@@ -72,15 +72,15 @@ class FaissSearcher:
                 expected=f"a multiple of search.dims_per_code, {plan['dims_per_code']}",
                 found=dims,
             )
-        centre = Centre.of(vectors)
+        mean = Mean.of(vectors)
         index = _empty(plan, seed)
         if plan["reorder"]:
             rng = np.random.default_rng(seed)
             count = min(len(vectors), plans.training_sample(plan))
             drawn = np.sort(rng.choice(len(vectors), count, replace=False))
-            index.train(vectors[drawn] - centre.vector)
-        _fill(index, vectors, centre)
-        return cls(index, plan, centre)
+            index.train(vectors[drawn] - mean.vector)
+        _fill(index, vectors, mean)
+        return cls(index, plan, mean)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -102,7 +102,7 @@ class FaissSearcher:
                 found=int((rows >= 0).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, self.centre.true_scores(queries, scores)
+        return rows, self.mean.true_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
         """FAISS's answer; missing hits are row -1."""
@@ -120,7 +120,7 @@ class FaissSearcher:
         """Empties the index and fills it again; nobody may search meanwhile."""
         check_vectors(vectors)
         self.index.reset()
-        _fill(self.index, vectors, self.centre)
+        _fill(self.index, vectors, self.mean)
 
     def widen(self) -> bool:
         """See `plan.widen`."""
@@ -129,7 +129,7 @@ class FaissSearcher:
     def save(self, folder: Path) -> None:
         """Writes FAISS's file and its description."""
         faiss.write_index(self.index, str(folder / INDEX))
-        self.centre.save(folder)
+        self.mean.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
@@ -147,14 +147,14 @@ class FaissSearcher:
                 expected=f"{description['size']} rows of {description['dims']}",
                 found=f"{index.ntotal} rows of {index.d}",
             )
-        centre = Centre.load(folder, description["dims"])
-        return cls(index, plans.of_description(description), centre)
+        mean = Mean.load(folder, description["dims"])
+        return cls(index, plans.of_description(description), mean)
 
 
-def _fill(index: Any, vectors: Float32[np.ndarray, "N E"], centre: Centre) -> None:
+def _fill(index: Any, vectors: Float32[np.ndarray, "N E"], mean: Mean) -> None:
     """Rows in parts, for vectors may be memory-mapped."""
     for start in range(0, len(vectors), ROWS_AT_ONCE):
-        index.add(vectors[start : start + ROWS_AT_ONCE] - centre.vector)
+        index.add(vectors[start : start + ROWS_AT_ONCE] - mean.vector)
 
 
 def _empty(plan: plans.Plan, seed: int) -> Any:

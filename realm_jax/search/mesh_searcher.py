@@ -11,8 +11,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Float32, Int32
 
-from realm_jax.search.centre import Centre
 from realm_jax.search.exact_searcher import VECTORS, load_vectors
+from realm_jax.search.mean import Mean
 from realm_jax.search.searcher import check_queries, read_description, write_description
 
 BLOCK = 8192  # rows that a device scores at a time
@@ -28,7 +28,7 @@ class MeshSearcher:
       vectors: [N, E] float32, perhaps memory-mapped; each host reads only its devices' rows.
       mesh: the devices; all axes share the rows. None: one axis over all devices.
       dtype: of the vectors on the devices, float32 or bfloat16. Scores are float32 either way.
-      centre: what `vectors` have been made less by; None: nothing.
+      mean: what has been taken off `vectors`; None: nothing.
     """
 
     kind = "mesh"
@@ -38,11 +38,11 @@ class MeshSearcher:
         vectors: Float32[np.ndarray, "N E"],
         mesh: Mesh | None = None,
         dtype: str = "float32",
-        centre: Centre | None = None,
+        mean: Mean | None = None,
     ):
         self.mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
         self.size, self.dims = vectors.shape
-        self.centre = centre or Centre(np.zeros(self.dims, np.float32))
+        self.mean = mean or Mean(np.zeros(self.dims, np.float32))
         self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype))
         self.bytes = self.vectors.nbytes
         self._search = jax.jit(
@@ -55,7 +55,7 @@ class MeshSearcher:
         """See `Searcher.search`; ties go to the lower row. Compiles once per (B, k)."""
         check_queries(self, queries, k)
         rows, scores = jax.device_get(self._search(self.vectors, queries, k=k))
-        return rows, self.centre.true_scores(queries, scores)
+        return rows, self.mean.true_scores(queries, scores)
 
     def widen(self) -> bool:
         """False: all rows are looked at."""
@@ -64,7 +64,7 @@ class MeshSearcher:
     def save(self, folder: Path) -> None:
         """Writes what it holds as float32, without padding. One process must hold all of it."""
         np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))
-        self.centre.save(folder)
+        self.mean.save(folder)
         write_description(folder, self, dtype=str(self.vectors.dtype))
 
     @classmethod
@@ -72,15 +72,15 @@ class MeshSearcher:
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "MeshSearcher":
         """On all devices; `options` is `config.search`."""
-        centre = Centre.of(vectors)
-        return cls(centre.subtracted(vectors), dtype=options.dtype, centre=centre)
+        mean = Mean.of(vectors)
+        return cls(mean.subtracted(vectors), dtype=options.dtype, mean=mean)
 
     @classmethod
     def load(cls, folder: Path, mesh: Mesh | None = None) -> "MeshSearcher":
         """Spreads saved vectors over `mesh`, which need not be the one they were saved from."""
         description = read_description(folder)
-        centre = Centre.load(folder, description["dims"])
-        return cls(load_vectors(folder), mesh, description.get("dtype", "float32"), centre)
+        mean = Mean.load(folder, description["dims"])
+        return cls(load_vectors(folder), mesh, description.get("dtype", "float32"), mean)
 
 
 def search_on_mesh(
@@ -93,7 +93,7 @@ def search_on_mesh(
 ) -> tuple[Int32[Array, "B K"], Float32[Array, "B K"]]:
     """The `k` best rows and scores, best first, on every device; may be traced in a larger program.
 
-    Scores are those of `vectors`, which a searcher has less its centre.
+    Scores are those of `vectors`, which a searcher has less their mean.
 
     Args:
       vectors: padded rows, laid over all axes of `mesh` (`MeshSearcher.vectors`).

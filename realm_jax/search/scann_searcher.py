@@ -13,7 +13,7 @@ from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.search import plan as plans
-from realm_jax.search.centre import Centre
+from realm_jax.search.mean import Mean
 from realm_jax.search.searcher import (
     check_queries,
     check_vectors,
@@ -31,15 +31,15 @@ class ScannSearcher:
     """A loaded or built ScaNN index.
 
     Args:
-      index: ScaNN's own object, of vectors less the centre.
+      index: ScaNN's own object, of vectors less their mean.
       plan: see `make_plan`.
-      centre: of the vectors.
+      mean: of the vectors.
     """
 
     kind = "scann"
 
-    def __init__(self, index: Any, plan: plans.Plan, centre: Centre):
-        self.index, self.plan, self.centre = index, plan, centre
+    def __init__(self, index: Any, plan: plans.Plan, mean: Mean):
+        self.index, self.plan, self.mean = index, plan, mean
         self.size, self.dims = plan["size"], plan["dims"]
         self.bytes = plans.bytes_of(plan)
 
@@ -50,8 +50,8 @@ class ScannSearcher:
         """Trains and fills an index over `vectors`; `options` is `config.search`."""
         size, dims = vectors.shape
         plan = plans.make_plan(size, dims, options)
-        centre = Centre.of(vectors)
-        vectors = centre.subtracted(vectors)
+        mean = Mean.of(vectors)
+        vectors = mean.subtracted(vectors)
         builder = scann_ops_pybind.builder(vectors, 10, "dot_product")
         if plan["leaves"]:
             builder = builder.tree(
@@ -72,7 +72,7 @@ class ScannSearcher:
         scann_config = builder.create_config()
         for clustering in ("partitioning {", "asymmetric_hash {"):
             scann_config = scann_config.replace(clustering, f"{clustering} clustering_seed: {seed}")
-        return cls(scann_ops_pybind.create_searcher(vectors, scann_config), plan, centre)
+        return cls(scann_ops_pybind.create_searcher(vectors, scann_config), plan, mean)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -94,7 +94,7 @@ class ScannSearcher:
                 found=int((~np.isnan(scores)).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, self.centre.true_scores(queries, scores)
+        return rows, self.mean.true_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
         """ScaNN's answer; missing hits have the score NaN (and row 0, which means nothing)."""
@@ -108,7 +108,7 @@ class ScannSearcher:
         """Gives each row its new partition and codes; nobody may search meanwhile."""
         check_vectors(vectors)
         for start in range(0, self.size, ROWS_AT_ONCE):
-            part = vectors[start : start + ROWS_AT_ONCE] - self.centre.vector
+            part = vectors[start : start + ROWS_AT_ONCE] - self.mean.vector
             rows = list(range(start, start + len(part)))
             self.index.searcher.upsert(rows, part, len(part))
 
@@ -119,7 +119,7 @@ class ScannSearcher:
     def save(self, folder: Path) -> None:
         """Writes ScaNN's files with relative names, so that the folder may move."""
         self.index.serialize(str(folder), relative_path=True)
-        self.centre.save(folder)
+        self.mean.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
@@ -141,5 +141,5 @@ class ScannSearcher:
                 expected=f"{description['size']} rows",
                 found=f"{index.size()} rows",
             )
-        centre = Centre.load(folder, description["dims"])
-        return cls(index, plans.of_description(description), centre)
+        mean = Mean.load(folder, description["dims"])
+        return cls(index, plans.of_description(description), mean)

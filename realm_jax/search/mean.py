@@ -1,29 +1,30 @@
-"""Vectors less their centre, for searchers that round vectors or code them.
+"""Vectors less their mean, for searchers that round vectors or code them.
 
 A query's inner products with vectors less any one vector are smaller by one number, the same for
 all rows, so their order stays. Vectors of a trained embedder lie together, far from the origin, and
 bfloat16 rounds what tells them apart away (benchmarks/RESULTS.md, Search).
 """
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
-_FILE = "centre.npy"
+from realm_jax.search.scratch import scratch
+
+_FILE = "mean.npy"
 _BLOCK = 65_536  # rows at a time
 
 
 @dataclass(frozen=True)
-class Centre:
+class Mean:
     """The mean of the vectors of an index."""
 
     vector: Float32[np.ndarray, "E"]
 
     @classmethod
-    def of(cls, vectors: Float32[np.ndarray, "N E"]) -> "Centre":
+    def of(cls, vectors: Float32[np.ndarray, "N E"]) -> "Mean":
         """Of vectors that may be memory-mapped."""
         total = np.zeros(vectors.shape[1])
         for start in range(0, len(vectors), _BLOCK):
@@ -31,7 +32,7 @@ class Centre:
         return cls((total / len(vectors)).astype(np.float32))
 
     @classmethod
-    def load(cls, folder: Path, dims: int) -> "Centre":
+    def load(cls, folder: Path, dims: int) -> "Mean":
         """What `save` wrote; the origin for indexes from before there was one."""
         path = folder / _FILE
         return cls(np.load(path) if path.exists() else np.zeros(dims, np.float32))
@@ -41,7 +42,7 @@ class Centre:
         np.save(folder / _FILE, self.vector)
 
     def subtracted(self, vectors: Float32[np.ndarray, "N E"]) -> Float32[np.ndarray, "N E"]:
-        """Another array of all rows less the centre; in a file, if `vectors` are in one."""
+        """Another array of all rows less their mean; in a file, if `vectors` are in one."""
         new = scratch(vectors.shape) if isinstance(vectors, np.memmap) else np.empty_like(vectors)
         for start in range(0, len(vectors), _BLOCK):
             new[start : start + _BLOCK] = vectors[start : start + _BLOCK] - self.vector
@@ -50,21 +51,5 @@ class Centre:
     def true_scores(
         self, queries: Float32[np.ndarray, "B E"], scores: Float32[np.ndarray, "B K"]
     ) -> Float32[np.ndarray, "B K"]:
-        """Inner products with the vectors, from those with the vectors less the centre."""
+        """Inner products with the vectors, from those with the vectors less their mean."""
         return scores + (queries @ self.vector)[:, None]
-
-
-def scratch(shape: tuple[int, ...], folder: Path | None = None) -> Float32[np.ndarray, "N E"]:
-    """An array in a file that is gone with it: its pages may leave memory while an index is built.
-
-    Its place on the disk is taken first, since a full disk would be met as a crash afterwards.
-
-    Args:
-      shape: [N, E].
-      folder: for the file; None is that for temporary files (TMPDIR).
-    """
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(shape[0]):
-            file.write(bytes(4 * shape[1]))
-        file.flush()
-        return np.memmap(file, np.float32, "r+", shape=shape)
