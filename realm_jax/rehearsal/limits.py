@@ -19,7 +19,8 @@ class Assumed:
     Attributes:
       share_of_roofline: of the compiled programs' least time that real runs reach; well-tuned
         BERT-base steps on TPUs reach 0.4 to 0.6.
-      build_seconds: of one core for one passage of a ScaNN index; 598 s for 13 M were measured.
+      build_seconds: of one core for one passage of a ScaNN index; 480 s on two for 13.35 M were
+        measured (benchmarks/RESULTS.md).
       build_threads: of the one machine that builds it.
       bucket_bandwidth: bytes per second between one machine and the bucket.
       memory_share: of a machine or chip that an index may fill beside all else.
@@ -28,7 +29,7 @@ class Assumed:
     """
 
     share_of_roofline: float = 0.5
-    build_seconds: float = 46e-6
+    build_seconds: float = 70e-6
     build_threads: int = 32
     bucket_bandwidth: float = 1e9
     memory_share: float = 0.8
