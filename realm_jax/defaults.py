@@ -105,7 +105,7 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.search.reorder = 100  # hits rescored per query, in the precision of `rescore`
     # float32: scores are exact. bfloat16, int8: half and a quarter of the memory.
     config.search.rescore = "bfloat16"
-    # Codes have 4 bits each. 2: half of them, half as quick again; then rescore more hits, since they
+    # Codes have 4 bits each. 2: half of them, half as quick again; then rescore more hits, for they
     # tell vectors of a trained embedder apart less well (benchmarks/RESULTS.md).
     config.search.dims_per_code = 1
     # ScaNN keeps each row in two partitions (SOAR): as good with fewer looked into, a longer build.
