@@ -79,6 +79,8 @@ def main() -> None:
         return
     rows = []
     sizes = list(map(int, (QUICK if arguments.quick else arguments.rows).split(",")))
+    if bool(arguments.vectors) != bool(arguments.queries):
+        parser.error("--vectors and --queries go together")
     if arguments.vectors:
         sizes = [take_data(arguments.folder, arguments.vectors, arguments.queries)]
     for size in sizes:
