@@ -73,6 +73,8 @@ DIFFERENT = {
     "no_null": {"retrieval.null_passage": (True, False)},
     "candidates_8": {"retrieval.candidates": (4, 8)},
     "candidates_16": CANDIDATES_16,
+    "random_token_16": {**CANDIDATES_16, "masking.scheme": ("salient_span", "random_token")},
+    "random_span_16": {**CANDIDATES_16, "masking.scheme": ("salient_span", "random_span")},
     "ict_before_reading": {**NO_REALM, "stages.ict.steps": (200, 3200)},
     "realm_before_reading": {
         **CANDIDATES_16,

@@ -34,6 +34,8 @@ PAIRS = (
     ("realm_after_longer", "ict_longer"),
     ("realm_after_longer", "ict_longest"),
     ("candidates_16", "realm"),
+    ("candidates_16", "random_span_16"),
+    ("random_span_16", "random_token_16"),
     ("no_null", "realm"),
     ("pdist", "realm"),
     ("float32", "realm"),

@@ -68,6 +68,8 @@ ROWS = {
     "no_null": Row({"retrieval.null_passage": False}),
     "candidates_8": Row({"retrieval.candidates": 8}),
     "candidates_16": Row(_CANDIDATES_16),
+    "random_token_16": Row({**_CANDIDATES_16, "masking.scheme": "random_token"}),
+    "random_span_16": Row({**_CANDIDATES_16, "masking.scheme": "random_span"}),
     "float32": Row({"model.compute": "float32"}),
     "ict_before_reading": Row(_ICT_ONLY, times={"stages.ict.steps": 16}, embedder_of=COPYING),
     "realm_before_reading": Row(
