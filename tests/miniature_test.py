@@ -48,6 +48,7 @@ CANDIDATES_16 = {
     "stages.realm.evaluate_every": (60, 120),
     "refresh.every": (30, 60),
 }
+MORE = {"masking.rate": (0.0, 0.15), "lengths.masks": (3, 6)}
 DIFFERENT = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": ("", "home/ict_only_0")},
@@ -75,6 +76,16 @@ DIFFERENT = {
     "candidates_16": CANDIDATES_16,
     "random_token_16": {**CANDIDATES_16, "masking.scheme": ("salient_span", "random_token")},
     "random_span_16": {**CANDIDATES_16, "masking.scheme": ("salient_span", "random_span")},
+    "random_token_more": {
+        **CANDIDATES_16,
+        **MORE,
+        "masking.scheme": ("salient_span", "random_token"),
+    },
+    "random_span_more": {
+        **CANDIDATES_16,
+        **MORE,
+        "masking.scheme": ("salient_span", "random_span"),
+    },
     "ict_before_reading": {**NO_REALM, "stages.ict.steps": (200, 3200)},
     "realm_before_reading": {
         **CANDIDATES_16,

@@ -36,6 +36,8 @@ PAIRS = (
     ("candidates_16", "realm"),
     ("candidates_16", "random_span_16"),
     ("random_span_16", "random_token_16"),
+    ("candidates_16", "random_span_more"),
+    ("random_span_more", "random_token_more"),
     ("no_null", "realm"),
     ("pdist", "realm"),
     ("float32", "realm"),

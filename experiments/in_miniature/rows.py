@@ -49,6 +49,8 @@ _CANDIDATES_16 = {
     "stages.realm.evaluate_every": 120,
     "refresh.every": 60,
 }
+# As much as BERT and SpanBERT hide, so that spans are longer than the word or two of a name.
+_MORE = {"masking.rate": 0.15, "lengths.masks": 6}
 ROWS = {
     "realm": Row(),
     "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
@@ -70,6 +72,8 @@ ROWS = {
     "candidates_16": Row(_CANDIDATES_16),
     "random_token_16": Row({**_CANDIDATES_16, "masking.scheme": "random_token"}),
     "random_span_16": Row({**_CANDIDATES_16, "masking.scheme": "random_span"}),
+    "random_token_more": Row({**_CANDIDATES_16, **_MORE, "masking.scheme": "random_token"}),
+    "random_span_more": Row({**_CANDIDATES_16, **_MORE, "masking.scheme": "random_span"}),
     "float32": Row({"model.compute": "float32"}),
     "ict_before_reading": Row(_ICT_ONLY, times={"stages.ict.steps": 16}, embedder_of=COPYING),
     "realm_before_reading": Row(
