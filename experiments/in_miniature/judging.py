@@ -107,6 +107,7 @@ def _on_held_out(
     same = ConfigDict(config.to_dict())
     for part in ("masking", "objective", "retrieval", "search"):
         same[part] = base[part]
+    same.lengths.masks = base.lengths.masks
     same.corpus.update(pretraining=base.corpus.pretraining, spans=base.corpus.spans)
     same.evaluation.queries = MOST_SENTENCES
     same = config_lib.check(same)
