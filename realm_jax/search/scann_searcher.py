@@ -22,6 +22,9 @@ from realm_jax.search.searcher import (
 )
 
 ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
+# The same for the centres of partitions. Where one has rows of several clusters, their mean lies
+# nearer the origin than any of them, and its inner product with a query says too little.
+CENTRE_ANISOTROPY = 4.0
 SOAR_LAMBDA = 1.5  # ScaNN's advice (Sun et al. 2023, "SOAR")
 ROWS_AT_ONCE = 1000  # that are encoded again in one call
 ASSETS = "scann_assets.pbtxt"
@@ -59,6 +62,7 @@ class ScannSearcher:
                 plan["leaves_searched"],
                 training_sample_size=plans.training_sample(plan),
                 random_init=False,  # the other choice draws its centres without our seed
+                avq=CENTRE_ANISOTROPY,
                 soar_lambda=SOAR_LAMBDA if plan["soar"] else None,
             )
         if plan["reorder"]:

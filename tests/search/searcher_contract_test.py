@@ -128,6 +128,14 @@ def test_rescoring_in_less_precision_costs_a_share_of_the_memory(kind, rescore, 
         np.testing.assert_allclose(scores, true, rtol=0.02, atol=0.3)
 
 
+def test_partitions_that_hold_several_clusters_are_looked_into():
+    vectors, queries = clustered(25_000)  # of 300 clusters
+    options = OPTIONS.copy_and_resolve_references()
+    options.update(leaves=100, leaves_searched=3)
+    rows, _ = build_searcher("scann", vectors, options).search(queries, 10)
+    assert recall(rows, brute(vectors, queries, 10)[0]) > 0.95
+
+
 def test_rows_in_two_partitions_are_found_with_fewer_looked_into():
     vectors, queries = clustered(120_000)
     right, found = brute(vectors, queries, 10)[0], {}
