@@ -39,7 +39,7 @@ from realm_jax.search.searcher import build_searcher, load_searcher
 DIMS, QUERIES, K, BLOCK = 128, 1000, 8, 1 << 18
 SECONDS = 2.0  # that a speed is measured for
 QUICK = "100000"
-LEAVES_SEARCHED = (10, 25, 50, 100, 200)
+LEAVES_SEARCHED = (3, 5, 10, 25, 50, 100, 200)
 # name -> what it changes of config.search
 OURS: dict[str, dict[str, Any]] = {
     "mesh float32": {"kind": "mesh", "dtype": "float32"},
