@@ -19,7 +19,7 @@ class Assumed:
     Attributes:
       share_of_roofline: of the compiled programs' least time that real runs reach; well-tuned
         BERT-base steps on TPUs reach 0.4 to 0.6.
-      build_seconds: of one core for one passage of a ScaNN index; 480 s on two for 13.35 M were
+      build_seconds: of one core for one passage of a ScaNN index; 444 s on two for 13.35 M were
         measured (benchmarks/RESULTS.md).
       build_threads: of the one machine that builds it.
       bucket_bandwidth: bytes per second between one machine and the bucket.

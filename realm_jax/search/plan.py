@@ -9,7 +9,8 @@ from typing import Any
 BRUTE_FORCE_BELOW = 20_000  # rows
 TREE_FROM = 100_000  # rows
 TRAINING_SAMPLE = 100_000  # rows from which centres are learnt ...
-# ... or this many per leaf, if that is more: of 40, many clusters of the vectors get no centre.
+# ... or this many per leaf, if that is more. ScaNN wants 50 in each cluster of them: of 40 a leaf,
+# many clusters of the vectors get no centre.
 TRAINING_PER_LEAF = 100
 RESCORED_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of one dimension of one row
 

@@ -22,8 +22,9 @@ from realm_jax.search.searcher import (
 )
 
 ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
-# The same for the centres of partitions. Where one has rows of several clusters, their mean lies
-# nearer the origin than any of them, and its inner product with a query says too little.
+# ScaNN's eta for the centres of partitions; None makes them means. Where one has rows of several
+# clusters, their mean lies nearer the origin than any of them, and its inner product with a query
+# says too little.
 CENTRE_ANISOTROPY = 4.0
 SOAR_LAMBDA = 1.5  # ScaNN's advice (Sun et al. 2023, "SOAR")
 ROWS_AT_ONCE = 1000  # that are encoded again in one call
