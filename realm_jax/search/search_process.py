@@ -7,7 +7,6 @@ over a pair of sockets; it ends when the parent lets go of it, or dies.
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -31,7 +30,6 @@ _LOST = (EOFError, ConnectionError)
 _TOLD = ("kind", "size", "dims", "bytes")
 _MEMORY = "see whether memory ran out (-9), and what it wrote above"
 _SECONDS = 60  # that a child which closed its end may take to end
-_NICE = 10  # steps come first: a load would take their cores, and a search is made a step ahead
 
 
 def load_apart(folder: str | Path, mesh: Any = None) -> Searcher:
@@ -153,7 +151,6 @@ def _as_json(error: RealmError) -> bytes:
 
 def main() -> None:
     """The child: its arguments are the folder and the number of an open socket."""
-    os.nice(_NICE)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # meant for the parent, which may need us to finish
     folder, descriptor = sys.argv[1:]

@@ -63,11 +63,6 @@ def test_it_is_the_searcher_that_was_saved(saved, queries):
             np.testing.assert_array_equal(theirs, mine)
 
 
-def test_steps_come_first_where_cores_are_few(saved):
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert os.getpriority(os.PRIO_PROCESS, SearchProcess(saved)._process.pid) == min(19, own + 10)
-
-
 @pytest.mark.parametrize(("kind", "size"), [("exact", FROM_ROWS), ("scann", 1000)])
 def test_what_loads_at_once_is_loaded_here(kind, size, tmp_path):
     searcher = load_apart(save(tmp_path / kind, kind, size))
