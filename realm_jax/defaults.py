@@ -55,8 +55,8 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     # work, and activations of one layer instead of all of them
     config.model.remat = False
     # True: layers are one loop, compiled once; False: each is compiled, several times as long, but
-    # without remat the loop needs about twice the memory, and on a CPU it takes a tenth to a third
-    # more time at twelve layers. Four layers or fewer never are a loop
+    # without remat the loop needs about twice the memory, and on a CPU a tenth to a third more
+    # time (twelve layers, bfloat16). Four layers or fewer never are a loop
     config.model.scan = True
     config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
     config.model.start = ""  # weights to start from (`realm import`); "" is random
