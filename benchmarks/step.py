@@ -144,7 +144,7 @@ def sized(name: str) -> ConfigDict:
     layers, hidden, heads, queries = SIZES[name]
     config = config_lib.default()
     config.model.update(layers=layers, hidden=hidden, heads=heads, mlp=4 * hidden, dropout=0.0)
-    config.model.scan = False  # as on a CPU; peers have no loop either
+    config.model.scan = False  # quicker on a CPU; peers have no loop either
     config.stages.realm.update(steps=1000, batch=queries)
     config.objective.marginal = "released"
     return config
