@@ -20,7 +20,8 @@ from realm_jax.index_builder.run import refresh_config
 from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules
 from realm_jax.trainer.inputs import Inputs, open_inputs
-from realm_jax.trainer.run import STAGES, check_claim, mesh_of, require_pretrained
+from realm_jax.trainer.run import STAGES, mesh_of
+from realm_jax.trainer.run_folder import check_claim, require_pretrained
 
 _TRAINED = {
     "ict": ("embedder",),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,18 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
       Stopped: a stop signal came, to this process or to the builder.
       RealmError: the builder died; its own words are on stderr and in logs/index_builder.log.
     """
-    from realm_jax.trainer.run import prepare
     from realm_jax.trainer.run import run as train
 
-    prepare(workdir, config)  # what is wrong is said before a second process is there
-    run_dir = RunDir(workdir)
-    log_path = Path(str(run_dir.logs)) / "index_builder.log"
+    def beside() -> contextlib.AbstractContextManager[None]:
+        return _builder(workdir, config, stop)
+
+    train(workdir, config, stop, beside)
+
+
+@contextlib.contextmanager
+def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterator[None]:
+    """The index builder works on the run as long as the block does."""
+    log_path = Path(str(RunDir(workdir).logs)) / "index_builder.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as output:
         builder = start_process(builder_command(workdir, config), output)
@@ -93,7 +99,7 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
         )
         watcher.start()
         try:
-            train(workdir, config, stop)
+            yield
             over.set()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 builder.wait(timeout=PATIENCE)

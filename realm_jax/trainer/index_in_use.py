@@ -8,16 +8,14 @@ Every swap is logged as (first step, index step), and a replay follows that log.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from realm_jax.errors import DamageError, MismatchError, RealmError
+from realm_jax.errors import RealmError
 from realm_jax.exchange import commit
-from realm_jax.exchange.commit import NotPublishedError
-from realm_jax.exchange.follow import follow
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.history import candidates_of, note_swap
 from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
@@ -26,6 +24,7 @@ from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.failpoints import reach
 from realm_jax.parallel import hosts
 from realm_jax.search.search_process import load_apart
+from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)
@@ -77,25 +76,23 @@ class IndexInUse:
         self.current: PublishedIndex | None = None
         self._taken: dict[int, float] = {}  # index step -> when its snapshot was taken
         self._found: dict[int, str] = {}  # index step -> what it gives to the probe queries
-        self._fresh: PublishedIndex | None = None  # verified, not yet in use
-        self._refused: int | None = None  # the newest that could not be verified
-        self._asked: int | None = None  # what process 0 offers
         self._stop = threading.Event()  # of this object
         self._job_stop = stop or threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._watcher = IndexWatcher(run, self._opened, self._poll, self._stop)
 
     def for_step(self, step: int) -> PublishedIndex:
         """The index of `step`, after a swap if one is due."""
         wanted = self._due(step)
         if wanted is not None and (self.current is None or wanted.step != self.current.step):
             self.current = wanted
+            self._look_up(wanted)
             reach("index.swapped")
             if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
                 self._log_swap(step, wanted)
         assert self.current is not None
         self._warn_if_stale(step, self.current.step)
-        if self._watcher is None and self._refresh.mode == "async" and not self._replay:
-            self._watch(self.current.step)
+        if self._refresh.mode == "async" and not self._replay:
+            self._watcher.start(self.current.step)
         self._renew()
         return self.current
 
@@ -189,12 +186,12 @@ class IndexInUse:
 
     def _agreed(self, step: int, topic: str) -> PublishedIndex | None:
         """What to swap to, once every process has verified it."""
-        ready = self._fresh
+        ready = self._watcher.ready()
         if ready is not None and ready.step > step:  # of this run's own future, before a kill
             ready = None
-        said = hosts.agree(topic, step, [ready and ready.step, self._refused])
+        said = hosts.agree(topic, step, [ready and ready.step, self._watcher.refused])
         refusals = {refused: process for process, (_, refused) in enumerate(said)}
-        offer = self._asked = said[0][0]
+        offer = self._watcher.asked = said[0][0]
         for refused in refusals.keys() - self._told - {None}:
             self._told.add(refused)
             log.warning(
@@ -204,9 +201,9 @@ class IndexInUse:
                 len(said),
             )
         if offer in self._told:
-            self._fresh = None
+            self._watcher.take(ready)
         elif offer is not None and all(verified == offer for verified, _ in said):
-            self._fresh = None
+            self._watcher.take(ready)
             return ready
         return None
 
@@ -293,45 +290,21 @@ class IndexInUse:
         folder = self._run.published_index / step_name(index_step)
         reach("index.leased")
         opened = open_index(folder, self._expect, self._mesh, load_apart)
-        self._found[index_step] = candidates_of(opened)  # here, so that no swap waits for it
+        if opened.searcher.kind != "mesh":
+            self._look_up(opened)  # here, so that no swap waits for it
         taken = opened.manifest.get("snapshot_time")  # which older versions do not record
         if taken is not None:
             self._taken[index_step] = taken
         return opened
 
-    def _watch(self, after: int) -> None:
-        self._watcher = threading.Thread(
-            target=self._follow, args=(after,), name="index watcher", daemon=True
-        )
-        self._watcher.start()
+    def _look_up(self, index: PublishedIndex) -> None:
+        """What the index gives to the probe queries.
 
-    def _follow(self, after: int) -> None:
-        for index_step in self._news(after) if hosts.leads() else self._offers():
-            try:
-                self._fresh = self._opened(index_step)
-            except (DamageError, MismatchError, NotPublishedError) as error:
-                self._refused = index_step
-                log.warning("index of step %d refused, the old one stays:\n%s", index_step, error)
-            while hosts.count() > 1 and self._fresh is not None and not self._stop.is_set():
-                self._stop.wait(self._poll)  # what is offered stands until all have answered
-
-    def _news(self, after: int) -> Iterator[int]:
-        return follow(
-            self._run.published_index,
-            after,
-            poll_seconds=self._poll,
-            stop=self._stop,
-            ended=lambda: False,
-        )
-
-    def _offers(self) -> Iterator[int]:
-        """What process 0 has verified, for this process to verify too."""
-        last = None
-        while not self._stop.is_set():
-            if self._asked not in (None, last):
-                last = self._asked
-                yield last
-            self._stop.wait(self._poll)
+        A mesh searcher's program runs on all devices, so it may start at a swap only, where all
+        processes are at the same step: they must start such programs in one order.
+        """
+        if index.step not in self._found:
+            self._found[index.step] = candidates_of(index)
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed > SECONDS / 10:
@@ -341,5 +314,4 @@ class IndexInUse:
     def close(self) -> None:
         """Stops watching; the lease stays until it expires, for a resumed run to find its index."""
         self._stop.set()
-        if self._watcher is not None:
-            self._watcher.join(timeout=60)
+        self._watcher.close()

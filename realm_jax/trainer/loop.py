@@ -65,8 +65,7 @@ def train(
     optimizer = make_optimizer(config.optimizer, stage.settings)
     checkpoints, state = _resumed(run, config, stage, given, mesh, optimizer)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    first = int(state.step)
-    parts = config.optimizer.accumulate_steps
+    first, parts = int(state.step), config.optimizer.accumulate_steps
     step_function = make_step(stage, optimizer, mesh, places, config.seed, parts)
     if first >= steps:
         return state.parameters
@@ -77,6 +76,11 @@ def train(
     def settle() -> None:
         suspects.settle()
         report.settle()
+
+    def save(state: TrainState) -> None:
+        settle()
+        publisher.wait()  # what goes on from a checkpoint does not publish what came before it
+        checkpoints.save(state, fields(int(state.step)))
 
     feed = _feed(stage, mesh, first, steps)
     try:
@@ -90,13 +94,11 @@ def train(
                 settle()
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
-                settle()
-                checkpoints.save(state, fields(step))
+                save(state)
             stopping = any(hosts.agree(f"{stage.name}/stop", step, stop.is_set()))
             batch = None if stopping else feed.take(step, stop, state.parameters)
             if not all(hosts.agree(f"{stage.name}/batch", step, batch is not None)):
-                settle()
-                checkpoints.save(state, fields(step))
+                save(state)
                 raise Stopped(stage.name, step)
             if step == first:
                 report.count_products(
@@ -109,8 +111,7 @@ def train(
             report.step(step, metrics)
         settle()
         publisher.publish(steps, state.parameters)
-        publisher.wait()  # a stage whose last checkpoint exists is never asked to publish again
-        checkpoints.save(state, fields(steps))
+        save(state)
         report.event(steps, **stage.evaluate(state.parameters), seconds=time.monotonic() - began)
     finally:
         report.close()

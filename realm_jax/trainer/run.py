@@ -14,18 +14,17 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
-from realm_jax.errors import InputError, MismatchError, Stopped
+from realm_jax.errors import MismatchError, Stopped
 from realm_jax.exchange import commit, files, follow, heartbeat
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import publish_export
 from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import check_batches, gathered, groups, make_mesh
 from realm_jax.search.retriever import Retriever
-from realm_jax.trainer.checkpoint import final_parameters, kept_fields, swap_log_of
+from realm_jax.trainer.checkpoint import final_parameters, kept_fields
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.loop import train
@@ -33,16 +32,35 @@ from realm_jax.trainer.networks import initial_networks, reader_of
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.run_folder import (
+    check_claim,
+    claim,
+    indexes_asked_for,
+    read_swaps,
+    refuse_fewer_steps,
+    require_pretrained,
+)
 from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
-from realm_jax.trainer.swap_log import SwapLog, index_step_at
+from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)
 JOB = "trainer"
 STAGES = ("ict", "reader", "realm", "qa")  # of a run; the tagger is trained in one of its own
 
 
-def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
+def run(
+    workdir: str,
+    config: ConfigDict,
+    stop: threading.Event,
+    beside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> None:
     """Trains every stage that has steps; rerun it to go on where it stopped.
+
+    Args:
+      workdir: the run folder.
+      config: of the run.
+      stop: ends the run so that the same call goes on.
+      beside: what works on the run meanwhile; entered once the run is this trainer's.
 
     Raises:
       Stopped: SIGTERM or SIGINT came; all is saved.
@@ -53,27 +71,18 @@ def run(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
     files.check_writable(RunDir(workdir).root)
     with _alone(RunDir(workdir), stop):
         job = _Job(workdir, config, stop)
-        job.say("start", 0)
-        job.warm_start()
-        job.realm()
-        job.finish()
-        job.say("done", config.stages.realm.steps)
+        job.claim()
+        with beside():
+            job.say("start", 0)
+            job.warm_start()
+            job.realm()
+            job.finish()
+            job.say("done", config.stages.realm.steps)
 
 
 def _alone(run_dir: RunDir, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
     """Of several processes that train as one, the first speaks for all."""
     return alone(run_dir, JOB, stop) if hosts.leads() else contextlib.nullcontext()
-
-
-def prepare(workdir: str, config: ConfigDict) -> None:
-    """What must be so before a builder may start: sound inputs, devices, no stale end."""
-    open_inputs(config)
-    mesh_of(config)
-    run_dir = RunDir(workdir)
-    claim(run_dir, config)
-    trained = commit.latest(run_dir.checkpoints("realm"))
-    if trained is None or trained < config.stages.realm.steps:
-        follow.clear_end(run_dir)
 
 
 def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -87,6 +96,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     require_pretrained(RunDir(workdir), config)
     with _alone(RunDir(workdir), stop):
         job = _Job(workdir, config, stop)
+        job.claim()
         pretrained = final_parameters(job.run_dir, "realm")
         assert pretrained is not None
         read = final_parameters(job.run_dir, "reader")
@@ -103,27 +113,6 @@ def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Par
     return {stage.name: stage for stage in stages}, job.networks, job.mesh
 
 
-def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses a run whose newest checkpoint is not that of the last pre-training step."""
-    step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
-    if step is None or step < last:
-        raise InputError(
-            "pre-training is not finished",
-            where=run_dir.checkpoints("realm"),
-            expected=f"a checkpoint of step {last}",
-            found="none" if step is None else f"step {step}",
-            fix=f"realm run --workdir={run_dir.workdir}",
-        )
-    if step > last:
-        raise InputError(
-            "the run was pre-trained for more steps than its config says now",
-            where=run_dir.checkpoints("realm"),
-            expected=f"step {last}, of config.stages.realm.steps",
-            found=f"step {step}",
-            fix=f"leave that setting as it was, or give --config.stages.realm.steps={step}",
-        )
-
-
 class _Job:
     """The parameters on their way through the stages, and what all stages share."""
 
@@ -132,11 +121,19 @@ class _Job:
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
         self.groups = groups(self.mesh, config)
-        if hosts.leads():
-            claim(self.run_dir, config)
-        hosts.agree("claimed", 0)
+        check_claim(self.run_dir, config)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
         self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
+
+    def claim(self) -> None:
+        """The run has this config from now on; an end that there is more to do after is gone."""
+        if hosts.leads():
+            refuse_fewer_steps(self.run_dir, self.config)
+            claim(self.run_dir, self.config)
+            trained = commit.latest(self.run_dir.checkpoints("realm"))
+            if trained is None or trained < self.config.stages.realm.steps:
+                follow.clear_end(self.run_dir)
+        hosts.agree("claimed", 0)
 
     def say(self, stage: str, step: int) -> None:
         """A sign of life."""
@@ -155,8 +152,6 @@ class _Job:
         if finished is not None and finished[0] >= self.config.stages.realm.steps:
             self.networks |= finished[1]
             return
-        if hosts.leads():
-            follow.clear_end(self.run_dir)
         fields = {"config_hash": config_lib.model_hash(self.config), "stage": "realm"}
         publisher = Publisher(
             self.run_dir,
@@ -208,7 +203,7 @@ class _Job:
 
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
         """Question tower and reader; the passage vectors stay those of the index."""
-        self._refuse_other_questions()
+        self._forget_other_tuning(index.step)
         retriever = Retriever(self.config, self._vocabulary)
         store, questions = self.inputs.knowledge, self.inputs.questions
         rows = question_rows(
@@ -221,26 +216,39 @@ class _Job:
         )
         stage = QaStage(self.config, self._vocabulary, source)
         self.networks |= reader_of(self.config.stages.qa.reader_from, self.config)
-        tuned = self._tune(stage)
+        tuned = self._tune(stage, index.step)
         return {
             "question_embedder": tuned["embedder"],
             "question_reader": tuned["reader"],
             "span_head": tuned["span_head"],
         }
 
-    def _refuse_other_questions(self) -> None:
+    def _forget_other_tuning(self, index_step: int) -> None:
+        """Refuses other questions than were tuned on; tuning on an older index starts again."""
+        asked = questions_hash(self.inputs.questions)
         for manifest in kept_fields(self.run_dir, "qa"):
-            if manifest["questions"] != questions_hash(self.inputs.questions):
+            if manifest["questions"] != asked:
                 raise MismatchError(
                     "this run was fine-tuned on other questions",
                     where=self.run_dir.checkpoints("qa"),
                     expected=manifest["questions"],
-                    found=questions_hash(self.inputs.questions),
+                    found=asked,
                     fix="give the first ones, or move checkpoints/qa and export/ away",
                 )
+        tuned_on = {m.get("index_step", index_step) for m in kept_fields(self.run_dir, "qa")}
+        if tuned_on - {index_step}:
+            log.warning(
+                "fine-tuning starts again: it was on the index of step %d, and the run has been "
+                "pre-trained to step %d since",
+                min(tuned_on),
+                index_step,
+            )
+            if hosts.leads():
+                files.delete_tree(self.run_dir.checkpoints("qa"))
+        hosts.agree("qa/begins", index_step)
 
-    def _tune(self, stage: QaStage) -> Parameters:
-        fields = {"questions": questions_hash(self.inputs.questions)}
+    def _tune(self, stage: QaStage, index_step: int) -> Parameters:
+        fields = {"questions": questions_hash(self.inputs.questions), "index_step": index_step}
         trained = train(
             self.run_dir,
             self.config,
@@ -278,7 +286,7 @@ class _Job:
             self.config,
             corpus_hash,
             replay,
-            kept=lambda: _indexes_of_checkpoints(self.run_dir),
+            kept=lambda: indexes_asked_for(self.run_dir, self.config.refresh),
             stop=self.stop,
             mesh=self.mesh,
             check=check,
@@ -296,49 +304,9 @@ def mesh_of(config: ConfigDict) -> Mesh:
     return mesh
 
 
-def read_swaps(run_dir: RunDir) -> SwapLog:
-    """All swaps of a run: the newest checkpoint's log, then those of the steps after it."""
-    kept = kept_fields(run_dir, "realm")
-    known = swap_log_of(kept[-1]) if kept else []
-    last = known[-1][0] if known else -1
-    later = [record for record in read_log(run_dir.swaps) if record["step"] > last]
-    return known + [(record["step"], record["index_step"]) for record in later]
-
-
-def claim(run_dir: RunDir, config: ConfigDict) -> None:
-    """Writes the run's config, or refuses one that would make another model of the same run."""
-    check_claim(run_dir, config)
-    run_dir.root.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
-
-
-def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses a config of another model than the one that the run began with."""
-    if run_dir.config.exists():
-        before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
-        if config_lib.model_hash(before) != config_lib.model_hash(config):
-            raise MismatchError(
-                "the workdir holds a run of another model",
-                where=run_dir.config,
-                expected=f"model hash {config_lib.model_hash(before)}",
-                found=f"model hash {config_lib.model_hash(config)}",
-                fix="choose another --workdir, or the config that run began with",
-            )
-
-
 def _swaps_until(index: IndexInUse) -> Callable[[int], dict[str, Any]]:
     """Checkpoint fields: the swaps of all steps before the checkpoint's, and none prefetched."""
     return lambda step: {"swaps": [list(swap) for swap in index.swaps if swap[0] <= step]}
-
-
-def _indexes_of_checkpoints(run_dir: RunDir) -> set[int]:
-    """Index steps that a checkpoint may be resumed with."""
-    needed = set()
-    for manifest in kept_fields(run_dir, "realm"):
-        swaps = swap_log_of(manifest)
-        if swaps:
-            needed.add(index_step_at(swaps, manifest["step"]))
-    return needed
 
 
 def _by_passage(index: PublishedIndex) -> np.ndarray:

@@ -19,7 +19,8 @@ from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
-from realm_jax.trainer.run import JOB, claim
+from realm_jax.trainer.run import JOB
+from realm_jax.trainer.run_folder import claim
 from realm_jax.trainer.state import stream
 from realm_jax.trainer.tagger_stage import TaggerStage
 

@@ -1,5 +1,6 @@
 """Which index each step searches: swaps beside the training, replays, refusals, patience."""
 
+import errno
 import json
 import threading
 import time
@@ -9,7 +10,8 @@ import pytest
 
 from realm_jax.errors import RealmError
 from realm_jax.exchange.heartbeat import beat
-from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir
+from realm_jax.exchange.history import candidates_of
+from realm_jax.exchange.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.exchange.leases import retain
 from realm_jax.exchange.published_index import open_index, publish_index
 from realm_jax.search.exact_searcher import ExactSearcher
@@ -18,6 +20,7 @@ from realm_jax.search.searcher import build_searcher
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import index_in_use
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
+from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.swap_log import staleness
 
 CORPUS = "c0ffee"
@@ -148,6 +151,64 @@ def test_a_replay_may_begin_between_two_swaps(run, make):
     assert staleness(index.swaps, 6) == {"mean": 0.5, "max": 1.0}
 
 
+def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
+    failures = iter([OSError(errno.EIO, "Input/output error")] * 2)
+
+    def flaky(folder, *others):
+        for failure in failures:
+            raise failure
+        return open_index(folder, *others)
+
+    publish(run, 0)
+    index = make()
+    index.for_step(0)
+    monkeypatch.setattr(index_in_use, "open_index", flaky)
+    publish(run, 2)
+    steps = iter(range(2, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 2)
+    assert caplog.text.count("Input/output error") == 1
+
+
+def test_what_ends_the_watching_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
+    publish(run, 0)
+    index = make()
+    index.for_step(0)
+    monkeypatch.setattr(index_in_use, "open_index", lambda *given: 1 / 0)
+    publish(run, 2)
+    steps = iter(range(2, 1_000_000))
+    with pytest.raises(ZeroDivisionError):
+        until(lambda: index.for_step(next(steps)).step == 2)
+
+
+def test_what_came_while_the_one_before_was_swapped_in_stays(run):
+    publish(run, 2, 4)
+    opened = {step: open_index(run.published_index / step_name(step)) for step in (2, 4)}
+    watcher = IndexWatcher(run, opened.__getitem__, 0.01, threading.Event())
+    watcher._open(2)
+    ready = watcher.ready()
+    watcher._open(4)
+    watcher.take(ready)
+    assert watcher.ready() is opened[4]
+
+
+def test_all_processes_start_the_probes_of_a_mesh_index_at_the_swap(run, make, monkeypatch):
+    """They run on all devices, so a thread of one process may not start them when it likes."""
+    vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    searcher = build_searcher("mesh", vectors, tiny_config().search)
+    threads = []
+
+    def noted(index):
+        threads.append(threading.current_thread())
+        return candidates_of(index)
+
+    monkeypatch.setattr(index_in_use, "candidates_of", noted)
+    index, given = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
+    for step in (0, 2):
+        publish_index(run, step, searcher, np.arange(5), vectors, *given)
+        until(lambda of=step: index.for_step(of).step == of)
+    assert threads == [threading.main_thread()] * 2
+
+
 def test_after_the_log_the_run_is_on_its_own_again(run, make):
     publish(run, 0, 2, 4)
     index = make(replay=[(0, 0), (3, 2)])
@@ -165,7 +226,7 @@ def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
     first.close()  # a run has one trainer, so only one writes its lease
     index = make(replay=[(0, 0)])
     assert index.for_step(3).step == 0
-    until(lambda: index._fresh is not None and index._fresh.step == 6)
+    until(lambda: (ready := index._watcher.ready()) is not None and ready.step == 6)
     assert [index.for_step(step).step for step in (4, 5, 6)] == [0, 0, 6]
 
 

@@ -14,6 +14,7 @@ from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer.checkpoint import kept_fields
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.replay import replay
@@ -23,6 +24,19 @@ from realm_jax.trainer.suspects import read_batch
 STEPS = 4
 DEVICES = 8
 FOREIGN = b'{"stage": "ict", "step": 1, "batch": {"type": "os:stat_result", "parts": []}}'
+
+
+class SlowPublisher(NoPublisher):
+    """Its snapshots are not durable before they were waited for."""
+
+    def __init__(self):
+        self.written, self.durable = [], []
+
+    def publish(self, step, parameters):
+        self.written.append(step)
+
+    def wait(self):
+        self.durable = list(self.written)
 
 
 class WatchedStage(IctStage):
@@ -93,6 +107,15 @@ def test_the_step_is_traced_once_and_each_batch_made_once(tiny, tmp_path):
     assert stage.made == list(range(STEPS))
 
 
+def test_no_checkpoint_goes_ahead_of_a_snapshot_that_a_resumed_run_would_not_take(tiny, tmp_path):
+    config = config_of(tiny, checkpoint__every=1, checkpoint__keep=9)
+    stage, publisher = IctStage(config, tiny.store, DEVICES), SlowPublisher()
+    given = (RunDir(tmp_path), config, stage, {}, make_mesh(config.mesh), threading.Event())
+    train(*given, publisher, lambda step: {"durable": publisher.durable})
+    saved = {manifest["step"]: manifest["durable"] for manifest in kept_fields(given[0], "ict")}
+    assert saved == {1: [0], 2: [0, 2], 3: [0, 2], 4: [0, 2, 4]}
+
+
 def test_a_finished_stage_is_not_trained_again(tiny, tmp_path):
     run(tmp_path, tiny)
     again = run(tmp_path, tiny)
@@ -149,6 +172,7 @@ def test_the_batch_at_which_it_happened_is_saved_and_runs_again(tiny, tmp_path):
     report = replay(str(tmp_path), config, path)
     assert (report["stage"], report["step"], report["checkpoint_step"]) == ("ict", 1, 0)
     assert np.isfinite(report["figures"]["loss"])  # fresh parameters: the batch is sound
+    assert not RunDir(tmp_path).config.exists()  # to look at a run changes nothing of it
 
 
 def test_what_is_no_saved_batch_is_refused(tmp_path):

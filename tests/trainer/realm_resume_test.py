@@ -1,5 +1,6 @@
 """REALM pre-training with a real index builder: cut and resumed, it is the same run."""
 
+import contextlib
 import json
 import shutil
 import threading
@@ -8,8 +9,11 @@ import jax
 import numpy as np
 import pytest
 
+from realm_jax import config as config_lib
+from realm_jax.cli.jobs import run_both
 from realm_jax.errors import InputError, MismatchError, Stopped
 from realm_jax.exchange import commit
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import read_export
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters
@@ -18,6 +22,7 @@ from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.networks import reader_of
+from realm_jax.trainer.run_folder import indexes_asked_for
 
 STEPS, POLL = 6, 0.02
 PATIENCE = 300.0
@@ -29,16 +34,30 @@ def config_of(tiny):
     )
 
 
-def run_with_builder(workdir, config):
-    """Both jobs, the builder in a thread, until the run has ended."""
+def changed(config, **changes):
+    """The config with other values; `changes` are dotted keys with `__` for dots."""
+    other = config.copy_and_resolve_references()
+    other.unlock()
+    for name, value in changes.items():
+        config_lib.set_key(other, name.replace("__", "."), str(value))
+    return other.lock()
+
+
+@contextlib.contextmanager
+def builder(workdir):
     stop = threading.Event()
-    builder = threading.Thread(target=index_builder.run, args=(str(workdir), POLL, stop))
-    builder.start()
+    thread = threading.Thread(target=index_builder.run, args=(str(workdir), POLL, stop))
+    thread.start()
     try:
-        trainer.run(str(workdir), config, threading.Event())
+        yield
     finally:
         stop.set()
-        builder.join(PATIENCE)
+        thread.join(PATIENCE)
+
+
+def run_with_builder(workdir, config):
+    """Both jobs, the builder in a thread, until the run has ended."""
+    trainer.run(str(workdir), config, threading.Event(), lambda: builder(workdir))
 
 
 def stop_while_waiting(workdir, config, built):
@@ -110,22 +129,56 @@ def test_an_ended_run_has_nothing_left_to_do(tiny, straight):
     jax.tree.map(np.testing.assert_array_equal, checkpoint(straight), before)
 
 
-def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path):
-    """At learning rate 0 it exports the span head of the reader stage and the reader of REALM."""
+def test_a_run_is_not_ended_before_where_it_is(tiny, straight):
+    before = RunDir(straight).config.read_bytes()
+    shorter = changed(config_of(tiny), stages__realm__steps=STEPS - 2)
+    with pytest.raises(InputError, match="for more steps than its config says"):
+        trainer.run(str(straight), shorter, threading.Event())
+    assert RunDir(straight).config.read_bytes() == before
+
+
+def test_who_waits_for_another_trainer_has_changed_nothing(tiny, straight):
+    run, stop = RunDir(straight), threading.Event()
+    before = run.config.read_bytes()
+    stop.set()
+    with alone(run, trainer.JOB, threading.Event()), pytest.raises(Stopped):
+        run_both(str(straight), changed(config_of(tiny), stages__realm__steps=STEPS + 2), stop)
+    assert run.config.read_bytes() == before
+    assert run.end_marker.exists()
+
+
+def test_the_indexes_that_are_still_asked_for_are_those_of_checkpoints_and_export(
+    tiny, straight, tmp_path
+):
+    """Checkpoints 3 and 6 searched those of 2 and 4; in sync mode 6 is resumed with its own."""
+    refresh = config_of(tiny).refresh
+    later = changed(config_of(tiny), refresh__mode="async").refresh
+    assert indexes_asked_for(RunDir(straight), later) == {2, 4, 6}
+    shutil.copytree(straight, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "export")
+    assert indexes_asked_for(RunDir(tmp_path / "run"), later) == {2, 4}
+    assert indexes_asked_for(RunDir(tmp_path / "run"), refresh) == {2, 4, 6}
+
+
+@pytest.fixture
+def questions(tiny, tmp_path):
     lines = [
         json.dumps({"question": q.text, "answers": q.answers, "evidence": q.evidence})
         for q in tiny.questions
     ]
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / "train.jsonl").write_text("\n".join(lines))
+    return tmp_path / "questions"
+
+
+def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path, questions, caplog):
+    """At learning rate 0 it exports the span head of the reader stage and the reader of REALM;
+    pre-trained further, the run exports what it has learnt since, not its tuning of before."""
     steps = {"stages__reader__steps": 2, "stages__realm__steps": 2, "stages__qa__steps": 1}
     config = tiny_config(tiny.folder, model__layers=1, **steps)
     run_with_builder(tmp_path / "run", config)
-    taught = config.copy_and_resolve_references()
-    taught.unlock()
-    taught.corpus.questions = str(tmp_path / "questions")
-    taught.stages.qa.learning_rate = 0.0
-    trainer.finetune(str(tmp_path / "run"), taught.lock(), threading.Event())
+    taught = changed(config, corpus__questions=questions, stages__qa__learning_rate=0.0)
+    trainer.finetune(str(tmp_path / "run"), taught, threading.Event())
     run = RunDir(tmp_path / "run")
     networks = read_export(run).networks
     read, realm = (
@@ -134,6 +187,13 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path):
     )
     jax.tree.map(np.testing.assert_array_equal, networks["span_head"], read["span_head"])
     jax.tree.map(np.testing.assert_array_equal, networks["question_reader"], realm["reader"])
+    jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
+    run_with_builder(tmp_path / "run", changed(taught, stages__realm__steps=4))
+    export = read_export(run)
+    assert (export.step, export.index_step) == (5, 4)
+    assert "fine-tuning starts again" in caplog.text
+    realm = load_parameters(run.checkpoints("realm") / step_name(4) / PARAMETERS)
+    networks = export.networks
     jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
 
 

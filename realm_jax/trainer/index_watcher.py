@@ -1,0 +1,120 @@
+"""Opens newly published indexes beside the training, one at a time, in a thread of its own."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from realm_jax.errors import RealmError
+from realm_jax.exchange.follow import follow
+from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.published_index import PublishedIndex
+from realm_jax.parallel import hosts
+
+log = logging.getLogger(__name__)
+
+
+class IndexWatcher:
+    """Process 0 opens what is published; the others what it offers, so that all can swap at once.
+
+    An index that cannot be opened is refused, and the old one stays. A storage that fails is asked
+    again. Whatever else goes wrong is raised where the index is asked for: a trainer without a
+    watcher would search the same index for ever.
+
+    Args:
+      run: the run folder.
+      opened: verifies, loads and leases the index of a step.
+      poll_seconds: between two looks.
+      stop: ends the thread.
+
+    Attributes:
+      refused: the newest index step that could not be opened.
+      asked: the index step that process 0 offers.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        opened: Callable[[int], PublishedIndex],
+        poll_seconds: float,
+        stop: threading.Event,
+    ):
+        self._run, self._opened, self._poll, self._stop = run, opened, poll_seconds, stop
+        self.refused: int | None = None
+        self.asked: int | None = None
+        self._fresh: PublishedIndex | None = None
+        self._one_at_a_time = threading.Lock()
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, after: int) -> None:
+        """Looks for indexes newer than that of step `after` from now on; once."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._watch, args=(after,), name="index watcher", daemon=True
+            )
+            self._thread.start()
+
+    def ready(self) -> PublishedIndex | None:
+        """What is opened and not yet taken; raises what ended the thread."""
+        if self._failure is not None:
+            raise self._failure
+        return self._fresh
+
+    def take(self, index: PublishedIndex | None) -> None:
+        """What was ready is in use now, or will never be; a newer one stays."""
+        with self._one_at_a_time:
+            if self._fresh is index:
+                self._fresh = None
+
+    def close(self) -> None:
+        """Waits for the thread, once `stop` is set."""
+        if self._thread is not None:
+            self._thread.join(timeout=60)
+
+    def _watch(self, after: int) -> None:
+        try:
+            told = False
+            while not self._stop.is_set():
+                try:
+                    for index_step in self._steps(after):
+                        self._open(index_step)
+                        after, told = index_step, False
+                except OSError as error:
+                    if not told:
+                        log.warning("no newer index can be read now, trying on: %s", error)
+                        told = True
+                    self._stop.wait(self._poll)
+        except Exception as error:  # noqa: BLE001 - it is raised again by `ready`
+            self._failure = error
+
+    def _open(self, index_step: int) -> None:
+        try:
+            opened = self._opened(index_step)
+            with self._one_at_a_time:
+                self._fresh = opened
+        except RealmError as error:
+            self.refused = index_step
+            log.warning("index of step %d refused, the old one stays:\n%s", index_step, error)
+        while hosts.count() > 1 and self._fresh is not None and not self._stop.is_set():
+            self._stop.wait(self._poll)  # what is offered stands until all have answered
+
+    def _steps(self, after: int) -> Iterator[int]:
+        return self._published(after) if hosts.leads() else self._offered()
+
+    def _published(self, after: int) -> Iterator[int]:
+        return follow(
+            self._run.published_index,
+            after,
+            poll_seconds=self._poll,
+            stop=self._stop,
+            ended=lambda: False,
+        )
+
+    def _offered(self) -> Iterator[int]:
+        """What process 0 has verified, for this process to verify too."""
+        last = None
+        while not self._stop.is_set():
+            if self.asked not in (None, last):
+                last = self.asked
+                yield last
+            self._stop.wait(self._poll)
