@@ -61,8 +61,8 @@ class BlankFiller:
     def fill(self, text: str, answer: str | None = None) -> Filling:
         """Fills the one `[MASK]` of `text`, or says how likely `answer` is there.
 
-        Without an answer, widths of 1 to `lengths.masks` pieces are tried, and the likeliest per
-        piece is taken.
+        Without an answer, widths of 1 to `lengths.masks` pieces are tried, as far as they fit into
+        a query, and the likeliest per piece is taken.
 
         Raises:
           InputError: not exactly one blank, or a text too long to be a query.
@@ -83,7 +83,10 @@ class BlankFiller:
                     found=len(pieces),
                 )
             return self._filled(text, pieces, None)[1]
-        tries = [self._filled(text, None, width) for width in range(1, most + 1)]
+        beside = sum(len(self._pieces(part)) for part in text.split(BLANK))
+        widest = min(most, self._a.config.lengths.query - 2 - beside)
+        # Where not even one piece fits, trying it says so.
+        tries = [self._filled(text, None, width) for width in range(1, max(widest, 1) + 1)]
         return max(tries, key=lambda scored: scored[0])[1]
 
     def _pieces(self, text: str) -> np.ndarray:

@@ -29,7 +29,9 @@ def test_one_piece_answers_share_one_probability(filler):
     assert 0 < total <= 1 + 1e-5
 
 
-def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answerer, monkeypatch):
+@pytest.fixture
+def tries(filler, monkeypatch):
+    """Width, mean log p per piece and filling of each try."""
     tries = []
     filled = filler._filled
 
@@ -38,6 +40,10 @@ def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answ
         return tries[-1][1:]
 
     monkeypatch.setattr(filler, "_filled", watched)
+    return tries
+
+
+def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answerer, tries):
     filling = filler.fill(TEXT)
     assert [width for width, _, _ in tries] == list(range(1, answerer.config.lengths.masks + 1))
     for width, mean, tried in tries:
@@ -45,6 +51,14 @@ def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answ
     assert filling == max(tries, key=lambda t: t[1])[2]
     of_one_piece = tries[0][2].probability
     assert all(filler.fill(TEXT, c).probability <= of_one_piece * (1 + 1e-4) for c in "aeo190")
+
+
+def test_only_widths_that_fit_are_tried(filler, answerer, tries):
+    most = answerer.config.lengths.query - 2
+    filler.fill("a " * (most - 2) + "[MASK]")
+    assert [width for width, _, _ in tries] == [1, 2]
+    with pytest.raises(InputError, match=rf"at most {most} [\s\S]*found: +{most + 1}\b"):
+        filler.fill("a " * most + "[MASK]")
 
 
 def test_a_word_is_as_likely_as_the_chain_of_its_pieces_in_one_pass(filler, answerer):
