@@ -46,9 +46,10 @@ class Retriever:
 
     def vectors(self, index: Index, queries: Rows) -> Float32[np.ndarray, "B E"]:
         """Query vectors with the parameters of `index`."""
-        if self._placed[0] != index.step:
-            self._placed = (index.step, jax.device_put(index.query_params))
-        return self.vectors_by(self._placed[1], queries)
+        placed = self._placed  # read once: another thread may search another index meanwhile
+        if placed[0] != index.step:
+            placed = self._placed = (index.step, jax.device_put(index.query_params))
+        return self.vectors_by(placed[1], queries)
 
     def vectors_by(self, parameters: Any, queries: Rows) -> Float32[np.ndarray, "B E"]:
         """Query vectors with these parameters of an embedder."""

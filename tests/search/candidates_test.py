@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from realm_jax.data.rows import NULL_PASSAGE
+from realm_jax.data.rows import NULL_PASSAGE, Rows
 from realm_jax.search import retriever
 from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.search.retriever import candidates
+from realm_jax.search.retriever import Retriever, candidates
+from realm_jax.testing.fakes import tiny_config
 
 
 def chosen(hits, own, count=4, null_passage=True):
@@ -46,6 +47,30 @@ def test_without_null_passage_its_place_stays_and_does_not_count():
 
 def test_two_candidates_are_the_null_passage_and_one_hit():
     assert chosen([[7, 3]], [7], count=2) == ([[NULL_PASSAGE, 3]], [[1, 1]])
+
+
+class Interrupted(Retriever):
+    """Each time it has looked at what is placed, another thread searches another index."""
+
+    @property
+    def _placed(self):
+        placed, self.placed = self.placed, (2, np.full((1, 1), 2, np.float32))
+        return placed
+
+    @_placed.setter
+    def _placed(self, placed):
+        self.placed = placed
+
+
+def test_an_index_is_searched_with_its_own_parameters_whatever_other_threads_search(monkeypatch):
+    retriever = Interrupted(tiny_config(), vocabulary=8)
+    monkeypatch.setattr(retriever, "vectors_by", lambda parameters, _: np.asarray(parameters))
+    vectors = np.ones((1, 1), np.float32)
+    parts = {"searcher": ExactSearcher(vectors), "rows": np.arange(1), "query_params": vectors}
+    index, ids = SimpleNamespace(step=1, **parts), np.zeros((1, 4), np.int32)
+    for placed in ((-1, None), (1, vectors), (2, 2 * vectors)):
+        retriever.placed = placed
+        assert retriever.vectors(index, Rows(ids, ids == 0, ids)) == 1
 
 
 def test_many_queries_are_searched_in_parts(monkeypatch):
