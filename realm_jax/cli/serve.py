@@ -1,6 +1,7 @@
 """`realm serve`: the page and the JSON API of a finished run."""
 
 import argparse
+import contextlib
 import errno
 import ipaddress
 import logging
@@ -67,14 +68,15 @@ _OPEN_TO_ALL = (
 
 def _listener(host: str, port: int) -> socket.socket:
     """A bound socket, so that a port in use is told before anything is loaded."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        with contextlib.ExitStack() as unless_bound:
+            listener = unless_bound.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            if os.name == "posix":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            unless_bound.pop_all()
     except (OSError, OverflowError) as error:
-        listener.close()
         fixes = {
             errno.EADDRINUSE: "give another --port, or 0 for any free one",
             errno.EACCES: "give a --port of 1024 or more",

@@ -1,5 +1,6 @@
 """realm serve as a process of its own, and the mistakes that are told before anything is loaded."""
 
+import errno
 import json
 import signal
 import socket
@@ -56,6 +57,15 @@ def test_addresses_that_are_none(realm, finished):
     realm(*command, "--port=99999").refused("cannot listen there", "99999")
     realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen there", "999.1.1.1")
     realm(*command, "--port=http").refused("http", code=2)
+
+
+def test_a_kind_of_address_that_this_machine_lacks(realm, finished, monkeypatch):
+    def lacking(*_):
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported")
+
+    monkeypatch.setattr(socket, "socket", lacking)
+    result = realm("serve", f"--workdir={finished.workdir}", "--host=::1", "--port=0")
+    result.refused("cannot listen there", "Address family not supported")
 
 
 def test_a_run_that_is_not_finished(realm, tmp_path):
