@@ -58,11 +58,10 @@ class Guard:
         await self._app(scope, _replay(body, receive), send)
 
     def _foreign(self, headers: dict[str, str]) -> tuple[int, str, str] | None:
-        host = headers.get("host", "")
-        if self._hosts and _name(f"//{host}") not in self._hosts:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts and _parsed(f"//{host}")[0] not in self._hosts:
             return 403, "this server does not answer to that name", " or ".join(sorted(self._hosts))
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _parsed(origin)[1] != host:
             return 403, "requests from pages of other sites are refused", f"a page of {host}"
         return None
 
@@ -79,11 +78,13 @@ class Guard:
         return None
 
 
-def _name(address: str) -> str | None:
+def _parsed(address: str) -> tuple[str | None, str | None]:
+    """The name of its host, and that with the port as it is written; None if it is no address."""
     try:
-        return urlsplit(address).hostname
+        parts = urlsplit(address)
     except ValueError:
-        return None
+        return None, None
+    return parts.hostname, parts.netloc
 
 
 async def _body(headers: dict[str, str], receive: Receive) -> bytes | None:

@@ -1,6 +1,8 @@
-"""What every request passes first: bounded bodies, bounded rates."""
+"""What every request passes first: its origin, bounded bodies, bounded rates."""
 
 import asyncio
+
+import pytest
 
 from realm_jax.answer import guard
 
@@ -66,3 +68,16 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
 
     door._receive = never
     assert (door.request(), door.reached) == (413, [])
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://here:80", 200), ("http://there", 403), ("http://[", 403), ("null", 403), ("", 403)],
+)
+def test_pages_of_other_sites_are_refused_whatever_they_are_called(origin, status):
+    headers = [(b"host", b"here:80"), (b"origin", origin.encode())]
+    assert Door().request(headers=headers) == status
+
+
+def test_an_origin_that_is_none_is_not_that_of_a_request_without_a_host():
+    assert Door().request(headers=[(b"origin", b"http://[")]) == 403
