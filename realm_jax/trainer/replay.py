@@ -69,7 +69,8 @@ def _step(
     state = state if restored is None else restored[0]
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     at_step = jax.device_put(jax.numpy.asarray(step, state.step.dtype), state.step.sharding)
-    run_step = make_step(stage, optimizer, mesh, places, config.seed)
+    parts = config.optimizer.accumulate_steps
+    run_step = make_step(stage, optimizer, mesh, places, config.seed, parts)
     checkpoint_step = int(state.step)
     after, metrics = run_step(
         state._replace(step=at_step), jax.device_put(batch, batch_sharding(mesh))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import threading
 
 import jax
@@ -19,7 +20,7 @@ from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.replay import replay
 from realm_jax.trainer.stage import IctStage
-from realm_jax.trainer.suspects import read_batch
+from realm_jax.trainer.suspects import read_batch, write_batch
 
 STEPS = 4
 DEVICES = 8
@@ -173,6 +174,20 @@ def test_the_batch_at_which_it_happened_is_saved_and_runs_again(tiny, tmp_path):
     assert (report["stage"], report["step"], report["checkpoint_step"]) == ("ict", 1, 0)
     assert np.isfinite(report["figures"]["loss"])  # fresh parameters: the batch is sound
     assert not RunDir(tmp_path).config.exists()  # to look at a run changes nothing of it
+
+
+def test_micro_batches_run_again_give_the_figures_of_training(tiny, tmp_path):
+    changes = {"optimizer__accumulate_steps": 2, "stages__ict__batch": 16}
+    changes |= {"stages__ict__steps": 2, "checkpoint__every": 1}
+    stage = run(tmp_path, tiny, lambda config, store, n: IctStage(config, store, 2 * n), **changes)
+    shutil.rmtree(RunDir(tmp_path).checkpoints("ict") / step_name(2))
+    path = RunDir(tmp_path).replays / "ict.npz"
+    write_batch(path, "ict", 1, stage.batch(1))
+    figures = replay(str(tmp_path), config_of(tiny, **changes), path)["figures"]
+    lines = (tmp_path / "logs" / "ict.jsonl").read_text().splitlines()
+    [trained] = [r for r in map(json.loads, lines) if r["step"] == 2 and "loss" in r]
+    for name in ("loss", "gradient_norm"):
+        assert figures[name] == pytest.approx(trained[name], rel=1e-5)
 
 
 def test_what_is_no_saved_batch_is_refused(tmp_path):
