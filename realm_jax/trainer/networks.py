@@ -49,4 +49,12 @@ def reader_of(workdir: str, config: ConfigDict) -> Parameters:
             found=f"model hash {config_lib.model_hash(theirs)}",
             fix="pre-train both runs with the same config.model and config.lengths",
         )
+    if trained[0] < theirs.stages.realm.steps:
+        raise InputError(
+            "the other run's pre-training is not finished",
+            where=other.checkpoints("realm"),
+            expected=f"a checkpoint of step {theirs.stages.realm.steps}",
+            found=f"step {trained[0]}",
+            fix=f"realm run --workdir={workdir}",
+        )
     return {"reader": trained[1]["reader"]}

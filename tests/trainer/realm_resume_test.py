@@ -207,3 +207,12 @@ def test_fine_tuning_may_start_from_the_reader_of_another_run(tiny, straight, tm
         reader_of(str(straight), tiny_config(tiny.folder, model__layers=2))
     with pytest.raises(InputError, match="reader_from"):
         reader_of(str(tmp_path), config_of(tiny))
+
+
+def test_a_reader_whose_pre_training_goes_on_is_not_lent(tiny, straight, tmp_path):
+    run = RunDir(tmp_path / "run")
+    shutil.copytree(straight, run.root)
+    longer = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS + 1)
+    run.config.write_text(config_lib.to_json(longer))
+    with pytest.raises(InputError, match=rf"not finished[\s\S]*step {STEPS + 1}\n.*step {STEPS}\n"):
+        reader_of(str(run.workdir), config_of(tiny))
