@@ -18,6 +18,7 @@ from realm_jax.exchange.layout import (
     PUBLISHED_INDEX,
     SNAPSHOTS,
     RunDir,
+    path_of,
     step_name,
     step_of,
 )
@@ -36,8 +37,11 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
       snapshot, published_index, checkpoint, export, tagger, corpus, spans, run or unknown. In a
       run, every published step and every corpus in it is checked, and files are named from the run
       folder; unfinished steps are no problem.
+
+    Raises:
+      InputError: an address that cannot be read here.
     """
-    folder = epath.Path(folder)
+    folder = path_of(folder)
     if (folder / MANIFEST).exists():
         return _report(_kind(folder), commit.verify(folder))
     if (folder / ARRAYS_MANIFEST).exists():

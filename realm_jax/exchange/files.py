@@ -89,7 +89,7 @@ def check_writable(folder: epath.Path) -> None:
     """Refuses an object store that cannot be written, before any work is done for it.
 
     Raises:
-      InputError: says whether the bucket, the permission or a package is missing.
+      InputError: says whether the bucket or the permission is missing.
     """
     if is_local(folder):
         return
@@ -98,11 +98,6 @@ def check_writable(folder: epath.Path) -> None:
         _check_bucket(folder)
         write_bytes(probe, b"")
         delete_file(probe)
-    except (ImportError, KeyError) as error:
-        fix = "pip install -e '.[s3]' for s3://, '.[gs]' for gs://"
-        raise InputError(
-            "this address cannot be read here", where=folder, found=error, fix=fix
-        ) from error
     except OSError as error:
         denied = isinstance(error, PermissionError)
         raise InputError(

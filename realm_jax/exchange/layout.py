@@ -1,11 +1,12 @@
 """Where everything lies in a run folder: every file and folder name, once."""
 
-import contextlib
 import functools
 import os
 from dataclasses import dataclass
 
 from etils import epath
+
+from realm_jax.errors import InputError
 
 MANIFEST = "MANIFEST.json"
 POINTER = "LATEST.json"
@@ -35,10 +36,8 @@ class RunDir:
 
     @property
     def root(self) -> epath.Path:
-        scheme, remote, _ = os.fspath(self.workdir).partition("://")
-        if remote:
-            _never_from_a_cache(scheme)
-        return epath.Path(self.workdir)
+        """See `path_of`."""
+        return path_of(self.workdir)
 
     @property
     def snapshots(self) -> epath.Path:
@@ -106,13 +105,34 @@ class RunDir:
         return self.root / "report.json"
 
 
-@functools.cache
-def _never_from_a_cache(scheme: str) -> None:
-    """fsspec keeps listings of object stores; other processes change them."""
-    with contextlib.suppress(ImportError):  # whoever reads the path says what is to be installed
-        import fsspec
+def path_of(address: epath.PathLike) -> epath.Path:
+    """The path of a local file or folder, or of one on an object store.
 
-        fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
+    Raises:
+      InputError: an object store that is none, or whose package is not installed.
+    """
+    scheme, remote, _ = os.fspath(address).partition("://")
+    try:
+        if remote:
+            _load_store(scheme)
+        return epath.Path(address)
+    except (ImportError, KeyError, ValueError) as error:  # not installed; no store of etils, fsspec
+        raise InputError(
+            "this address cannot be read here",
+            where=address,
+            expected="a local path, or the address of an object store",
+            found=error,
+            fix="pip install -e '.[s3]' for s3://, '.[gs]' for gs://, or give a local path",
+        ) from error
+
+
+@functools.cache
+def _load_store(scheme: str) -> None:
+    import fsspec
+
+    fsspec.get_filesystem_class(scheme)
+    # Listings are kept otherwise; other processes change them.
+    fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
 
 
 def step_name(step: int) -> str:

@@ -13,7 +13,7 @@ from etils import epath
 from realm_jax.errors import DamageError, InputError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.check import step_parents
-from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name, step_of
+from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, path_of, step_name, step_of
 
 
 class _Repair(NamedTuple):
@@ -35,9 +35,9 @@ def repair(folder: epath.PathLike, *, dry_run: bool = False) -> list[dict[str, A
       `[{"file", "because", "done"}]`, with files named from the run, or from beside the step.
 
     Raises:
-      InputError: the folder is neither.
+      InputError: the folder is neither, or an address that cannot be read here.
     """
-    folder = epath.Path(folder)
+    folder = path_of(folder)
     if step_of(folder.name) is not None and folder.exists():
         root, plan = folder.parent, list(_of_parent(folder.parent, [folder.name]))
     elif parents := step_parents(folder):

@@ -14,6 +14,7 @@ from realm_jax.testing.processes import Command, environment
 ASK = "ask --workdir={run}"
 BUILD = "corpus build --format=text --input={notes} --out={new}"
 QUESTIONS = "--questions={file}"
+UNREADABLE = ["cannot be read here", "abc://b/run", "abc"]
 JSON_LINES = '{"question": "Who?", "answers": ["me"]}\n{"question": "Who?"\n'
 
 # what is wrong: the command, exit code, what the sentence names; `file` holds the text given
@@ -29,6 +30,15 @@ MISTAKES = {
         1,
         ["nothing to answer with", "{new}", "realm run"],
     ),
+    "a mistyped address to ask": ("ask --workdir=abc://b/run Who?", 1, UNREADABLE),
+    "a mistyped address to train in": (
+        "train --config={config} --workdir=abc://b/run",
+        1,
+        UNREADABLE,
+    ),
+    "a mistyped address to index": ("index --workdir=abc://b/run", 1, UNREADABLE),
+    "a mistyped address to check": ("check abc://b/run", 1, UNREADABLE),
+    "a mistyped address to repair": ("check abc://b/run --repair", 1, UNREADABLE),
     "a file for a run folder": ("ask --workdir={file} Who?", 1, ["nothing to answer with"]),
     "an empty question": (f"{ASK} ''", 1, ["question is empty"]),
     "a question of 10,000 words": (f"{ASK} '{'why ' * 10_000}'", 1, ["too long", "40000"]),

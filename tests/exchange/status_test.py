@@ -108,3 +108,12 @@ def test_addresses_without_a_run(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"no run here|cannot be read here"):
         status(RunDir(address))
+
+
+def test_a_package_that_an_address_needs_is_named(monkeypatch):
+    def lacking(scheme):
+        raise ImportError(f"Install the package of {scheme}")
+
+    monkeypatch.setattr("fsspec.get_filesystem_class", lacking)
+    with pytest.raises(InputError, match=r"Install the package of az[\s\S]*fix: +pip install"):
+        status(RunDir("az://bucket/run"))
