@@ -10,7 +10,7 @@ EXAMPLE = "realm check runs/a/published_index/00000500"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("folder", help="what to verify")
-    parser.add_argument("--repair", action="store_true", help="drop steps that are beyond use")
+    parser.add_argument("--repair", action="store_true", help="drop what is beyond use")
     parser.add_argument("--dry-run", action="store_true", help="with --repair: only say what")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 

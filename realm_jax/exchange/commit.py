@@ -24,6 +24,7 @@ from realm_jax.exchange.layout import MANIFEST, POINTER, step_name, step_of
 from realm_jax.failpoints import reach
 
 FORMAT = 1
+NO_FILE = "no such file"  # what `verify` expects where there is a file that was not published
 
 
 class NotPublishedError(RealmError):
@@ -138,11 +139,11 @@ def verify(folder: epath.Path) -> list[dict[str, Any]]:
     table = manifest["files"]
     present = set(files.list_files(folder)) - {MANIFEST}
     problems: list[dict[str, Any]] = [
-        {"file": name, "expected": "no such file", "found": "a file that was not published"}
+        {"file": name, "expected": NO_FILE, "found": "a file that was not published"}
         for name in sorted(present - table.keys())
     ]
     for name, expected in table.items():
-        found = _measure(folder / name, expected) if name in present else "no such file"
+        found = _measure(folder / name, expected) if name in present else NO_FILE
         if found != expected:
             problems.append({"file": name, "expected": expected, "found": found})
     return problems
@@ -154,7 +155,7 @@ def _measure(path: epath.Path, expected: dict[str, Any]) -> dict[str, Any] | str
         size = path.stat().length
         return files.digest(path) if size == expected["bytes"] else {"bytes": size}
     except FileNotFoundError:
-        return "no such file"
+        return NO_FILE
 
 
 def verified(folder: epath.Path, kind: str) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def verified(folder: epath.Path, kind: str) -> dict[str, Any]:
             where=folder / first["file"],
             expected=first["expected"],
             found=first["found"],
-            fix=f"stop both jobs, and drop that step ({len(problems)} files bad in all): "
+            fix=f"stop both jobs, and repair that step ({len(problems)} files bad in all): "
             f"realm check --repair {folder}",
         )
     if manifest["kind"] != kind or manifest["step"] != step_of(folder.name):

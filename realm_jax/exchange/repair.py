@@ -2,7 +2,7 @@
 
 A damaged step is refused by all its readers for ever: dropping it loses nothing that could still be
 read. The trainer then resumes from the checkpoint before it, and the builder builds that index anew
-from its snapshot.
+from its snapshot. A step that only has more files than were published loses those.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,8 @@ class _Repair(NamedTuple):
 def repair(folder: epath.PathLike, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """Drops damaged steps, mends pointers, drops a torn end marker. Neither job may be running.
 
-    Corpora and configs are left as they are: nothing here could make them again.
+    Files that nobody published are deleted, and their steps stay if the rest is sound. Corpora and
+    configs are left as they are: nothing here could make them again.
 
     Args:
       folder: a run, or one step of it.
@@ -61,7 +62,11 @@ def _of_parent(parent: epath.Path, names: list[str]) -> Iterator[_Repair]:
         if step_of(name) is None or not (parent / name / MANIFEST).exists():
             continue
         problems = commit.verify(parent / name)
-        if problems:
+        if all(problem["expected"] == commit.NO_FILE for problem in problems):
+            for problem in problems:
+                stray = parent / name / problem["file"]
+                yield _Repair(stray, "nobody published it", "deleted")
+        else:
             dropped.add(step_of(name))
             bad = ", ".join(problem["file"] for problem in problems)
             yield _Repair(parent / name, f"damaged: {bad}", "dropped")

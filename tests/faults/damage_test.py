@@ -9,7 +9,7 @@ from realm_jax.cli.main import main
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.check import check
-from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name
+from realm_jax.exchange.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
 from realm_jax.exchange.repair import repair
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.testing.steps import CORPUS_HASH, DIMS, KINDS, NEW, OLD
@@ -156,6 +156,32 @@ def test_the_verb_says_what_it_would_do_and_does_it(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "00000020: damaged: rows.npy: dropped" in said
     assert "LATEST.json: names 00000020, which is no published step: pointed to 00000010" in said
+    assert not folder.exists()
+
+
+def test_a_file_that_nobody_published_goes_and_its_step_stays(tmp_path, capsys):
+    run = RunDir(tmp_path)
+    KINDS["snapshot"].publish(run, NEW)
+    stray = run.snapshots / step_name(NEW) / PARAMETERS / ".DS_Store"
+    stray.write_bytes(b"x")
+    assert main(["check", str(tmp_path), "--repair", "--dry-run"]) == 1
+    words = "snapshots/00000020/parameters/.DS_Store: nobody published it:"
+    assert f"{words} would be deleted\n" in capsys.readouterr().err
+    assert stray.exists()
+    assert main(["check", str(tmp_path), "--repair"]) == 0
+    assert f"{words} deleted\n" in capsys.readouterr().err
+    assert not stray.exists()
+    assert commit.latest(run.snapshots) == NEW
+    KINDS["snapshot"].assert_sound(run, NEW)
+
+
+def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
+    run = RunDir(tmp_path)
+    KINDS["snapshot"].publish(run, NEW)
+    folder = run.snapshots / step_name(NEW)
+    (folder / ".DS_Store").write_bytes(b"x")
+    (folder / "config.json").unlink()
+    assert [one["done"] for one in repair(run.root)] == ["dropped", "dropped: no step is left"]
     assert not folder.exists()
 
 
