@@ -3,7 +3,6 @@
 import functools
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -51,9 +50,7 @@ class Tagger:
         """
         found = read_tagger(RunDir(workdir))
         config = config_lib.from_json(found.config_json, where=found.folder)
-        return cls(
-            config, WordPieces.load(Path(found.folder / VOCABULARY)), found.parameters
-        ), found
+        return cls(config, WordPieces.load(found.folder / VOCABULARY), found.parameters), found
 
     def tags(self, documents: Sequence[Sequence[Sentence]]) -> list[list[list[str]]]:
         """One BIO tag for each word of each sentence of each document; an I always follows."""

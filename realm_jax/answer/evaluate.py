@@ -3,7 +3,6 @@
 import json
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(
-    answerer: Answerer, questions: list[Question], predictions: Path | None = None
+    answerer: Answerer, questions: list[Question], predictions: epath.PathLike | None = None
 ) -> dict[str, Any]:
     """Exact match over questions, and how far the passages made it possible.
 

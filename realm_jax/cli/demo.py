@@ -14,6 +14,7 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
+from realm_jax.errors import InputError
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
 
@@ -37,6 +38,13 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.report.write import write_report
 
     run_dir = RunDir(arguments.workdir)
+    if not files.is_local(run_dir.root):
+        raise InputError(
+            "the demo makes a corpus, and corpora stay on this machine",
+            where=f"--workdir={arguments.workdir}",
+            expected="a local folder",
+            found="the address of an object store",
+        )
     corpus = Path(arguments.workdir) / "corpus"
     config = demo_config(corpus, arguments.seed, arguments.overrides)
     log.info("making the almanac in %s", corpus)

@@ -3,11 +3,11 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments, natural
+from realm_jax.exchange.layout import RunDir, path_of
 
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
 
@@ -31,7 +31,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     questions = read_questions(arguments.questions, arguments.format, arguments.part)
     questions = questions[: arguments.limit or None]
     answerer = Answerer.open(arguments.workdir)
-    predictions = Path(arguments.predictions or Path(arguments.workdir) / "predictions.jsonl")
+    kept = RunDir(arguments.workdir).root / "predictions.jsonl"
+    predictions = path_of(arguments.predictions) if arguments.predictions else kept
     report = evaluate(answerer, questions, predictions)
     if not arguments.json:
         with predictions.open(encoding="utf-8") as lines:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -18,6 +19,7 @@ from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, natural
 from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.exchange.layout import RunDir
+from realm_jax.exchange.staging import local_to_append
 
 PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
 
@@ -88,16 +90,12 @@ def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
 @contextlib.contextmanager
 def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterator[None]:
     """The index builder works on the run as long as the block does."""
-    log_path = Path(str(RunDir(workdir).logs)) / "index_builder.log"
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("ab") as output:
+    kept = RunDir(workdir).logs / "index_builder.log"
+    with local_to_append(kept) as log_path, log_path.open("ab") as output:
         builder = start_process(builder_command(workdir, config), output)
-        failed: list[RealmError] = []
+        died: list[int] = []  # its exit code
         over = threading.Event()  # the trainer has ended, well or not
-        watcher = threading.Thread(
-            target=_watch, args=(builder, over, stop, log_path, failed), daemon=True
-        )
-        watcher.start()
+        threading.Thread(target=_watch, args=(builder, over, stop, died), daemon=True).start()
         try:
             yield
             over.set()
@@ -106,8 +104,8 @@ def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterato
         finally:
             over.set()
             _end(builder)
-            if failed:
-                raise failed[0]
+            if died:
+                raise _death(kept, log_path, died[0])
 
 
 def builder_command(workdir: str, config: ConfigDict) -> list[str]:
@@ -128,8 +126,7 @@ def _watch(
     builder: "subprocess.Popen[bytes]",
     over: threading.Event,
     stop: threading.Event,
-    log_path: Path,
-    failed: list[RealmError],
+    died: list[int],
 ) -> None:
     """A builder that ends before its end marker ends the run: nothing fresh would ever come."""
     code = builder.wait()
@@ -138,16 +135,19 @@ def _watch(
     if code == exit_codes.STOPPED:
         log.warning("the index builder was told to stop; stopping too")
     else:
-        tail = log_path.read_text(errors="replace").splitlines()[-5:]
-        failed.append(
-            RealmError(
-                "the index builder died",
-                where=log_path,
-                found=f"exit code {code}: " + " | ".join(tail),
-                fix="mend what it says, then run the same command again",
-            )
-        )
+        died.append(code)
     stop.set()
+
+
+def _death(kept: epath.Path, log_path: Path, code: int) -> RealmError:
+    """With its last words, which lie in `log_path` and will lie in `kept`."""
+    tail = log_path.read_text(errors="replace").splitlines()[-5:]
+    return RealmError(
+        "the index builder died",
+        where=kept,
+        found=f"exit code {code}: " + " | ".join(tail),
+        fix="mend what it says, then run the same command again",
+    )
 
 
 def _end(builder: "subprocess.Popen[bytes]") -> None:

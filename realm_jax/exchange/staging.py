@@ -1,9 +1,11 @@
-"""Local copies for libraries that read and write local files only, like ScaNN and Orbax."""
+"""Local copies for libraries that read and write local files only, like ScaNN and Orbax,
+and for processes."""
 
 import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from etils import epath
 
@@ -37,6 +39,22 @@ def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
         for name in files.list_files(path) if path.is_dir() else [""]:
             _copy(path / name if name else path, local / name if name else local)
         yield local
+
+
+@contextlib.contextmanager
+def local_to_append(path: epath.Path) -> Iterator[Path]:
+    """A local file with what `path` holds, to append to; put there however the block ends."""
+    if files.is_local(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = Path(staged) / path.name
+        local.write_bytes(files.read_bytes(path) or b"")
+        try:
+            yield local
+        finally:
+            files.write_bytes(path, local.read_bytes())
 
 
 def _copy(source: epath.Path, target: epath.Path) -> None:

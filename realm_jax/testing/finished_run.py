@@ -1,9 +1,8 @@
 """A run folder as a finished run leaves it, with random weights: seconds instead of minutes."""
 
-from pathlib import Path
-
 import jax
 import numpy as np
+from etils import epath
 from jaxtyping import Int64
 from ml_collections import ConfigDict
 
@@ -21,7 +20,7 @@ STEP = 4  # of the last snapshot, of its index, and so of the export
 
 
 def write_finished_run(
-    workdir: Path,
+    workdir: epath.PathLike,
     land: Land,
     config: ConfigDict,
     *,

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
+from etils import epath
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from realm_jax.errors import InputError
@@ -51,9 +51,9 @@ def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
-def write_vocabulary(path: str | Path, pieces: Sequence[str]) -> None:
+def write_vocabulary(path: epath.PathLike, pieces: Sequence[str]) -> None:
     """Writes one piece per line, the form that `WordPieces.load` and BERT read."""
-    Path(path).write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8", newline="\n")
+    epath.Path(path).write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
 
 
 def sample_vocabulary(

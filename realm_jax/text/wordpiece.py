@@ -4,10 +4,10 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
+from etils import epath
 from jaxtyping import Bool, Int32
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -40,14 +40,14 @@ class WordPieces:
         self._plain = PlainWords(self._tokenized)
 
     @classmethod
-    def load(cls, path: str | Path) -> "WordPieces":
+    def load(cls, path: epath.PathLike) -> "WordPieces":
         """Reads a vocabulary file: UTF-8, one piece per line, the line number is the id.
 
         Raises:
           InputError: no such file, not UTF-8, a special piece is missing or a piece is repeated,
             or [PAD] is not the first line.
         """
-        path = Path(path)
+        path = epath.Path(path)
         if not path.is_file():
             raise InputError(
                 "no vocabulary file", where=path, fix="give a BERT vocab.txt, one piece per line"
@@ -125,7 +125,7 @@ def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarra
     return offsets
 
 
-def _lines(path: Path, content: bytes) -> list[str]:
+def _lines(path: epath.Path, content: bytes) -> list[str]:
     try:
         # Not splitlines(): a piece may hold a character that Python counts as a line end.
         lines = content.decode("utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")

@@ -86,11 +86,11 @@ def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
 
 def _vocabulary(run_dir: RunDir, given: str, taught: list[list[Tagged]]) -> WordPieces:
     """The run's vocabulary: the one it has, or the given one, or one learnt from the text."""
-    kept = Path(run_dir.root / VOCABULARY)
+    kept = run_dir.root / VOCABULARY
     if not kept.is_file():
         if given:
             WordPieces.load(given)  # refuses what is none
-            files.write_bytes(run_dir.root / VOCABULARY, Path(given).read_bytes())
+            files.write_bytes(kept, Path(given).read_bytes())
         else:
             texts = (" ".join(s.words) for document in taught for s in document)
             write_vocabulary(kept, sample_vocabulary(texts))

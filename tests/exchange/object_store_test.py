@@ -1,6 +1,7 @@
 """A whole run on an object store: s3:// as moto serves it on loopback."""
 
 import json
+import sys
 import threading
 
 import jax
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 from realm_jax import config as config_lib
+from realm_jax.annotate.tagger import Tagger
+from realm_jax.cli import jobs
 from realm_jax.cli.main import main
-from realm_jax.errors import InputError, Stopped
+from realm_jax.errors import InputError, RealmError, Stopped
 from realm_jax.exchange import commit, files, heartbeat
 from realm_jax.exchange.check import check
 from realm_jax.exchange.claims import Claim
@@ -21,7 +24,9 @@ from realm_jax.exchange.published_index import open_index
 from realm_jax.exchange.status import read_status
 from realm_jax.index_builder import run as index_builder
 from realm_jax.testing.fakes import tiny_config
+from realm_jax.testing.finished_run import write_finished_run
 from realm_jax.trainer import run as trainer
+from realm_jax.trainer.tagger_run import train_tagger
 
 PATIENCE = 600.0
 served = pytest.importorskip("moto.server", reason="moto serves the object store of these tests")
@@ -92,6 +97,43 @@ def test_where_a_run_on_the_store_stands(store, capsys):
     assert (said["stage"], said["step"], said["steps"]) == ("realm", 12, 40)
     assert (said["index_step"], said["staleness_steps"]) == (4, 8)
     assert (said["builder"]["done"], said["builder"]["total"]) == (20, 80)
+
+
+def test_the_words_of_a_builder_are_put_there_at_its_end(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDir(f"{store}/words")
+    says = "import sys; print('said'); sys.exit(3)"
+    monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", says])
+    monkeypatch.setattr(trainer, "prepare", lambda *_: None)
+    monkeypatch.setattr(trainer, "run", lambda workdir, config, stop: stop.wait(PATIENCE))
+    for life in (1, 2):
+        with pytest.raises(RealmError, match=r"s3://bucket/words/logs/\S+log[\s\S]*code 3: .*said"):
+            jobs.run_both(run.workdir, tiny_config(), threading.Event())
+        assert files.read_bytes(run.logs / "index_builder.log") == b"said\n" * life
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_are_put_into_a_run_on_the_store(store, tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = tiny_config(tiny.folder, model__layers=1, stages__qa__steps=4)
+    run = write_finished_run(f"{store}/finished", tiny, config)
+    (tmp_path / "questions.jsonl").write_text('{"question": "what is a?", "answers": ["a"]}\n')
+    assert main(["eval", f"--workdir={run.workdir}", "--questions=questions.jsonl"]) == 0
+    assert "what is a?" in capsys.readouterr().out
+    assert b"what is a?" in files.read_bytes(run.root / "predictions.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
+
+
+def test_a_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tagged = tmp_path / "train.txt"
+    tagged.write_text("Oslo NN B-LOC\nrose NN O\n\nBo NN B-PER\nsang NN O\n\n" * 10)
+    steps = {"model__layers": 1, "lengths__sentences": 24, "stages__tagger__steps": 1}
+    config = tiny_config(corpus__tagged=str(tagged), **steps)
+    for _ in range(2):  # the second goes on with the vocabulary that the first has learnt
+        assert train_tagger(f"{store}/tagger", config, threading.Event()) == 1
+    Tagger.open(f"{store}/tagger")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.txt"]
 
 
 def both(workdir, config, stop):
