@@ -10,6 +10,7 @@ from realm_jax import config as config_lib
 from realm_jax.data.conll import Tagged, read_conll
 from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.exchange import files, heartbeat
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.layout import VOCABULARY, RunDir
 from realm_jax.exchange.published_tagger import publish_tagger
 from realm_jax.interop.start import load_networks
@@ -41,20 +42,21 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
     mesh = make_mesh(config.mesh)
     batches = {"stages.tagger.batch": config.stages.tagger.batch}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
-    claim(run_dir, config)
-    pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
-    heartbeat.beat(run_dir, JOB, stage="start", step=0)
-    stage = TaggerStage(config, pieces, taught, held_out)
-    given = _start(config, stage)
-    trained = train(run_dir, config, stage, given, mesh, stop, NoPublisher())
-    publish_tagger(
-        run_dir,
-        config.stages.tagger.steps,
-        jax.device_get(trained)["tagger"],
-        config_lib.to_json(config),
-        (run_dir.root / VOCABULARY).read_bytes(),
-    )
-    heartbeat.beat(run_dir, JOB, stage="done", step=config.stages.tagger.steps)
+    with alone(run_dir, JOB, stop):
+        claim(run_dir, config)
+        pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
+        heartbeat.beat(run_dir, JOB, stage="start", step=0)
+        stage = TaggerStage(config, pieces, taught, held_out)
+        given = _start(config, stage)
+        trained = train(run_dir, config, stage, given, mesh, stop, NoPublisher())
+        publish_tagger(
+            run_dir,
+            config.stages.tagger.steps,
+            jax.device_get(trained)["tagger"],
+            config_lib.to_json(config),
+            (run_dir.root / VOCABULARY).read_bytes(),
+        )
+        heartbeat.beat(run_dir, JOB, stage="done", step=config.stages.tagger.steps)
     return config.stages.tagger.steps
 
 

@@ -12,10 +12,12 @@ from realm_jax.annotate.tagger import Tagger
 from realm_jax.data.conll import read_conll
 from realm_jax.errors import ConfigError, MismatchError, Stopped
 from realm_jax.exchange import commit
+from realm_jax.exchange.alone import alone
 from realm_jax.exchange.check import check
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_tagger import read_tagger
 from realm_jax.testing.fakes import tiny_config
+from realm_jax.trainer.run import JOB
 from realm_jax.trainer.tagger_run import train_tagger
 from realm_jax.trainer.tagger_stage import TaggerStage, judged
 
@@ -89,6 +91,14 @@ def test_a_stop_and_a_rerun_end_in_the_same_parameters(trained, tiny, newswire, 
         read_tagger(RunDir(tmp_path)).parameters,
         read_tagger(RunDir(trained)).parameters,
     )
+
+
+def test_of_two_in_one_folder_the_second_waits_and_writes_nothing(tiny, newswire, tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with alone(RunDir(tmp_path), JOB, threading.Event()), pytest.raises(Stopped):
+        run(tmp_path, config_of(tiny, newswire), stop)
+    assert not RunDir(tmp_path).config.exists()
 
 
 def test_another_vocabulary_and_rows_too_long_are_refused(trained, tiny, newswire, tmp_path):
