@@ -216,7 +216,8 @@ def _finish(
 def refresh_config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
     """The snapshot's config, with the search settings and the recall floor of the run's own.
 
-    So an index below the floor can be mended by starting the run again with other settings.
+    So an index below the floor can be mended by starting the run again with other settings. Those
+    of `retrieval`, which the builder does not read, come along: not all go with each searcher.
     """
     where = f"snapshot of step {snapshot.step}"
     config = config_lib.from_json(snapshot.config_json, where=where)
@@ -225,5 +226,6 @@ def refresh_config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
     now = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
     with config.unlocked():
         config.search.update(now.search)
+        config.retrieval.update(now.retrieval)
         config.builder.recall_floor = now.builder.recall_floor
     return config_lib.check(config)

@@ -181,6 +181,23 @@ def test_search_and_the_floor_are_those_the_run_was_last_started_with(run, param
     assert open_index(run.published_index / step_name(0)).searcher.kind == "scann"
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"search__kind": "mesh", "retrieval__search_with": "fresh"}, {"search__kind": "scann"}),
+        ({"search__kind": "exact", "retrieval__rerank": 20}, {"search__kind": "mesh"}),
+    ],
+)
+def test_a_snapshot_of_another_searcher_is_built_as_the_run_says_now(
+    run, parameters, tiny, before, now
+):
+    written = snapshot(run, 0, tiny_config(tiny.folder, model__layers=1, **before), parameters)
+    now = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=0.1, **now)
+    run.config.write_text(config_lib.to_json(now))
+    assert refresh(run, written, threading.Event())
+    assert open_index(run.published_index / step_name(0)).searcher.kind == now.search.kind
+
+
 def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config, parameters):
     for step in (2, 4):
         snapshot(run, step, config, parameters)
