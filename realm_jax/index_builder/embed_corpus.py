@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import Stopped
+from realm_jax.errors import DamageError, Stopped
 from realm_jax.exchange import files
 from realm_jax.exchange.claims import Claim
 from realm_jax.failpoints import reach
@@ -101,7 +101,10 @@ def _write_shard(path: epath.Path, vectors: Float32[np.ndarray, "S E"]) -> None:
 
 def _read_shard(path: epath.Path, size: int, dims: int) -> Float32[np.ndarray, "S E"] | None:
     """A finished shard; None if it is missing, unfinished or not as its mark says."""
-    promised = files.read_sealed(_mark(path)) if path.exists() else None
+    try:
+        promised = files.read_sealed(_mark(path)) if path.exists() else None
+    except DamageError:
+        return None
     if promised is None or files.digest(path) != promised:
         return None
     with path.open("rb") as file:

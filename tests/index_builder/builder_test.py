@@ -113,7 +113,7 @@ def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters
     assert embed(threading.Event(), lambda done: None)[1] == 0
 
 
-@pytest.mark.parametrize("harm", ["cut", "altered", "unmarked"])
+@pytest.mark.parametrize("harm", ["cut", "altered", "unmarked", "mark torn"])
 def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm):
     folder = run.shards(0)
 
@@ -125,13 +125,16 @@ def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm):
 
     assert asked() == len(tiny.store)
     shard = folder / "shard_0000000016.npy"
+    mark = folder / (shard.name + ".json")
     content = shard.read_bytes()
     if harm == "cut":
         shard.write_bytes(content[:-8])
     elif harm == "altered":
         shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif harm == "unmarked":
+        mark.unlink()
     else:
-        (folder / (shard.name + ".json")).unlink()
+        mark.write_bytes(mark.read_bytes()[:4])
     assert asked() == 16
     assert shard.read_bytes() == content
 
