@@ -1,5 +1,6 @@
 """The whole corpus to vectors, shard by shard, so that a killed builder goes on where it was."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -42,7 +43,7 @@ def embed_corpus(
       folder: holds one file and one sealed mark per finished shard.
       stop: checked between shards.
       progress: called with the number of passages done.
-      over: asked when nothing is left but to wait for others: whether they have finished.
+      over: whether others have finished; asked when a shard is missing, for they delete all.
 
     Returns:
       None if others have finished.
@@ -50,9 +51,10 @@ def embed_corpus(
     Raises:
       Stopped: when `stop` is set.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     shape = len(store), config.model.embedding
-    vectors = scratch(shape, Path(folder) if files.is_local(folder) else None)
+    # Not in `folder`, which others may delete at any moment.
+    vectors = scratch(shape, Path(folder.parent) if files.is_local(folder) else None)
     todo, done = list(range(0, len(store), config.builder.shard)), 0
     while todo:
         others = []
@@ -60,35 +62,35 @@ def embed_corpus(
             if stop.is_set():
                 raise Stopped("embed")
             rows = np.arange(start, min(start + config.builder.shard, len(store)))
-            shard = _shard(folder, rows, embedder, config.model.embedding)
+            path = folder / f"shard_{start:010d}.npy"
+            shard = _read_shard(path, len(rows), config.model.embedding)
+            if shard is None and over():
+                return None
+            if shard is None:
+                shard = _embedded(path, rows, embedder)
             if shard is None:
                 others.append(start)
                 continue
             vectors[rows] = shard
             done += len(rows)
             progress(done)
-        if others and over():
-            return None
         if others == todo:
             stop.wait(config.builder.poll_seconds)
         todo = others
     return vectors
 
 
-def _shard(
-    folder: epath.Path, rows: np.ndarray, embedder: PassageEmbedder, dims: int
+def _embedded(
+    path: epath.Path, rows: np.ndarray, embedder: PassageEmbedder
 ) -> Float32[np.ndarray, "S E"] | None:
-    """A shard, found or embedded; None while another builder is at it."""
-    path = folder / f"shard_{rows[0]:010d}.npy"
-    found = _read_shard(path, len(rows), dims)
-    if found is not None:
-        return found
-    claim = Claim(folder, path.stem)
+    """A shard, embedded and kept; None while another builder is at it."""
+    claim = Claim(path.parent, path.stem)
     if not claim.take():
         return None
     with claim.kept():
         vectors = embedder.vectors(rows)
-        _write_shard(path, vectors)
+        with contextlib.suppress(FileNotFoundError):  # others have finished, and deleted the folder
+            _write_shard(path, vectors)
     return vectors
 
 
@@ -100,15 +102,15 @@ def _write_shard(path: epath.Path, vectors: Float32[np.ndarray, "S E"]) -> None:
 
 
 def _read_shard(path: epath.Path, size: int, dims: int) -> Float32[np.ndarray, "S E"] | None:
-    """A finished shard; None if it is missing, unfinished or not as its mark says."""
+    """A finished shard; None if it is missing, unfinished, not as its mark says or just deleted."""
     try:
         promised = files.read_sealed(_mark(path)) if path.exists() else None
-    except DamageError:
+        if promised is None or files.digest(path) != promised:
+            return None
+        with path.open("rb") as file:
+            vectors = np.load(file)
+    except (DamageError, FileNotFoundError):
         return None
-    if promised is None or files.digest(path) != promised:
-        return None
-    with path.open("rb") as file:
-        vectors = np.load(file)
     return vectors if vectors.shape == (size, dims) else None
 
 

@@ -13,7 +13,9 @@ from realm_jax.exchange import commit, files, follow
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import open_index
 from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
+from realm_jax.index_builder import embed_corpus as embedding
 from realm_jax.index_builder import run as index_builder
+from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.models.modules import Modules
 from realm_jax.search.passage_vectors import PassageEmbedder
 from realm_jax.testing.fakes import tiny_config
@@ -60,6 +62,57 @@ def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypat
     assert sorted(figures is None for figures in published) == [False, True]
     assert len(open_index(run.published_index / step_name(2)).rows) == 40
     assert not run.shards(2).exists()
+
+
+def embed(run, tiny, progress=lambda done: None):
+    """The vectors of a builder, told that others have finished once the index is published."""
+    snapshot = read_snapshot(run.snapshots / step_name(2))
+    config = config_lib.from_json(snapshot.config_json)
+    embedder = PassageEmbedder(config, tiny.store, snapshot.params["embedder"])
+    over = lambda: commit.is_published(run.published_index / step_name(2))  # noqa: E731
+    shards = run.shards(2)
+    return embed_corpus(config, tiny.store, embedder, shards, threading.Event(), progress, over)
+
+
+@pytest.mark.parametrize("moment", ["at its start", "between two shards", "within a shard"])
+def test_a_late_builder_is_done_when_another_deletes_the_shards(run, tiny, monkeypatch, moment):
+    assert embed(run, tiny) is not None
+    snapshot, finished = read_snapshot(run.snapshots / step_name(2)), []
+
+    def finish(*_):
+        if not finished:
+            finished.append(True)
+            assert index_builder.refresh(run, snapshot, threading.Event())
+
+    scratch, digest = embedding.scratch, files.digest
+
+    def late_scratch(*given):
+        finish()
+        return scratch(*given)
+
+    def late_digest(path, **named):
+        if path.parent == run.shards(2):
+            finish()
+        return digest(path, **named)
+
+    if moment == "at its start":
+        monkeypatch.setattr(embedding, "scratch", late_scratch)
+    elif moment == "within a shard":
+        monkeypatch.setattr(files, "digest", late_digest)
+    assert embed(run, tiny, finish) is None
+    assert finished and not run.shards(2).exists()
+
+
+def test_a_builder_at_a_shard_is_not_harmed_when_another_deletes_it(run, tiny, monkeypatch):
+    write, expected = files.write_array, embed(run, tiny)
+    files.delete_tree(run.shards(2))
+
+    def write_late(path, array):
+        files.delete_tree(run.shards(2))
+        write(path, array)
+
+    monkeypatch.setattr(files, "write_array", write_late)
+    np.testing.assert_array_equal(embed(run, tiny), expected)
 
 
 def test_a_pointer_that_its_publisher_could_not_move_is_moved(run):
