@@ -51,9 +51,14 @@ class RunDir:
         """Checkpoints of one stage: ict, reader, realm, qa or tagger."""
         return self.root / CHECKPOINTS / stage
 
+    @property
+    def builder(self) -> epath.Path:
+        """Unfinished work of the index builder, by step."""
+        return self.root / "builder"
+
     def shards(self, step: int) -> epath.Path:
         """The builder's unfinished work on the snapshot of `step`."""
-        return self.root / "builder" / step_name(step)
+        return self.builder / step_name(step)
 
     @property
     def export(self) -> epath.Path:

@@ -17,7 +17,7 @@ from realm_jax.exchange.alone import alone
 from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.follow import ended, follow
-from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
+from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name, step_of
 from realm_jax.exchange.leases import Lease, retain
 from realm_jax.exchange.published_index import publish_index
 from realm_jax.exchange.snapshots import Snapshot, read_snapshot
@@ -60,6 +60,8 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
     lease = Lease(run_dir, name)
     published = 0
     newest = commit.latest(run_dir.published_index)
+    if newest is not None:
+        _sweep(run_dir, newest)  # its publisher may have died
     history.note_missing(run_dir)
     heartbeat.beat(run_dir, name, state="waiting")
     snapshots = follow(
@@ -103,7 +105,7 @@ def refresh(
 
     Returns:
       `passages`, `recall` and `seconds` of the index, also by part; None if another builder
-      published it, or it was there.
+      published it, or it or a newer one was there.
 
     Raises:
       Stopped: the stop signal came between two shards.
@@ -129,8 +131,7 @@ def refresh(
             eta_s=seconds / done * (len(store) - done),
         )
 
-    published = run_dir.published_index / step_name(snapshot.step)
-    over = lambda: commit.is_published(published)  # noqa: E731
+    over = lambda: _is_over(run_dir, snapshot.step)  # noqa: E731
     vectors = None
     if not over():
         vectors = embed_corpus(config, store, embedder, shards, stop, progress, over)
@@ -140,12 +141,31 @@ def refresh(
             raise Stopped("embed")
     if vectors is None or over():
         commit.point_to(run_dir.published_index, snapshot.step)  # its publisher may have died
-        files.delete_tree(shards)  # what a late comer may have left
+        _sweep(run_dir, snapshot.step)  # what a late comer may have left
         return None
     with finishing.kept():
         figures = _finish(run_dir, snapshot, config, store, vectors, began, job)
-    files.delete_tree(shards)
+    _sweep(run_dir, snapshot.step)
     return figures
+
+
+def _is_over(run_dir: RunDir, step: int) -> bool:
+    """Whether the index of this step or a newer one is published."""
+    newest = commit.latest(run_dir.published_index)
+    newer = newest is not None and newest > step
+    return newer or commit.is_published(run_dir.published_index / step_name(step))
+
+
+def _sweep(run_dir: RunDir, step: int) -> None:
+    """Deletes the shards of a step that is over, and of those before it.
+
+    Builders that were stopped or killed and went on at a newer snapshot have left these. One that
+    still works at them is told that they are over.
+    """
+    left = [step_of(name) for name in files.list_names(run_dir.builder)]
+    for old in left:
+        if old is not None and old <= step:
+            files.delete_tree(run_dir.shards(old))
 
 
 def _finish(

@@ -115,6 +115,56 @@ def test_a_builder_at_a_shard_is_not_harmed_when_another_deletes_it(run, tiny, m
     np.testing.assert_array_equal(embed(run, tiny), expected)
 
 
+def test_shards_of_steps_that_were_left_for_a_newer_one_are_deleted(run, monkeypatch):
+    """Stopped after its first shard, a builder goes on at the newest snapshot."""
+    written, vectors = read_snapshot(run.snapshots / step_name(2)), PassageEmbedder.vectors
+    for step in (2, 4):
+        stop = threading.Event()
+
+        def one(self, numbers, stop=stop):
+            stop.set()
+            return vectors(self, numbers)
+
+        monkeypatch.setattr(PassageEmbedder, "vectors", one)
+        publish_snapshot(run, step, written.params, written.config_json, {})
+        assert index_builder.run(str(run.root), 0.02, stop) == 0
+    assert files.list_names(run.builder) == [step_name(2), step_name(4)]
+    publish_snapshot(run, 6, written.params, written.config_json, {})
+    follow.mark_end(run)
+    assert index_builder.run(str(run.root), 0.02, threading.Event()) == 1
+    assert files.list_names(run.builder) == []
+    files.write_bytes(run.shards(6) / "shard_0000000000.npy", b"of a builder killed just then")
+    assert index_builder.run(str(run.root), 0.02, threading.Event()) == 0
+    assert files.list_names(run.builder) == []
+
+
+def test_shards_of_a_newer_step_than_the_one_published_stay(run):
+    newer = run.shards(4) / "shard_0000000000.npy"
+    files.write_bytes(newer, b"of another builder")
+    written = read_snapshot(run.snapshots / step_name(2))
+    assert index_builder.refresh(run, written, threading.Event())
+    assert newer.exists() and files.list_names(run.builder) == [step_name(4)]
+
+
+def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, monkeypatch):
+    older = read_snapshot(run.snapshots / step_name(2))
+    vectors, published = PassageEmbedder.vectors, []
+    publish_snapshot(run, 4, older.params, older.config_json, {})
+    newer = read_snapshot(run.snapshots / step_name(4))
+
+    def overtaken(self, numbers):
+        if not published:
+            published.append(4)
+            assert index_builder.refresh(run, newer, threading.Event(), "index_builder-b")
+        return vectors(self, numbers)
+
+    monkeypatch.setattr(PassageEmbedder, "vectors", overtaken)
+    assert index_builder.refresh(run, older, threading.Event()) is None
+    assert commit.steps(run.published_index) == [4] == published
+    assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 4}
+    assert files.list_names(run.builder) == []
+
+
 def test_a_pointer_that_its_publisher_could_not_move_is_moved(run):
     snapshot = read_snapshot(run.snapshots / step_name(2))
     assert index_builder.refresh(run, snapshot, threading.Event())
