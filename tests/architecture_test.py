@@ -29,8 +29,8 @@ FLOORS = [
     {"testing"},
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
-# Threads hand any failure over to the thread that asked for the work; nowhere else.
-BROAD_EXCEPT_ALLOWED = {"trainer/feed.py", "trainer/publisher.py"}
+# Threads hand any failure over to the thread that asked for the work; that of a claim outlives it.
+BROAD_EXCEPT_ALLOWED = {"trainer/feed.py", "trainer/publisher.py", "exchange/claims.py"}
 
 
 def name_of(path):
@@ -151,7 +151,7 @@ def is_broad(handler):
     return handler.type is None or bool(names & {"Exception", "BaseException"})
 
 
-def test_broad_except_only_where_threads_hand_errors_over():
+def test_broad_except_only_where_threads_hand_errors_over_or_must_live_on():
     for path in FILES:
         handlers = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ExceptHandler)]
         if any(map(is_broad, handlers)):

@@ -1,8 +1,9 @@
 """One trainer and one index builder of a name a run: a second one waits, or is refused.
 
 On a disk the kernel lets go of the lock of a process that dies, however it dies, so a restart never
-waits for a dead one. An object store has no locks: there it is a claim, which ends by itself. A
-restart may have to wait for a living one: the builder of a killed trainer ends its shard.
+waits for a dead one. An object store has no locks: there it is a claim, which ends by itself, and
+may be lost. A restart may have to wait for a living one: the builder of a killed trainer ends its
+shard.
 """
 
 import contextlib
@@ -27,18 +28,24 @@ log = logging.getLogger(__name__)
 @contextlib.contextmanager
 def alone(
     run: RunDir, job: str, stop: threading.Event, *, patience: float = PATIENCE
-) -> Iterator[None]:
+) -> Iterator[threading.Event]:
     """The block runs as the only `job` (trainer, index_builder) of this run.
 
+    Yields:
+      What the block asks in place of `stop`: the same signal, and an error once the block is no
+      longer the only one.
+
     Raises:
-      RealmError: another one still runs after so many seconds; it is named.
+      RealmError: another one still runs after so many seconds; it is named. Or another one has
+        taken over, because this one could not reach the object store for as long.
       Stopped: `stop` was set while it was waited for.
     """
     if not files.is_local(run.root):
         claim = Claim(run.leases, job)
         _await(claim.take, lambda: str(claim.holder()), run, job, stop, patience)
         with claim.kept():
-            yield
+            yield _StopOrLost(stop, claim)
+            claim.assert_held()
         return
     path = Path(run.heartbeats) / f"{job}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +66,30 @@ def alone(
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield stop
+
+
+class _StopOrLost(threading.Event):
+    """The stop signal of a holder; to ask it is an error once the claim is lost.
+
+    It is asked between steps and shards and in all waiting, and what follows a stop signal, like
+    a last checkpoint, must not follow a loss.
+    """
+
+    def __init__(self, stop: threading.Event, claim: Claim):
+        super().__init__()
+        self._stop, self._claim = stop, claim
+
+    def is_set(self) -> bool:
+        self._claim.assert_held()
+        return self._stop.is_set()
+
+    def set(self) -> None:
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._stop.wait(timeout)
+        return self.is_set()
 
 
 def _await(

@@ -2,10 +2,12 @@
 
 A claim is a file that could only be created, not overwritten; its holder renews it. Whoever finds
 it expired, released or its holder dead creates the next in number, which again only one can. So
-nothing is deleted and made anew, and nothing relies on rename.
+nothing is deleted and made anew, and nothing relies on rename. A holder that could not renew its
+claim in time looks, before it does so again, whether another one has taken it.
 """
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -15,10 +17,13 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.errors import DamageError
+from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import files
 
 SECONDS = 60.0  # a claim outlives its last renewal by this
+RETRY = 1.0  # seconds after a renewal that failed
+
+log = logging.getLogger(__name__)
 
 
 class Claim:
@@ -29,6 +34,9 @@ class Claim:
       name: of what is claimed.
       seconds: life after `take` and `renew`.
       clock: wall time in seconds.
+
+    Attributes:
+      lost: set once another one is found to have taken it.
     """
 
     def __init__(
@@ -40,8 +48,10 @@ class Claim:
         clock: Callable[[], float] = time.time,
     ):
         self._folder, self._prefix = folder, f"{name}.claim."
+        self._where = folder / f"{name}.claim"  # for words
         self._seconds, self._clock = seconds, clock
-        self._mine: epath.Path | None = None
+        self._mine: int | None = None  # the number of the file
+        self.lost = threading.Event()
 
     def take(self) -> bool:
         """Whether this process holds the claim from now on."""
@@ -50,18 +60,41 @@ class Claim:
         numbers = self._numbers()
         if numbers and self._held(self._path(numbers[-1])):
             return False
-        path = self._path(numbers[-1] + 1 if numbers else 0)
-        if not files.create(path, files.seal(self._content())):
+        number = numbers[-1] + 1 if numbers else 0
+        if not files.create(self._path(number), files.seal(self._content())):
             return False
-        self._mine = path
-        for number in numbers:  # nobody looks at any but the last
-            files.delete_file(self._path(number))
+        self._mine = number
+        self.lost.clear()
+        for old in numbers:  # nobody looks at any but the last
+            files.delete_file(self._path(old))
         return True
 
     def renew(self) -> None:
-        """Starts the claim's life again; call it several times per `seconds`."""
-        if self._mine is not None:
+        """Starts the claim's life again, or sets `lost`; call it several times per `seconds`."""
+        if self._mine is None:
+            return
+        if self._mine < max(self._numbers(), default=0):
+            self._mine = None
+            self.lost.set()
+        else:
             self._write(self._mine, self._content())
+
+    def assert_held(self) -> None:
+        """Call it before what one alone may do.
+
+        Raises:
+          RealmError: another one has taken the claim.
+        """
+        if self.lost.is_set():
+            raise RealmError(
+                "another process has taken over the work of this one",
+                where=self._where,
+                expected=f"a sign of life of this one at least every {self._seconds:.0f} s",
+                found="none that reached the storage: it could not be written to, or this process "
+                "was held up",
+                fix="leave the work to the other one; or end that, mend the storage, and run the "
+                "same command again",
+            )
 
     def release(self) -> None:
         """Lets another take it at once."""
@@ -69,10 +102,10 @@ class Claim:
             self._write(self._mine, {**self._content(), "expires": 0.0})
             self._mine = None
 
-    def _write(self, path: epath.Path, content: dict[str, Any]) -> None:
+    def _write(self, number: int, content: dict[str, Any]) -> None:
         """What was claimed may be done and deleted, claims and all, by whoever finished it."""
         with contextlib.suppress(FileNotFoundError):
-            files.write_sealed(path, content)
+            files.write_sealed(self._path(number), content)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -88,8 +121,25 @@ class Claim:
             self.release()
 
     def _renew_until(self, over: threading.Event) -> None:
-        while not over.wait(self._seconds / 4):
-            self.renew()
+        pause, told = self._seconds / 4, False
+        while not over.wait(min(pause, RETRY) if told else pause):
+            try:
+                self.renew()
+                told = False
+            except Exception as error:  # noqa: BLE001 - object stores have errors of their own
+                if not told:
+                    self._tell(error)
+                told = True
+
+    def _tell(self, error: Exception) -> None:
+        log.error(
+            "%s cannot be renewed, which is tried again and again; after %.0f s another process "
+            "may take over: %s: %s",
+            self._where,
+            self._seconds,
+            type(error).__name__,
+            error,
+        )
 
     def holder(self) -> dict[str, Any] | None:
         """Host, pid and expiry of whoever holds it; None if nobody does."""

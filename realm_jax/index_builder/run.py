@@ -49,11 +49,12 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
 
     Raises:
       Stopped: `stop` was set while another builder of this name still ran.
+      RealmError: see `refresh` and `alone`.
     """
     run_dir, name = RunDir(workdir), f"{JOB}-{worker}" if worker else JOB
     files.check_writable(run_dir.root)
-    with alone(run_dir, name, stop):
-        return _follow(run_dir, name, poll_seconds, stop)
+    with alone(run_dir, name, stop) as stop_or_lost:
+        return _follow(run_dir, name, poll_seconds, stop_or_lost)
 
 
 def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Event) -> int:
@@ -109,7 +110,8 @@ def refresh(
 
     Raises:
       Stopped: the stop signal came between two shards.
-      RealmError: recall below `builder.recall_floor`; nothing is published.
+      RealmError: recall below `builder.recall_floor`, or another builder took over the finishing;
+        nothing is published.
     """
     began = time.monotonic()
     config = refresh_config(run_dir, snapshot)
@@ -144,7 +146,7 @@ def refresh(
         _sweep(run_dir, snapshot.step)  # what a late comer may have left
         return None
     with finishing.kept():
-        figures = _finish(run_dir, snapshot, config, store, vectors, began, job)
+        figures = _finish(run_dir, snapshot, config, store, vectors, began, job, finishing)
     _sweep(run_dir, snapshot.step)
     return figures
 
@@ -176,6 +178,7 @@ def _finish(
     vectors: Float32[np.ndarray, "N E"],
     began: float,
     job: str,
+    finishing: Claim,
 ) -> dict[str, Any] | None:
     """Build, check, publish: of several builders, one does it."""
     parameters = snapshot.params["embedder"]
@@ -212,6 +215,7 @@ def _finish(
     checked = time.monotonic()
     rows = np.arange(len(store), dtype=np.int64)
     step, searcher = snapshot.step, made.searcher
+    finishing.assert_held()
     fresh = publish_index(
         run_dir, step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )

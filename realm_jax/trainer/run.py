@@ -1,10 +1,10 @@
 """JOB 1: the trainer, stage after stage, from text to an export that answers."""
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -52,7 +52,7 @@ def run(
     workdir: str,
     config: ConfigDict,
     stop: threading.Event,
-    beside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    beside: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Trains every stage that has steps; rerun it to go on where it stopped.
 
@@ -69,8 +69,8 @@ def run(
     open_inputs(config)
     mesh_of(config)  # what is asked for can be done: before anything is written
     files.check_writable(RunDir(workdir).root)
-    with _alone(RunDir(workdir), stop):
-        job = _Job(workdir, config, stop)
+    with _alone(RunDir(workdir), stop) as stop_or_lost:
+        job = _Job(workdir, config, stop_or_lost)
         job.claim()
         with beside():
             job.say("start", 0)
@@ -80,9 +80,9 @@ def run(
             job.say("done", config.stages.realm.steps)
 
 
-def _alone(run_dir: RunDir, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+def _alone(run_dir: RunDir, stop: threading.Event) -> AbstractContextManager[threading.Event]:
     """Of several processes that train as one, the first speaks for all."""
-    return alone(run_dir, JOB, stop) if hosts.leads() else contextlib.nullcontext()
+    return alone(run_dir, JOB, stop) if hosts.leads() else nullcontext(stop)
 
 
 def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -94,8 +94,8 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     """
     open_inputs(config)
     require_pretrained(RunDir(workdir), config)
-    with _alone(RunDir(workdir), stop):
-        job = _Job(workdir, config, stop)
+    with _alone(RunDir(workdir), stop) as stop_or_lost:
+        job = _Job(workdir, config, stop_or_lost)
         job.claim()
         pretrained = final_parameters(job.run_dir, "realm")
         assert pretrained is not None

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -15,6 +16,8 @@ from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.layout import RunDir
 from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer import run as trainer
+
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -41,6 +44,53 @@ def test_it_ends_by_itself_unless_renewed(folder):
     assert not second.take()
     now[0] = 19.5
     assert second.take()
+
+
+def wait_for(holds):
+    until = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert holds()
+
+
+@pytest.mark.parametrize("kind", [OSError, type("ErrorOfAnObjectStore", (Exception,), {})])
+def test_a_renewal_that_fails_is_told_once_and_tried_again(folder, monkeypatch, caplog, kind):
+    now, write, failures = [0.0], files.write_sealed, [kind("no route to the storage")] * 3
+    first, second = (Claim(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(2))
+
+    def unsteady(path, content):
+        if failures:
+            raise failures.pop()
+        write(path, content)
+
+    assert first.take()
+    monkeypatch.setattr(files, "write_sealed", unsteady)
+    with first.kept():
+        wait_for(lambda: not failures)
+        now[0] = 9.0
+        wait_for(lambda: second.holder() is not None)
+        assert not second.take() and not first.lost.is_set()
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "it.claim cannot be renewed" in told and "no route to the storage" in told
+
+
+def test_a_holder_that_came_too_late_learns_that_it_lost_it(folder):
+    now = [0.0]
+    first, second, third = (
+        Claim(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(3)
+    )
+    assert first.take()
+    first.assert_held()
+    now[0] = 9.0
+    assert second.take()
+    with first.kept():
+        wait_for(first.lost.is_set)
+    with pytest.raises(RealmError, match=r"taken over[\s\S]*it\.claim[\s\S]*same command again"):
+        first.assert_held()
+    assert not third.take() and files.list_names(folder) == ["it.claim.1"]
+    second.release()
+    assert first.take()
+    first.assert_held()
 
 
 def test_of_many_threads_one_takes_it(folder):

@@ -3,6 +3,8 @@
 import json
 import sys
 import threading
+import time
+from functools import partial
 
 import jax
 import numpy as np
@@ -13,7 +15,7 @@ from realm_jax.annotate.tagger import Tagger
 from realm_jax.cli import jobs
 from realm_jax.cli.main import main
 from realm_jax.errors import InputError, RealmError, Stopped
-from realm_jax.exchange import commit, files, heartbeat
+from realm_jax.exchange import alone, commit, files, heartbeat
 from realm_jax.exchange.check import check
 from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.export import read_export
@@ -63,6 +65,47 @@ def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
     assert not second.take()
     now[0] = 20.0
     assert second.take()
+
+
+def take_over(run, job):
+    """As another process does that has heard nothing of the holder for two minutes."""
+    later = Claim(run.leases, job, clock=lambda: time.time() + 120.0)
+    while not later.take():
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("job", ["trainer", "index_builder"])
+def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny, monkeypatch, job):
+    run, stop, over = RunDir(f"{store}/lost_{job}"), threading.Event(), threading.Event()
+    config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=10**6)
+    monkeypatch.setattr(alone, "Claim", partial(Claim, seconds=1.0))
+
+    def work():
+        if job == "trainer":
+            trainer.run(str(run.workdir), config, stop)
+        else:
+            index_builder.run(str(run.workdir), 0.05, stop)
+
+    def at_work():
+        beat = heartbeat.last_beat(run, job)
+        return beat is not None and (beat.get("stage") == "ict" or job == "index_builder")
+
+    def other():
+        until = time.monotonic() + PATIENCE
+        while not at_work() and time.monotonic() < until:
+            time.sleep(0.05)
+        take_over(run, job)
+        over.wait(PATIENCE)
+        stop.set()  # lest a job that does not notice works for ever
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with pytest.raises(RealmError, match="another process has taken over"):
+        work()
+    over.set()
+    thread.join(PATIENCE)
+    assert commit.latest(run.checkpoints("ict")) is None
+    assert Claim(run.leases, job).holder() is not None
 
 
 def test_only_one_creates_a_file(store):

@@ -3,13 +3,16 @@
 import os
 import signal
 import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 
 from realm_jax import config as config_lib
+from realm_jax.errors import RealmError
 from realm_jax.exchange import commit, files, follow
+from realm_jax.exchange.claims import Claim
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import open_index
 from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
@@ -163,6 +166,30 @@ def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, m
     assert commit.steps(run.published_index) == [4] == published
     assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 4}
     assert files.list_names(run.builder) == []
+
+
+def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monkeypatch):
+    snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.built
+
+    def held_up(*given):
+        later = Claim(run.shards(2), "finish", clock=lambda: time.time() + 120.0)
+        assert later.take()
+        made = build(*given)
+        mine[0].renew()
+        return made
+
+    class Noted(Claim):
+        def __init__(self, *given):
+            super().__init__(*given)
+            mine.append(self)
+
+    mine = []
+    monkeypatch.setattr(index_builder, "Claim", Noted)
+    monkeypatch.setattr(index_builder, "built", held_up)
+    with pytest.raises(RealmError, match="another process has taken over"):
+        index_builder.refresh(run, snapshot, threading.Event())
+    assert commit.steps(run.published_index) == []
+    assert run.shards(2).exists()
 
 
 def test_a_pointer_that_its_publisher_could_not_move_is_moved(run):
