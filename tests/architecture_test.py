@@ -30,7 +30,12 @@ FLOORS = [
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 # Threads hand any failure over to the thread that asked for the work; that of a claim outlives it.
-BROAD_EXCEPT_ALLOWED = {"trainer/feed.py", "trainer/publisher.py", "exchange/claims.py"}
+BROAD_EXCEPT_ALLOWED = {
+    "trainer/feed.py",
+    "trainer/index_watcher.py",
+    "trainer/publisher.py",
+    "exchange/claims.py",
+}
 
 
 def name_of(path):

@@ -78,7 +78,7 @@ class IndexInUse:
         self._found: dict[int, str] = {}  # index step -> what it gives to the probe queries
         self._stop = threading.Event()  # of this object
         self._job_stop = stop or threading.Event()
-        self._watcher = IndexWatcher(run, self._opened, self._poll, self._stop)
+        self._watcher = IndexWatcher(run, self._opened, config.refresh, self._poll, self._stop)
 
     def for_step(self, step: int) -> PublishedIndex:
         """The index of `step`, after a swap if one is due."""

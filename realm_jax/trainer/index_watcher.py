@@ -2,10 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
 
 from realm_jax.errors import RealmError
-from realm_jax.exchange.follow import follow
+from realm_jax.exchange import commit
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.parallel import hosts
@@ -16,13 +19,14 @@ log = logging.getLogger(__name__)
 class IndexWatcher:
     """Process 0 opens what is published; the others what it offers, so that all can swap at once.
 
-    An index that cannot be opened is refused, and the old one stays. A storage that fails is asked
-    again. Whatever else goes wrong is raised where the index is asked for: a trainer without a
-    watcher would search the same index for ever.
+    An index that is not sound is refused, and the old one stays. Whatever else goes wrong, as when
+    a storage fails, is tried again, and raised where the index is asked for once it has lasted: a
+    trainer whose watcher is dead would search the same index for ever.
 
     Args:
       run: the run folder.
       opened: verifies, loads and leases the index of a step.
+      refresh: `config.refresh`; trouble may last its `wait_seconds`.
       poll_seconds: between two looks.
       stop: ends the thread.
 
@@ -35,10 +39,12 @@ class IndexWatcher:
         self,
         run: RunDir,
         opened: Callable[[int], PublishedIndex],
+        refresh: ConfigDict,
         poll_seconds: float,
         stop: threading.Event,
     ):
         self._run, self._opened, self._poll, self._stop = run, opened, poll_seconds, stop
+        self._patience = refresh.wait_seconds
         self.refused: int | None = None
         self.asked: int | None = None
         self._fresh: PublishedIndex | None = None
@@ -72,20 +78,26 @@ class IndexWatcher:
             self._thread.join(timeout=60)
 
     def _watch(self, after: int) -> None:
-        try:
-            told = False
-            while not self._stop.is_set():
-                try:
-                    for index_step in self._steps(after):
-                        self._open(index_step)
-                        after, told = index_step, False
-                except OSError as error:
-                    if not told:
-                        log.warning("no newer index can be read now, trying on: %s", error)
-                        told = True
-                    self._stop.wait(self._poll)
-        except Exception as error:  # noqa: BLE001 - it is raised again by `ready`
-            self._failure = error
+        since = None  # when trouble began
+        while not self._stop.is_set():
+            try:
+                index_step = self._newer_than(after)
+                if index_step is not None:
+                    self._open(index_step)
+                    after = index_step
+                since = None
+            except Exception as error:  # noqa: BLE001 - it is raised again by `ready`
+                if since is None:
+                    since = time.monotonic()
+                    log.warning("no newer index can be read now, trying on: %r", error)
+                if time.monotonic() - since > self._patience:
+                    self._failure = error
+                    return
+            self._stop.wait(self._poll)
+
+    def _newer_than(self, after: int) -> int | None:
+        newest = commit.latest(self._run.published_index) if hosts.leads() else self.asked
+        return newest if newest is not None and newest > after else None
 
     def _open(self, index_step: int) -> None:
         try:
@@ -97,24 +109,3 @@ class IndexWatcher:
             log.warning("index of step %d refused, the old one stays:\n%s", index_step, error)
         while hosts.count() > 1 and self._fresh is not None and not self._stop.is_set():
             self._stop.wait(self._poll)  # what is offered stands until all have answered
-
-    def _steps(self, after: int) -> Iterator[int]:
-        return self._published(after) if hosts.leads() else self._offered()
-
-    def _published(self, after: int) -> Iterator[int]:
-        return follow(
-            self._run.published_index,
-            after,
-            poll_seconds=self._poll,
-            stop=self._stop,
-            ended=lambda: False,
-        )
-
-    def _offered(self) -> Iterator[int]:
-        """What process 0 has verified, for this process to verify too."""
-        last = None
-        while not self._stop.is_set():
-            if self.asked not in (None, last):
-                last = self.asked
-                yield last
-            self._stop.wait(self._poll)

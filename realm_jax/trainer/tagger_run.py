@@ -42,13 +42,13 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
     mesh = make_mesh(config.mesh)
     batches = {"stages.tagger.batch": config.stages.tagger.batch}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
-    with alone(run_dir, JOB, stop):
+    with alone(run_dir, JOB, stop) as stop_or_lost:
         claim(run_dir, config)
         pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
         stage = TaggerStage(config, pieces, taught, held_out)
         given = _start(config, stage)
-        trained = train(run_dir, config, stage, given, mesh, stop, NoPublisher())
+        trained = train(run_dir, config, stage, given, mesh, stop_or_lost, NoPublisher())
         publish_tagger(
             run_dir,
             config.stages.tagger.steps,

@@ -169,9 +169,9 @@ def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
     assert caplog.text.count("Input/output error") == 1
 
 
-def test_what_ends_the_watching_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
+def test_trouble_that_lasts_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
     publish(run, 0)
-    index = make()
+    index = make(refresh__wait_seconds=0.1)
     index.for_step(0)
     monkeypatch.setattr(index_in_use, "open_index", lambda *given: 1 / 0)
     publish(run, 2)
@@ -183,7 +183,8 @@ def test_what_ends_the_watching_is_raised_where_the_index_is_asked_for(run, make
 def test_what_came_while_the_one_before_was_swapped_in_stays(run):
     publish(run, 2, 4)
     opened = {step: open_index(run.published_index / step_name(step)) for step in (2, 4)}
-    watcher = IndexWatcher(run, opened.__getitem__, 0.01, threading.Event())
+    config = tiny_config().refresh
+    watcher = IndexWatcher(run, opened.__getitem__, config, 0.01, threading.Event())
     watcher._open(2)
     ready = watcher.ready()
     watcher._open(4)
