@@ -12,6 +12,7 @@ import importlib.util
 import json
 import logging
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -43,36 +44,52 @@ def from_file(path: Path) -> ConfigDict:
     """`get_config()` of an experiment file, unlocked, for another one to change.
 
     Raises:
-      ConfigError: a missing file, or one that does not run.
+      ConfigError: a missing file, one that is not Python or does not run, or that gives no config.
     """
     if not path.is_file():
         near = sorted(str(p) for p in Path("experiments").glob("*.py"))
         raise ConfigError(
             "no such config file", where=path, expected=", ".join(near) or "a Python file"
         )
-    spec = importlib.util.spec_from_file_location(f"realm_config_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    if path.suffix != ".py":
+        expected = "a Python file, as experiments/NAME.py"
+        raise ConfigError("not a config file", where=path, expected=expected, found=path.name)
+    a_config = "a get_config() that returns a changed realm_jax.config.default()"
     try:
-        spec.loader.exec_module(module)
-        config = module.get_config()
-    except (
-        SyntaxError,
-        ImportError,
-        NameError,
-        AttributeError,
-        TypeError,
-        KeyError,
-        ValueError,
-    ) as error:
+        config = _executed(path).get_config()
+    except _MISTAKES as error:
         raise ConfigError(
             "config file does not run",
             where=path,
-            expected="a get_config() that returns a changed realm_jax.config.default()",
+            expected=a_config,
             found=f"{type(error).__name__}: {error}",
         ) from error
+    if not isinstance(config, ConfigDict):
+        raise ConfigError(
+            "config file gives no config", where=path, expected=a_config, found=repr(config)[:60]
+        )
     assert_known(config, where=path)
     return config
+
+
+_MISTAKES = (
+    SyntaxError,
+    ImportError,
+    NameError,
+    AttributeError,
+    TypeError,
+    KeyError,
+    ValueError,
+)
+
+
+def _executed(path: Path) -> ModuleType:
+    """A Python file as a module."""
+    spec = importlib.util.spec_from_file_location(f"realm_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def keys(config: ConfigDict, prefix: str = "") -> list[str]:

@@ -112,6 +112,8 @@ def test_a_config_file_changes_only_what_it_names(tmp_path):
         ("    return defaults()", "NameError"),
         ("    c = default()\n    c.model.layres = 3\n    return c", "model.layers"),
         ("    c = default()\n    del c.mesh\n    return c", "mesh"),
+        ("    return 3", "gives no config"),
+        ("    default()", "None"),
     ],
 )
 def test_a_config_file_that_does_not_run_is_named(tmp_path, body, said):
@@ -121,6 +123,12 @@ def test_a_config_file_that_does_not_run_is_named(tmp_path, body, said):
 
 def test_a_missing_config_file_is_named(tmp_path):
     refused(lambda: config_lib.load(tmp_path / "none.py"), "none.py")
+
+
+@pytest.mark.parametrize("name", ["config.json", "README.md", "config"])
+def test_a_file_that_is_not_python_is_no_config_file(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    refused(lambda: config_lib.load(tmp_path / name), name, "a Python file")
 
 
 def test_json_gives_the_same_config_back():
