@@ -1,6 +1,6 @@
 """A finished run in Python: `run = realm_jax.open("runs/demo")`, then ask, retrieve, embed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -90,10 +90,12 @@ class Run:
           InputError: an empty question, one too long, one with a blank (that is for `fill`), or a
             run that was never fine-tuned.
         """
+        _require_text(question, "question")
         return self.ask_all([question], k)[0]
 
     def ask_all(self, questions: Sequence[str], k: int | None = None) -> list[Answer]:
         """`ask` for many questions, 64 at a time."""
+        questions = _texts(questions, "questions")
         for question in questions:
             if BLANK in question:
                 raise InputError("a blank is filled, not asked", where=question, fix="run.fill(…)")
@@ -107,8 +109,10 @@ class Run:
         """What goes into the one `[MASK]` of a text, or how likely `answer` is there.
 
         Raises:
-          InputError: see `BlankFiller.fill`.
+          InputError: no string, or see `BlankFiller.fill`.
         """
+        _require_text(text, "text")
+        _require_text("" if answer is None else answer, "answer")
         return self._filler.fill(text, answer)
 
     def retrieve(self, texts: str | Sequence[str], k: int = 5) -> list[Hit] | list[list[Hit]]:
@@ -141,9 +145,9 @@ class Run:
         they are not normalised.
 
         Raises:
-          InputError: a text that is empty or longer than `lengths.query`.
+          InputError: a text that is no string, empty or longer than `lengths.query`.
         """
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = _texts(texts, "texts")
         tuned = [self.answers_questions and BLANK not in text for text in many]
         vectors = self._nothing(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):
@@ -163,10 +167,10 @@ class Run:
           titles: one for each text, or one for all.
 
         Raises:
-          InputError: a text that is empty or longer than `lengths.passage`.
+          InputError: a text that is no string, empty or longer than `lengths.passage`.
         """
-        bodies = [texts] if isinstance(texts, str) else list(texts)
-        heads = [titles] * len(bodies) if isinstance(titles, str) else list(titles)
+        bodies, heads = _texts(texts, "texts"), _texts(titles, "titles")
+        heads = heads * len(bodies) if isinstance(titles, str) else heads
         if len(heads) != len(bodies):
             raise InputError(
                 "titles and texts do not pair", expected=f"{len(bodies)} titles", found=len(heads)
@@ -223,3 +227,26 @@ class Run:
     @cached_property
     def _writer(self) -> PassageWriter:
         return PassageWriter(self._index, self._answerer.store, self.config)
+
+
+def _texts(given: Any, where: str) -> list[str]:
+    """Several texts, or one alone, as a list.
+
+    Raises:
+      InputError: something among them is no string.
+    """
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    many = list(given) if several else [given]
+    for text in many:
+        _require_text(text, where)
+    return many
+
+
+def _require_text(given: object, where: str) -> None:
+    if not isinstance(given, str):
+        raise InputError(
+            "not a text",
+            where=where,
+            expected="a string",
+            found=f"{type(given).__name__} {given!r}"[:60],
+        )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -111,6 +112,26 @@ def test_a_passage_embedded_again_has_the_vector_of_the_index(run, accents):
 def test_what_cannot_be_is_said(run, call, words):
     with pytest.raises(InputError, match=words):
         call(run)
+
+
+@pytest.mark.parametrize(
+    ("call", "where", "found"),
+    [
+        (lambda run: unwrap(Run.ask)(run, ["who?"]), "question", "list ['who?']"),
+        (lambda run: unwrap(Run.ask_all)(run, ["who?", 3]), "questions", "int 3"),
+        (lambda run: unwrap(Run.fill)(run, 3), "text", "int 3"),
+        (lambda run: unwrap(Run.fill)(run, [BLANK]), "text", "list ['the river"),
+        (lambda run: unwrap(Run.fill)(run, BLANK, 1850), "answer", "int 1850"),
+        (lambda run: unwrap(Run.encode_query)(run, 5), "texts", "int 5"),
+        (lambda run: unwrap(Run.encode_document)(run, ["a"], [3]), "titles", "int 3"),
+    ],
+)
+def test_what_is_no_string_is_refused_by_name(run, call, where, found):
+    """`unwrap`: what users call has no types checked."""
+    with pytest.raises(InputError, match="not a text") as refused:
+        call(run)
+    assert refused.value.where == where
+    assert refused.value.found.startswith(found)
 
 
 def test_a_run_without_fine_tuning_retrieves_and_says_why_it_cannot_answer(filler_of):
