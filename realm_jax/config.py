@@ -278,6 +278,11 @@ def from_json(text: str, where: object = None) -> ConfigDict:
     return check(config)
 
 
+def is_config(content: object) -> bool:
+    """Whether parsed JSON has the sections that a config of any version has."""
+    return isinstance(content, dict) and content.keys() >= _EVERY_VERSION
+
+
 def _complete(config: ConfigDict, where: object) -> None:
     """A run of an earlier version goes on: keys that came since have the values of `default()`."""
     like = default()

@@ -1,4 +1,4 @@
-"""Is this folder what was published? Snapshots, indexes, checkpoints, corpora and whole runs."""
+"""Is this folder what was written? A step of a run, a whole run, a corpus, weights for others."""
 
 import json
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 
 from etils import epath
 
+from realm_jax import config as config_lib
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.exchange import commit, files
 from realm_jax.exchange.layout import (
@@ -34,9 +35,10 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
 
     Returns:
       `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`, where kind is
-      snapshot, published_index, checkpoint, export, tagger, corpus, spans, run or unknown. In a
-      run, every published step and every corpus in it is checked, and files are named from the run
-      folder; unfinished steps are no problem.
+      snapshot, published_index, checkpoint, export, tagger, corpus, spans, run, weights or
+      unknown. In a run, every published step and every corpus in it is checked, and files are named
+      from the run folder; unfinished steps are no problem. Weights, as of `realm export`, have no
+      checksums: they are sound if they can be read.
 
     Raises:
       InputError: an address that cannot be read here.
@@ -47,9 +49,14 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
     if (folder / ARRAYS_MANIFEST).exists():
         kind = _arrays_kind(folder)
         return _report(kind, list(_arrays_problems(folder, kind)))
-    if step_parents(folder) or (folder / CONFIG).exists():
+    if _is_run(folder):
         return _report("run", list(_run_problems(folder)))
-    expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} in it"
+    if files.is_local(folder):
+        from realm_jax.interop import check as weights
+
+        if weights.holds_weights(Path(folder)):
+            return _report("weights", list(weights.problems(Path(folder))))
+    expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} or weights in it"
     found = ", ".join(files.list_names(folder)[:8]) or "nothing"
     return _report("unknown", [_problem(str(folder), expected, found)])
 
@@ -106,18 +113,34 @@ def step_parents(folder: epath.Path) -> list[epath.Path]:
     return [parent for parent in candidates if parent.exists()]
 
 
+def _is_run(folder: epath.Path) -> bool:
+    """Whether steps or corpora of a run lie in it, or its config: weights have a config.json, too.
+
+    So has an unfinished step, the config of its run.
+    """
+    steps = [name for parent in step_parents(folder) for name in files.list_names(parent)]
+    if any(step_of(name) is not None for name in steps) or _corpora(folder):
+        return True
+    config = folder / CONFIG
+    return step_of(folder.name) is None and config.exists() and config_lib.is_config(_json(config))
+
+
+def _corpora(folder: epath.Path) -> list[epath.Path]:
+    """Those that a run made for itself."""
+    found = [folder / CORPUS / name for name in files.list_names(folder / CORPUS)]
+    return [corpus for corpus in found if (corpus / ARRAYS_MANIFEST).exists()]
+
+
 def _run_problems(folder: epath.Path) -> Problems:
     run = RunDir(folder)
-    if run.config.exists() and not _is_json(run.config):
+    if run.config.exists() and _json(run.config) is None:
         yield _problem(CONFIG, "JSON", "something else")
     yield from _torn(run.end_marker)
     for parent in step_parents(folder):
         yield from _inside(str(parent.relative_to(folder)), _step_problems(parent))
-    for name in files.list_names(folder / CORPUS):
-        corpus = folder / CORPUS / name
-        if (corpus / ARRAYS_MANIFEST).exists():
-            inner = _arrays_problems(corpus, _arrays_kind(corpus))
-            yield from _inside(f"{CORPUS}/{name}", inner)
+    for corpus in _corpora(folder):
+        inner = _arrays_problems(corpus, _arrays_kind(corpus))
+        yield from _inside(f"{CORPUS}/{corpus.name}", inner)
 
 
 def _step_problems(parent: epath.Path) -> Problems:
@@ -143,9 +166,9 @@ def _torn(path: epath.Path) -> Problems:
         yield _problem(path.name, error.expected, error.found)
 
 
-def _is_json(path: epath.Path) -> bool:
+def _json(path: epath.Path) -> Any:
+    """What the file says; None if it is not JSON."""
     try:
-        json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except ValueError:
-        return False
-    return True
+        return None

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from realm_jax.errors import InputError
 from realm_jax.interop.description import WEIGHTS, Sizes
 from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.safetensors_file import open_safetensors
 from realm_jax.interop.save import write_json, write_network
 
 MODULES = "modules.json"
@@ -63,21 +63,26 @@ def write_sentence_transformers(
 
 
 def read_sentence_transformers(folder: Path) -> dict[str, Lazy]:
-    """What was written beside the BERT: `cls.dense.*` and `cls.LayerNorm.*`."""
+    """What was written beside the BERT: `cls.dense.*` and `cls.LayerNorm.*`.
+
+    Raises:
+      InputError: other modules than those of ours.
+      DamageError: a file of theirs that is not whole.
+    """
     found = {}
     for place, inner, name in ((_PROJECTION, "linear", "dense"), (_NORM, "norm", "LayerNorm")):
         path = folder / place / WEIGHTS
-        if not path.is_file():
+        file = open_safetensors(path) if path.is_file() else None
+        if file is None or not {f"{inner}.weight", f"{inner}.bias"} <= set(file.keys()):
             raise InputError(
                 "a sentence-transformers folder that is no embedder of ours",
                 where=path,
                 expected="the five modules that `realm export` writes",
             )
-        with safe_open(path, framework="numpy") as file:
-            scale = np.float32((file.metadata() or {}).get(_SCALE_KEY, "1"))
-            for part in ("weight", "bias"):
-                array = file.get_tensor(f"{inner}.{part}") / scale
-                found[f"cls.{name}.{part}"] = Lazy(array.shape, array.copy)
+        scale = np.float32((file.metadata() or {}).get(_SCALE_KEY, "1"))
+        for part in ("weight", "bias"):
+            array = file.get_tensor(f"{inner}.{part}") / scale
+            found[f"cls.{name}.{part}"] = Lazy(array.shape, array.copy)
     return found
 
 

@@ -1,15 +1,13 @@
 """Where other people's weights lie: a Hugging Face folder or a TensorFlow checkpoint."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
-from realm_jax.errors import DamageError, InputError
+from realm_jax.errors import InputError
 from realm_jax.interop.description import DESCRIPTION, VOCABULARY, WEIGHTS, read_description
 from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.safetensors_file import read_safetensors
 from realm_jax.interop.sentence_layout import MODULES, read_sentence_transformers
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.tensorflow_names import of_the_optimiser, renamed
@@ -71,7 +69,7 @@ def open_source(path: Path, heads: int | None = None) -> Source:
         raise InputError(
             "a model of another kind", where=path, expected="bert or realm", found=kind
         )
-    read = _safetensors if files[0] == WEIGHTS else read_torch
+    read = read_safetensors if files[0] == WEIGHTS else read_torch
     arrays: dict[str, Lazy] = {}
     for part in _parts(path, files[0]):
         arrays |= read(part)
@@ -89,20 +87,6 @@ def _parts(folder: Path, name: str) -> list[Path]:
         return []
     listed = set(read_description(index).get("weight_map", {}).values())
     return [folder / Path(part).name for part in sorted(listed)]
-
-
-def _safetensors(path: Path) -> dict[str, Lazy]:
-    try:
-        file = safe_open(path, framework="numpy")
-        names = file.keys()
-    except (SafetensorError, OSError) as error:
-        raise DamageError(
-            "damaged weights", where=path, expected="a whole safetensors file", found=error
-        ) from error
-    return {
-        name: Lazy(tuple(file.get_slice(name).get_shape()), partial(file.get_tensor, name))
-        for name in names
-    }
 
 
 def _checkpoint(path: Path) -> Path | None:

@@ -261,6 +261,52 @@ def test_a_finished_run_is_exported_whole(realm, finished, tmp_path):
     assert (out / "embedder" / "vocab.txt").is_file()
 
 
+def _garbage(path):
+    path.write_bytes(path.read_bytes() + b"garbage")
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _no_header(path):
+    path.write_bytes(b"\0" * 8 + path.read_bytes()[8:])
+
+
+@pytest.mark.parametrize("damage", [_garbage, _cut, _no_header])
+@pytest.mark.parametrize("layout", ["hf", "sentence-transformers"])
+def test_check_tells_weights_from_a_run_and_names_the_file_that_is_damaged(
+    realm, finished, tmp_path, layout, damage
+):
+    out = tmp_path / "exported"
+    realm("export", f"--workdir={finished.workdir}", f"--to={out}", f"--layout={layout}")
+    sound = realm("check", out, "--json")
+    assert (sound.code, sound.json()["kind"]) == (0, "weights"), sound.err
+    assert "no checksums" in sound.err
+    files = sorted(out.rglob("*.safetensors"))
+    assert len(files) == 4
+    for path in files:
+        kept = path.read_bytes()
+        damage(path)
+        result = realm("check", out, "--json")
+        assert (result.code, result.json()["kind"]) == (1, "weights")
+        assert [one["file"] for one in result.json()["problems"]] == [str(path.relative_to(out))]
+        assert "NOT SOUND" in result.err and "a whole safetensors file" in result.err
+        path.write_bytes(kept)
+
+
+def test_check_of_what_import_wrote(realm, theirs, tmp_path):
+    ours = tmp_path / "ours"
+    realm("import", f"--from={theirs('bert')}", f"--to={ours}")
+    assert realm("check", ours).err == "weights: can be read; these files keep no checksums\n"
+    (ours / "vocab.txt").write_text("[PAD]\n")
+    result = realm("check", ours)
+    assert (result.code, "vocab.txt" in result.err) == (1, True)
+    (ours / "model.safetensors").unlink()
+    result = realm("check", ours)
+    assert (result.code, "unknown: NOT SOUND" in result.err) == (1, True)
+
+
 def test_the_model_refuses_what_it_does_not_know(theirs):
     model = realm_jax.interop.load(str(theirs("encoder")))
     ids, mask, segments = rows()
@@ -273,6 +319,14 @@ def test_the_model_refuses_what_it_does_not_know(theirs):
     long = np.zeros((1, others.POSITIONS + 1), np.int32)
     with pytest.raises(InputError, match="row length"):
         model.hidden(long, long, long)
+
+
+@pytest.mark.parametrize("damage", [_cut, lambda path: save_file({"a": np.zeros(3)}, path)])
+def test_a_damaged_module_of_the_sentence_layout_is_refused(realm, theirs, tmp_path, damage):
+    out = tmp_path / "out"
+    realm("export", f"--from={theirs('embedder')}", f"--to={out}", "--layout=sentence-transformers")
+    damage(out / "3_Dense" / "model.safetensors")
+    realm("import", f"--from={out}", f"--to={tmp_path / 'a'}").refused("3_Dense/model.safetensors")
 
 
 def test_a_damaged_description_of_parts_stays_in_its_folder(theirs):

@@ -165,6 +165,20 @@ def test_check_of_a_whole_run_names_files_from_its_folder(index):
     }
 
 
+def test_check_takes_no_other_folder_for_a_run(tmp_path):
+    for name in ("export", "corpus", "snapshots"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert check(tmp_path)["kind"] == "unknown"
+    as_json = configs.to_json(configs.default())
+    (tmp_path / "config.json").write_text(as_json)
+    assert check(tmp_path) == {"ok": True, "kind": "run", "problems": []}
+    unfinished = tmp_path / "snapshots" / step_name(500)
+    unfinished.mkdir()
+    (unfinished / "config.json").write_text(as_json)
+    assert not check(unfinished)["ok"]
+
+
 def test_check_of_anything_else(tmp_path):
     report = check(tmp_path)
     assert (report["ok"], report["kind"]) == (False, "unknown")
