@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Any
 
+from etils import epath
+
 EXAMPLE = "realm check runs/a/published_index/00000500"
 
 
@@ -17,18 +19,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Reads every byte; exit code 0 if all is sound, after the repair if there is one, 1 if not."""
-    from realm_jax.exchange.check import check
+    from realm_jax.exchange.check import check, check_steps
     from realm_jax.exchange.repair import repair
 
-    repairs = repair(arguments.folder, dry_run=arguments.dry_run) if arguments.repair else []
+    folder = epath.Path(arguments.folder)
+    repairs = repair(folder, dry_run=arguments.dry_run) if arguments.repair else []
     for one in repairs:
         would = "would be " if arguments.dry_run else ""
         sys.stderr.write(f"{one['file']}: {one['because']}: {would}{one['done']}\n")
-    report = check(arguments.folder)
+    dropped = repairs and not folder.exists()  # then what matters is what is left beside it
+    report = check_steps(folder.parent) if dropped else check(folder)
     for problem in report["problems"]:
         sys.stderr.write(f"{problem['file']}\n")
         sys.stderr.write(f"  expected: {problem['expected']}\n  found:    {problem['found']}\n")
     sys.stderr.write(f"{report['kind']}: {_verdict(report)}\n")
+    if not arguments.repair and (repairable := _repairable(folder, report)):
+        sys.stderr.write(f"stop both jobs, and drop it: realm check --repair {repairable}\n")
     return {**report, "repairs": repairs, "exit_code": 0 if report["ok"] else 1}
 
 
@@ -37,3 +43,15 @@ def _verdict(report: dict[str, Any]) -> str:
         return "NOT SOUND"
     unseen = report["kind"] == "weights"
     return "can be read; these files keep no checksums" if unseen else "sound"
+
+
+def _repairable(folder: epath.Path, report: dict[str, Any]) -> epath.Path | None:
+    """The step or the run that a repair would help; it leaves corpora and configs as they are."""
+    from realm_jax.exchange.check import run_of
+    from realm_jax.exchange.layout import CONFIG, CORPUS, MANIFEST, step_of
+
+    if step_of(folder.name) is not None and (folder / MANIFEST).exists():
+        return None if report["ok"] else folder
+    kept = [problem["file"].split("/")[0] in (CONFIG, CORPUS) for problem in report["problems"]]
+    steps = report["kind"] in ("run", "steps") and not all(kept)
+    return run_of(folder) if steps else None

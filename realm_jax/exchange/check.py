@@ -35,10 +35,10 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
 
     Returns:
       `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`, where kind is
-      snapshot, published_index, checkpoint, export, tagger, corpus, spans, run, weights or
-      unknown. In a run, every published step and every corpus in it is checked, and files are named
-      from the run folder; unfinished steps are no problem. Weights, as of `realm export`, have no
-      checksums: they are sound if they can be read.
+      snapshot, published_index, checkpoint, export, tagger, steps (a folder of them), corpus,
+      spans, run, weights or unknown. In a run, every published step and every corpus in it is
+      checked, and files are named from the run folder; unfinished steps are no problem. Weights, as
+      of `realm export`, have no checksums: they are sound if they can be read.
 
     Raises:
       InputError: an address that cannot be read here.
@@ -51,6 +51,8 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
         return _report(kind, list(_arrays_problems(folder, kind)))
     if _is_run(folder):
         return _report("run", list(_run_problems(folder)))
+    if _holds_steps(folder):
+        return check_steps(folder)
     if files.is_local(folder):
         from realm_jax.interop import check as weights
 
@@ -59,6 +61,17 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
     expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} or weights in it"
     found = ", ".join(files.list_names(folder)[:8]) or "nothing"
     return _report("unknown", [_problem(str(folder), expected, found)])
+
+
+def check_steps(parent: epath.PathLike) -> dict[str, Any]:
+    """What `check` says of steps beside each other; sound, too, where the last one was dropped."""
+    return _report("steps", list(_step_problems(epath.Path(parent))))
+
+
+def run_of(folder: epath.PathLike) -> epath.Path | None:
+    """The run that a folder is, or is a part of, there or not; None if it is neither."""
+    near = [epath.Path(folder), *list(epath.Path(folder).parents)[:3]]
+    return next((one for one in near if _is_run(one)), None)
 
 
 def _report(kind: str, problems: list[dict[str, Any]]) -> dict[str, Any]:
@@ -118,11 +131,15 @@ def _is_run(folder: epath.Path) -> bool:
 
     So has an unfinished step, the config of its run.
     """
-    steps = [name for parent in step_parents(folder) for name in files.list_names(parent)]
-    if any(step_of(name) is not None for name in steps) or _corpora(folder):
+    if any(map(_holds_steps, step_parents(folder))) or _corpora(folder):
         return True
     config = folder / CONFIG
     return step_of(folder.name) is None and config.exists() and config_lib.is_config(_json(config))
+
+
+def _holds_steps(parent: epath.Path) -> bool:
+    named = [name for name in files.list_names(parent) if step_of(name) is not None]
+    return any((parent / name / MANIFEST).exists() for name in named)
 
 
 def _corpora(folder: epath.Path) -> list[epath.Path]:

@@ -241,13 +241,16 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
 
 @pytest.mark.parametrize(
     ("inside", "kind"),
-    [("", "run"), (f"published_index/{step_name(STEP)}", "published_index"), ("export", "export")],
+    [
+        ("", "run"),
+        ("published_index", "steps"),
+        ("export", "steps"),
+        (f"published_index/{step_name(STEP)}", "published_index"),
+        (f"export/{step_name(STEP)}", "export"),
+    ],
 )
 def test_check_of_what_is_sound(realm, finished, inside, kind):
-    folder = finished.root / inside
-    if inside == "export":
-        folder = next(path for path in folder.iterdir() if path.is_dir())
-    result = realm("check", folder, "--json")
+    result = realm("check", finished.root / inside, "--json")
     assert result.code == 0
     assert {k: result.json()[k] for k in ("ok", "kind", "problems")} == {
         "ok": True,

@@ -185,6 +185,43 @@ def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
     assert not folder.exists()
 
 
+def test_the_command_that_a_refusal_names_repairs(tmp_path, capsys):
+    run = RunDir(tmp_path)
+    for step in (OLD, NEW):
+        KINDS["index"].publish(run, step)
+    for step, left in ((NEW, [OLD]), (OLD, [])):
+        folder = run.published_index / step_name(step)
+        (folder / "rows.npy").unlink()
+        with pytest.raises(DamageError) as refused:
+            KINDS["index"].assert_sound(run, step)
+        command = refused.value.fix.split("realm ")[1].split()
+        assert main([*command, "--dry-run"]) == 1
+        assert main(command) == 0
+        assert "steps: sound" in capsys.readouterr().err
+        assert commit.steps(run.published_index) == left
+
+
+def test_a_check_that_finds_damage_names_the_repair(tmp_path, capsys):
+    run = RunDir(tmp_path)
+    for step in (OLD, NEW):
+        KINDS["snapshot"].publish(run, step)
+    for folder in (run.root, run.snapshots, run.snapshots / step_name(NEW)):
+        assert main(["check", str(folder)]) == 0
+        assert "--repair" not in capsys.readouterr().err
+    (run.snapshots / step_name(NEW) / "config.json").write_text("{}")
+    for folder, repaired in (
+        (run.root, run.root),
+        (run.snapshots, run.root),
+        (run.snapshots / step_name(NEW), run.snapshots / step_name(NEW)),
+    ):
+        assert main(["check", str(folder)]) == 1
+        assert capsys.readouterr().err.endswith(f"realm check --repair {repaired}\n")
+    repair(run.root)
+    files.write_bytes(run.config, b"{")
+    assert main(["check", str(run.root)]) == 1
+    assert "--repair" not in capsys.readouterr().err
+
+
 def test_one_step_is_repaired_by_its_own_name(tmp_path):
     run = RunDir(tmp_path)
     for step in (OLD, NEW):
