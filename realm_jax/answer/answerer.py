@@ -16,6 +16,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.errors import InputError
+from realm_jax.exchange.commit import NotPublishedError
 from realm_jax.exchange.export import Export, read_export
 from realm_jax.exchange.layout import RunDir, step_name
 from realm_jax.exchange.published_index import PublishedIndex, open_index
@@ -58,7 +59,7 @@ class Answerer:
         """Opens what a finished run exported.
 
         Raises:
-          InputError: the run is not finished.
+          InputError: the run is not finished, or has lost the index of its export.
           DamageError: names the file.
           MismatchError: index and corpus do not belong together.
         """
@@ -68,7 +69,16 @@ class Answerer:
         store = PassageStore.open(config.corpus.knowledge)
         folder = run.published_index / step_name(export.index_step)
         expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
-        return cls(export, open_index(folder, expected), store)
+        try:
+            return cls(export, open_index(folder, expected), store)
+        except NotPublishedError as error:
+            raise InputError(
+                "the index of the newest export is not there",
+                where=folder,
+                expected=error.expected,
+                found="none: dropped by a repair, or deleted",
+                fix=f"build it again: realm run --workdir={workdir}",
+            ) from error
 
     def over(self, index: EditedIndex, store: EditedStore) -> "Answerer":
         """The same networks, compiled once, over other passages."""

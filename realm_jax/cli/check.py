@@ -27,6 +27,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     for one in repairs:
         would = "would be " if arguments.dry_run else ""
         sys.stderr.write(f"{one['file']}: {one['because']}: {would}{one['done']}\n")
+    if repairs:
+        _tell_of_lost_index(folder)
     dropped = repairs and not folder.exists()  # then what matters is what is left beside it
     report = check_steps(folder.parent) if dropped else check(folder)
     for problem in report["problems"]:
@@ -36,6 +38,19 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.repair and (repairable := _repairable(folder, report)):
         sys.stderr.write(f"stop both jobs, and drop it: realm check --repair {repairable}\n")
     return {**report, "repairs": repairs, "exit_code": 0 if report["ok"] else 1}
+
+
+def _tell_of_lost_index(folder: epath.Path) -> None:
+    """Without it the run answers no more, and is sound all the same."""
+    from realm_jax.exchange.check import run_of
+    from realm_jax.exchange.export import missing_index
+    from realm_jax.exchange.layout import RunDir
+
+    run = run_of(folder)
+    lost = None if run is None else missing_index(RunDir(run))
+    if lost is not None:
+        sys.stderr.write(f"{lost}: the newest export answers with it\n")
+        sys.stderr.write(f"  fix:      build it again: realm run --workdir={run}\n")
 
 
 def _verdict(report: dict[str, Any]) -> str:

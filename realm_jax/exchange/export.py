@@ -67,3 +67,13 @@ def read_export(run: RunDir) -> Export:
         networks=load_parameters(folder / PARAMETERS),
         config_json=(folder / CONFIG).read_text(),
     )
+
+
+def missing_index(run: RunDir) -> epath.Path | None:
+    """Where the index of the newest export should be, if it is not published there."""
+    step = commit.latest(run.export)
+    manifest = None if step is None else commit.read_manifest(run.export / step_name(step))
+    if manifest is None:
+        return None
+    folder = run.published_index / step_name(manifest["index_step"])
+    return None if commit.is_published(folder) else folder

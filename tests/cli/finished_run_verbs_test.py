@@ -307,5 +307,20 @@ def test_check_names_every_array_of_a_corpus_that_was_damaged(realm, tiny, tmp_p
         path.write_bytes(kept)
 
 
+@pytest.mark.parametrize("inside", ["", f"published_index/{step_name(STEP)}"])
+def test_an_index_that_a_repair_dropped_is_built_again_by_a_run(realm, copied, tmp_path, inside):
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
+    (copied.published_index / step_name(STEP) / "rows.npy").unlink()
+    fix = f"realm run --workdir={copied.root}"
+    planned = realm("check", "--repair", "--dry-run", copied.root / inside)
+    assert fix not in planned.err
+    repaired = realm("check", "--repair", copied.root / inside)
+    assert (repaired.code, fix in repaired.err) == (0, True), repaired.err
+    workdir = f"--workdir={copied.root}"
+    for verb in (["ask", QUESTION], ["eval", f"--questions={questions}"], ["serve", "--port=0"]):
+        realm(verb[0], workdir, *verb[1:]).refused("index of the newest export", fix)
+
+
 def test_check_of_nothing(realm, tmp_path):
     realm("check", tmp_path / "none").refused("none", "a run folder", "NOT SOUND")
