@@ -53,12 +53,7 @@ def read_export(run: RunDir) -> Export:
     """
     step = commit.latest(run.export)
     if step is None:
-        raise InputError(
-            "nothing to answer with yet",
-            where=run.export,
-            expected="the export of a finished run",
-            fix=f"finish it: realm run --workdir={run.workdir} --config=...",
-        )
+        raise _nothing_yet(run)
     folder = run.export / step_name(step)
     manifest = commit.verified(folder, KIND)
     return Export(
@@ -66,6 +61,24 @@ def read_export(run: RunDir) -> Export:
         index_step=manifest["index_step"],
         networks=load_parameters(folder / PARAMETERS),
         config_json=(folder / CONFIG).read_text(),
+    )
+
+
+def _nothing_yet(run: RunDir) -> InputError:
+    """Says how the run is finished, or begun; of a file, that it is none."""
+    command = f"realm run --workdir={run.workdir}"
+    if run.config.exists():
+        found, fix = "a run that is not finished", f"finish it: {command}"
+    elif run.root.exists() and not run.root.is_dir():
+        found, fix = "a file", "give the folder of a finished run"
+    else:
+        found, fix = "no run", f"begin one there: {command} --config=experiments/NAME.py"
+    return InputError(
+        "nothing to answer with yet",
+        where=run.export if run.config.exists() else run.root,
+        expected="the export of a finished run",
+        found=found,
+        fix=fix,
     )
 
 

@@ -141,8 +141,16 @@ def test_a_run_without_fine_tuning_retrieves_and_says_why_it_cannot_answer(fille
 
 
 def test_a_folder_that_is_no_finished_run(tmp_path):
-    with pytest.raises(InputError, match="nothing to answer with"):
-        realm.open(str(tmp_path))
+    def refused(path):
+        with pytest.raises(InputError, match="nothing to answer with") as error:
+            realm.open(str(path))
+        return error.value
+
+    assert f"--workdir={tmp_path} --config=" in refused(tmp_path).fix
+    (tmp_path / "config.json").write_text("{}")
+    assert refused(tmp_path).fix == f"finish it: realm run --workdir={tmp_path}"
+    file = refused(tmp_path / "config.json")
+    assert (file.found, "realm run" in file.fix) == ("a file", False)
 
 
 def test_answers_show_themselves_and_nothing_in_a_passage_is_markup(run, answerer):
