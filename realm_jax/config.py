@@ -311,10 +311,19 @@ def _tell(where: str, missing: str) -> None:
 
 def model_hash(config: ConfigDict) -> str:
     """Hash of what a snapshot's parameters mean: widths and lengths, not where files lie."""
+    return hashlib.sha256(json.dumps(_model(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def model_differences(one: ConfigDict, other: ConfigDict) -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> both values, where two configs differ in what `model_hash` covers."""
+    values = {key: (_get(one, key), _get(other, key)) for key in keys(ConfigDict(_model(one)))}
+    return {key: both for key, both in values.items() if both[0] != both[1]}
+
+
+def _model(config: ConfigDict) -> dict[str, Any]:
     model = {
         k: v
         for k, v in config.model.to_dict().items()
         if k not in ("start", "start_embedder", "remat", "scan", "init_stddev")
     }
-    parts = {"model": model, "lengths": config.lengths.to_dict()}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    return {"model": model, "lengths": config.lengths.to_dict()}

@@ -161,3 +161,13 @@ def test_model_hash_knows_shapes_and_not_places():
     other = {"model__hidden": 32, "lengths__query": 20, "model__embedding": 4}
     assert {config_lib.model_hash(tiny_config(**{k: v})) for k, v in same.items()} == {base}
     assert base not in {config_lib.model_hash(tiny_config(**{k: v})) for k, v in other.items()}
+
+
+def test_the_keys_that_make_another_model_are_named():
+    base = tiny_config()
+    assert config_lib.model_differences(base, tiny_config(seed=3, model__remat=True)) == {}
+    other = tiny_config(model__embedding=4, lengths__query=20, seed=3)
+    assert config_lib.model_differences(base, other) == {
+        key: (config_lib._get(base, key), value)
+        for key, value in (("lengths.query", 20), ("model.embedding", 4))
+    }

@@ -22,12 +22,13 @@ def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
     """Refuses a config of another model than the one that the run began with."""
     if run_dir.config.exists():
         before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
-        if config_lib.model_hash(before) != config_lib.model_hash(config):
+        differing = config_lib.model_differences(before, config)
+        if differing:
             raise MismatchError(
                 "the workdir holds a run of another model",
                 where=run_dir.config,
-                expected=f"model hash {config_lib.model_hash(before)}",
-                found=f"model hash {config_lib.model_hash(config)}",
+                expected=", ".join(f"{key} {kept}" for key, (kept, _) in differing.items()),
+                found=", ".join(f"{key} {asked}" for key, (_, asked) in differing.items()),
                 fix="choose another --workdir, or the config that run began with",
             )
 

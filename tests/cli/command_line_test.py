@@ -120,8 +120,9 @@ def test_a_missing_corpus_leaves_no_workdir(realm, tmp_path, config_file, verb, 
 def test_a_workdir_of_another_model(realm, finished, config_file):
     before = finished.config.read_bytes()
     command = ["run", f"--config={config_file}", f"--workdir={finished.workdir}"]
-    result = realm(*command, "--config.model.hidden=32")
-    result.refused("run of another model", finished.config, "--workdir")
+    result = realm(*command, "--config.model.hidden=32", "--config.lengths.masks=3")
+    kept, asked = "lengths.masks 6, model.hidden 16", "lengths.masks 3, model.hidden 32"
+    result.refused("run of another model", finished.config, kept, asked, "--workdir")
     assert finished.config.read_bytes() == before
 
 
