@@ -14,6 +14,10 @@ from realm_jax.errors import DamageError, InputError
 MANIFEST = "manifest.json"
 JOURNAL = "unfinished.jsonl"
 FORMAT = 1
+_FROM_HERE = (
+    "this path is looked for from {}: go to the directory it was given in, of a run where the run "
+    "was begun, or give the whole path"
+)
 
 
 class FolderWriter:
@@ -184,8 +188,13 @@ def _manifest(path: Path, kind: str) -> dict[str, Any]:
     file = path / MANIFEST
     if not file.is_file():
         state = "a folder without manifest (unfinished)" if path.is_dir() else "no folder"
+        nowhere = not path.is_absolute() and not path.is_dir()
         raise InputError(
-            f"no {kind}", where=path, expected=f"a folder with {MANIFEST}", found=state
+            f"no {kind}",
+            where=path,
+            expected=f"a folder with {MANIFEST}",
+            found=state,
+            fix=_FROM_HERE.format(Path.cwd()) if nowhere else None,
         )
     try:
         manifest = json.loads(file.read_text())

@@ -213,6 +213,17 @@ def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
     realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).refused("gone", "no folder")
 
 
+def test_a_run_asked_from_another_directory(realm, tmp_path, tiny, monkeypatch):
+    from realm_jax.testing.finished_run import write_finished_run
+
+    monkeypatch.chdir(tiny.folder.parent)
+    write_finished_run(tmp_path / "run", tiny, tiny_config(tiny.folder.name))
+    assert realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).code == 0
+    monkeypatch.chdir(tmp_path)
+    result = realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION)
+    result.refused("no passage store", f"looked for from {tmp_path}", "where the run was begun")
+
+
 def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
     result = realm("report", f"--workdir={copied.workdir}", "--json")
     assert result.json() == {"report": str(copied.root / "report.html")}

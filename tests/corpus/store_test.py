@@ -34,6 +34,18 @@ def test_write_passages_refuses_what_would_shift_rows(tmp_path, vocabulary):
         PassageStore.open(tmp_path / "s")
 
 
+def test_a_relative_path_is_said_to_be_looked_for_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as refused:
+        PassageStore.open("corpus/land")
+    assert f"looked for from {tmp_path}:" in refused.value.fix
+    (tmp_path / "corpus" / "land").mkdir(parents=True)
+    for path in ("corpus/land", tmp_path / "none"):
+        with pytest.raises(InputError, match="no passage store") as refused:
+            PassageStore.open(path)
+        assert refused.value.fix is None
+
+
 def test_many_rows_are_gathered_from_flat(store):
     rows = np.random.default_rng(0).integers(0, len(store), 200)
     starts, stops = store.body_bounds(rows)
