@@ -20,9 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Reads every byte; exit code 0 if all is sound, after the repair if there is one, 1 if not."""
     from realm_jax.exchange.check import check, check_steps
+    from realm_jax.exchange.layout import path_of
     from realm_jax.exchange.repair import repair
 
-    folder = epath.Path(arguments.folder)
+    folder = path_of(arguments.folder)
     repairs = repair(folder, dry_run=arguments.dry_run) if arguments.repair else []
     for one in repairs:
         would = "would be " if arguments.dry_run else ""
