@@ -19,17 +19,18 @@ import subprocess
 import sys
 import time
 
+from realm_jax.cli.arguments import natural
 from realm_jax.cli.launching import (
     GO_ON,
     check_bucket,
+    check_config,
     check_name,
-    check_overrides,
     check_zone,
     index_command,
     run_all,
     train_command,
 )
-from realm_jax.errors import RealmError
+from realm_jax.errors import InputError, RealmError
 from realm_jax.rehearsal.chips import Slice, slice_of
 
 CODE = "realm-jax.tar.gz"
@@ -44,7 +45,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Flags, checked.
 
     Raises:
-      RealmError: a name, zone, bucket or topology that cannot be.
+      RealmError: a name, zone, bucket, topology or config that cannot be.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -54,20 +55,24 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--zone", default="", help="default: the first that has such chips")
     parser.add_argument("--name", default="realm", help="of the run and of its machines")
     parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
-    parser.add_argument("--builders", type=int, default=1, help="machines that build indexes")
+    parser.add_argument("--builders", type=natural, default=1, help="machines that build indexes")
     parser.add_argument("--config", default="experiments/realm_wikipedia.py")
     parser.add_argument("--spot", action="store_true", help="cheaper chips that may be taken away")
     parser.add_argument("--again", action="store_true", help="the bucket exists")
     parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
     found, extra = parser.parse_known_args(argv)
-    found.extra = check_overrides(extra)
+    found.extra = check_config(found.config, extra)
     check_name(found.name)
-    found.place = slice_of(found.trainer)
+    found.place = slice_of(found.trainer, "--trainer")
     found.zone = check_zone(found.zone or found.place.chip.zones[0], found.place)
     if found.dry_run and found.bucket == "BUCKET":
         found.bucket = "gs://BUCKET"
     else:
         found.bucket = check_bucket(found.bucket)
+    if found.project == "PROJECT" and not found.dry_run:
+        raise InputError(
+            "no project", where="--project", expected="the ID of a Google Cloud project"
+        )
     return found
 
 

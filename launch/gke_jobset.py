@@ -20,12 +20,13 @@ from typing import Any
 
 import yaml
 
+from realm_jax.cli.arguments import natural
 from realm_jax.cli.launching import (
     COORDINATOR_PORT,
     GO_ON,
     check_bucket,
+    check_config,
     check_name,
-    check_overrides,
     index_command,
     train_command,
 )
@@ -49,7 +50,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Flags, checked.
 
     Raises:
-      RealmError: a name, bucket, image or topology that cannot be.
+      RealmError: a name, bucket, image, topology or config key that cannot be.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -58,17 +59,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--image", default="IMAGE", help="container image with this package")
     parser.add_argument("--name", default="realm", help="of the run and of the JobSet")
     parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
-    parser.add_argument("--builders", type=int, default=1, help="machines that build indexes")
+    parser.add_argument("--builders", type=natural, default=1, help="machines that build indexes")
     parser.add_argument(
         "--config", default="/app/experiments/realm_wikipedia.py", help="path in the image"
     )
     parser.add_argument("--service_account", default="realm", help="Kubernetes service account")
-    parser.add_argument("--max_restarts", type=int, default=20)
+    parser.add_argument("--max_restarts", type=natural, default=20)
     parser.add_argument("--dry_run", action="store_true", help="print the manifest, apply nothing")
     found, extra = parser.parse_known_args(argv)
-    found.extra = check_overrides(extra)
+    found.extra = check_config(None, extra)
     check_name(found.name)
-    found.place = slice_of(found.trainer)
+    found.place = slice_of(found.trainer, "--trainer")
     if found.dry_run and found.bucket == "BUCKET":
         found.bucket = "gs://BUCKET"
     else:

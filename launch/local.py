@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.exit_codes import DONE, PROBLEM, STOPPED
 from realm_jax.cli.launching import check_overrides, index_command, train_command
 from realm_jax.cli.main import main as realm
@@ -36,10 +37,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
     parser.add_argument("--config", required=True, help="experiments/NAME.py")
-    parser.add_argument("--processes", type=int, default=1, help="of the trainer")
-    parser.add_argument("--builders", type=int, default=1, help="processes that build indexes")
+    parser.add_argument("--processes", type=positive, default=1, help="of the trainer")
+    parser.add_argument("--builders", type=natural, default=1, help="processes that build indexes")
     parser.add_argument(
-        "--devices", type=int, default=0, help="virtual CPU devices of each process"
+        "--devices", type=positive, default=0, help="virtual CPU devices of each process"
     )
     parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
     found, extra = parser.parse_known_args(argv)

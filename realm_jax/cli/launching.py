@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from realm_jax import config as config_lib
 from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
 from realm_jax.errors import InputError, RealmError
 from realm_jax.rehearsal.chips import Slice
@@ -52,6 +53,28 @@ def check_overrides(extra: Sequence[str]) -> list[str]:
                 "unknown argument", expected="overrides, --config.KEY=VALUE", found=argument
             )
     return list(extra)
+
+
+def check_config(path: str | None, extra: Sequence[str]) -> list[str]:
+    """Overrides that make a config, with the file of it.
+
+    Args:
+      path: experiments/NAME.py; None where it lies on another machine: keys alone are checked.
+      extra: see `check_overrides`.
+
+    Raises:
+      InputError: an argument that is no override.
+      ConfigError: no such file, no such key, or a value that cannot be.
+    """
+    overrides = check_overrides(extra)
+    values = dict(one.removeprefix("--config.").split("=", 1) for one in overrides)
+    if path is not None:
+        config_lib.load(path, values)
+    else:
+        any_config = config_lib.default()
+        for key, text in values.items():
+            config_lib.set_key(any_config, key, text)
+    return overrides
 
 
 def check_name(name: str) -> str:

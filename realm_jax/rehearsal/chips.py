@@ -154,8 +154,8 @@ def known_slices() -> list[str]:
     return [f"{kind}:{shape}" for kind, chip in CHIPS.items() for shape in chip.shapes]
 
 
-def slice_of(name: str) -> Slice:
-    """The slice of a name.
+def slice_of(name: str, flag: str = "--topology") -> Slice:
+    """The slice of a name, which was given by `flag`.
 
     Raises:
       InputError: an unknown one; lists all that are known.
@@ -166,7 +166,7 @@ def slice_of(name: str) -> Slice:
     known = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
     raise InputError(
         "unknown topology",
-        where="--topology",
+        where=flag,
         expected=f"CHIP:SHAPE, one of {known}",
         found=name,
         fix=f"did you mean {near[0]}?" if near else None,

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -162,10 +163,51 @@ def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
         ("--zone=us-central2-b", "us-west4-a"),
         ("--bucket=gs://B", "lower-case"),
         ("--trainer=v5e-64", "v5e: 2x2"),
+        ("--trainer=v5e-64", "where:    --trainer"),
+        ("--config=experiments/none.py", "no such config file"),
+        ("--config.stages.realm.stepz=3", "did you mean 'stages.realm.steps'"),
+        ("--config.stages.realm.steps=many", "wrong type"),
+        ("--config.model.heads=5", "divisor"),
     ],
 )
-def test_names_zones_and_buckets_are_checked(capsys, argument, said):
+def test_names_zones_buckets_and_configs_are_checked(capsys, argument, said):
     assert said in refused(capsys, "cloud_tpu", argument)
+
+
+def test_keys_are_checked_where_the_config_lies_in_an_image(capsys):
+    said = refused(capsys, "gke_jobset", "--config.stages.realm.stepz=3")
+    assert "did you mean 'stages.realm.steps'" in said
+    assert "where:    --trainer" in refused(capsys, "gke_jobset", "--trainer=v5e-64")
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [("gke_jobset", "--builders=-1"), ("cloud_tpu", "--builders=-1"), ("local", "--processes=0")],
+)
+def test_fewer_machines_than_can_be_are_wrong_usage(capsys, name, flag):
+    needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
+    with pytest.raises(SystemExit) as end:
+        script(name).main([*needed, flag, "--dry_run"])
+    assert end.value.code == exit_codes.USAGE
+    assert "at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "missing"),
+    [
+        ("cloud_tpu", "--bucket=b-1", "--project"),
+        ("cloud_tpu", "--project=p", "--bucket"),
+        ("gke_jobset", "--bucket=b-1", "--image"),
+    ],
+)
+def test_without_a_name_that_only_the_user_knows_nothing_is_asked_for(
+    capsys, monkeypatch, name, given, missing
+):
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
+    assert script(name).main([given]) == exit_codes.PROBLEM
+    assert f"where:    {missing}" in capsys.readouterr().err
+    assert not asked
 
 
 @pytest.fixture
