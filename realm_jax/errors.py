@@ -36,6 +36,10 @@ class RealmError(Exception):
         super().__init__("\n".join(parts))
 
 
+class UsageError(RealmError):
+    """Flags that each can be and together mean nothing; exit code 2, as of other wrong usage."""
+
+
 class ConfigError(RealmError):
     """A config file, key or value that cannot be used."""
 

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import add_dry_run, natural
+from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.staging import local_to_append
@@ -36,7 +36,7 @@ def add_job_arguments(
         parser.set_defaults(overridable=True)
     if dry_run:
         add_dry_run(parser)
-    parser.add_argument("--devices", type=natural, default=0, help="virtual CPU devices to make")
+    parser.add_argument("--devices", type=positive, default=0, help="virtual CPU devices to make")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 

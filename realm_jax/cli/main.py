@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from realm_jax import __version__, runtime
 from realm_jax.cli import completion, exit_codes
-from realm_jax.errors import RealmError
+from realm_jax.errors import RealmError, UsageError
 
 
 class Verb(NamedTuple):
@@ -137,7 +137,7 @@ def _run(parsed: argparse.Namespace) -> int:
             sys.stdout.flush()
     except RealmError as error:
         sys.stderr.write(f"realm {parsed.verb}: {error}\n")
-        return exit_codes.PROBLEM
+        return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.PROBLEM
     except OSError as error:
         sys.stderr.write(f"realm {parsed.verb}: {_of_the_machine(error)}\n")
         return exit_codes.PROBLEM

@@ -15,7 +15,7 @@ from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import Tally
 from realm_jax.cli.tag_config import tagger_config
-from realm_jax.errors import InputError
+from realm_jax.errors import UsageError
 from realm_jax.exchange.layout import RunDir
 
 EXAMPLE = "realm tag train --input=conll.train.txt.xz --vocab=vocab.txt --workdir=runs/tagger"
@@ -103,11 +103,14 @@ Judged = tuple[Sequence[str], Sequence[str], Sequence[str]]  # words, truth, gue
 
 
 def _tagged(arguments: argparse.Namespace) -> list[Judged]:
-    """Every sentence of the input with its true and its predicted tags."""
+    """Every sentence of the input with its true and its predicted tags.
+
+    Raises:
+      UsageError: no tagger, or no input.
+    """
     if not (arguments.tagger and arguments.input):
-        raise InputError(
+        raise UsageError(
             "nothing to judge",
-            where="realm tag eval",
             expected="--tagger and --input, or --predictions",
             fix=EXAMPLE_EVAL,
         )

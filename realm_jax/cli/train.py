@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax import runtime
 from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
+from realm_jax.errors import UsageError
 
 EXAMPLE = "realm train --config=experiments/almanac.py --workdir=runs/a"
 
@@ -23,7 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Trains until the last step or a stop signal."""
+    """Trains until the last step or a stop signal.
+
+    Raises:
+      UsageError: one process of many, and no coordinator.
+    """
+    if not arguments.coordinator and (arguments.processes > 1 or arguments.process):
+        raise UsageError(
+            "this process does not know the others",
+            where="--coordinator",
+            expected="HOST:PORT of process 0, with --processes and --process; auto on Cloud TPU",
+            fix="give it, or leave --processes and --process out to train as one process",
+        )
     stop = runtime.start(devices=arguments.devices)
     from realm_jax.parallel import hosts
 

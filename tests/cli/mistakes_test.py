@@ -69,6 +69,21 @@ MISTAKES = {
         1,
         ["config.stages.ict.batch", "at least 1", "-1"],
     ),
+    "two processes that cannot find each other": (
+        "train --config={config} --workdir={new} --processes=2",
+        2,
+        ["--coordinator", "HOST:PORT"],
+    ),
+    "the second process of one": (
+        "train --config={config} --workdir={new} --process=1",
+        2,
+        ["--coordinator", "HOST:PORT"],
+    ),
+    "no devices": (
+        "train --config={config} --workdir={new} --devices=0",
+        2,
+        ["--devices", "at least 1", "'0'"],
+    ),
     "no config": ("run --workdir={new}", 1, ["no config", "--config="]),
     "not a corpus folder": (
         "run --config={config} --workdir={new} --config.corpus.knowledge={notes}",
@@ -114,7 +129,7 @@ MISTAKES = {
     "nothing to verify": ("check {notes}", 1, ["expected", "found"]),
     "weights that are none": ("import --from={notes} --to={new}", 1, ["{notes}", "expected"]),
     "an export onto something": ("export --workdir={run} --to={notes}", 1, ["{notes}"]),
-    "a tagger judged on nothing": ("tag eval", 1, ["--tagger", "--input"]),
+    "a tagger judged on nothing": ("tag eval", 2, ["--tagger", "--input"]),
     "a shell that is none": ("completion powershell", 2, ["'powershell'", "'bash'"]),
     "an address of another machine": (
         "serve --workdir={run} --host=192.0.2.1 --port=0",

@@ -110,7 +110,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(realm, tmp_path, vocabula
 
 def test_what_is_missing_is_named(realm, tmp_path, tiny):
     realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
-    realm("tag", "eval").refused("--tagger and --input, or --predictions")
+    realm("tag", "eval").refused("--tagger and --input, or --predictions", code=2)
     realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
     realm("tag", "annotate", f"--corpus={tmp_path}").refused("no passage store")
     command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--tagger={tmp_path}"]
