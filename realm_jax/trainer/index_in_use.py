@@ -242,7 +242,8 @@ class IndexInUse:
             if folder is not None and found is not None and commit.is_published(folder):
                 return found
             if not told and waited > _SOON:
-                log.info("waiting for the index %s", self._named(index_step))
+                named = self._named(index_step)
+                log.info("waiting for the index %s; %s builds it", named, self._how_to_start())
                 told = True
             if waited > self._refresh.wait_seconds:
                 raise self._no_index(index_step)

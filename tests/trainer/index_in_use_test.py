@@ -280,6 +280,13 @@ def test_patience_ends_with_what_is_known_of_the_builder(make):
         make(refresh__wait_seconds=0.05).for_step(0)
 
 
+def test_who_waits_says_which_job_builds_the_index(run, make, monkeypatch, caplog):
+    monkeypatch.setattr(index_in_use, "_SOON", 0.0)
+    with caplog.at_level("INFO"), pytest.raises(RealmError):
+        make(refresh__wait_seconds=0.05, builder__poll_seconds=0.01).for_step(0)
+    assert f"of any step; realm index --workdir={run.workdir} builds it" in caplog.text
+
+
 def test_the_stop_signal_ends_the_waiting(make):
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
