@@ -1,6 +1,7 @@
 """Flags that verbs share; types of values, refused with a sentence where they cannot be."""
 
 import argparse
+import re
 
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,13 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
     return value
+
+
+def file_name(text: str) -> str:
+    """What can be part of the name of a file, wherever that lies; "" for none."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]*", text):
+        raise argparse.ArgumentTypeError(f"expected letters, digits and ._- alone, found {text!r}")
+    return text
 
 
 def _whole(text: str, least: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import seconds
+from realm_jax.cli.arguments import file_name, seconds
 from realm_jax.cli.jobs import add_job_arguments, until_stopped
 
 EXAMPLE = "realm index --workdir=runs/a"
@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb; shapes and corpus come from each snapshot's config."""
     add_job_arguments(parser, config=False)
     parser.add_argument("--poll", type=seconds, default=0.5, help="seconds between two looks")
-    parser.add_argument("--worker", default="", help="name of this one, of several builders")
+    parser.add_argument(
+        "--worker", type=file_name, default="", help="name of this one, of several builders"
+    )
     parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)
 
 

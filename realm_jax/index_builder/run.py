@@ -65,6 +65,8 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
         _sweep(run_dir, newest)  # its publisher may have died
     history.note_missing(run_dir)
     heartbeat.beat(run_dir, name, state="waiting")
+    if commit.latest(run_dir.snapshots) is None:
+        log.info("waiting for the first snapshot in %s", run_dir.snapshots)
     snapshots = follow(
         run_dir.snapshots,
         newest,

@@ -84,6 +84,11 @@ MISTAKES = {
         2,
         ["--devices", "at least 1", "'0'"],
     ),
+    "a builder whose name is a path": (
+        "index --workdir={new} --worker=a/b",
+        2,
+        ["--worker", "letters, digits", "'a/b'"],
+    ),
     "no config": ("run --workdir={new}", 1, ["no config", "--config="]),
     "not a corpus folder": (
         "run --config={config} --workdir={new} --config.corpus.knowledge={notes}",

@@ -211,6 +211,15 @@ def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config
     assert run_builder(str(run.root), 0.02, threading.Event()) == 0
 
 
+def test_a_builder_that_waits_says_for_what_and_where(run, caplog):
+    """The folder may be a mistyped one."""
+    stop = threading.Event()
+    stop.set()
+    with caplog.at_level("INFO"):
+        run_builder(str(run.root), 0.02, stop)
+    assert f"waiting for the first snapshot in {run.snapshots}" in caplog.text
+
+
 def test_a_damaged_snapshot_is_left_out_and_the_next_one_built(run, config, parameters):
     snapshot(run, 2, config, parameters)
     damaged = run.snapshots / step_name(2) / "config.json"
