@@ -10,6 +10,7 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.rehearsal import golden
 from realm_jax.rehearsal.chips import slice_of
+from realm_jax.rehearsal.flops import embed_flops, train_flops
 from realm_jax.rehearsal.limits import Assumed
 from realm_jax.rehearsal.plan import (
     embedding_seconds,
@@ -107,8 +108,11 @@ def test_what_cannot_be_is_refused(passages, share):
 
 def test_the_verb_prints_its_contract(tmp_path, capsys):
     kept = tmp_path / "reports.json"
+    config = config_lib.load(None)
+    flops = {"train": train_flops(config, "realm", 30_522), "embed": embed_flops(config, 6400)}
     for step, report in REPORTS.items():
         described = {"topology": "v4:4x4x4", "step": step, "program": step}
+        described |= {"flops_per_chip": flops[step] / 64, "flops_analytic_ratio": 1.0}
         golden.add_report(kept, {**report, **described})
     arguments = ["plan", "--topology=v4:4x4x4", "--builder_share=0.2", f"--reports={kept}"]
     assert main([*arguments, "--passages=1e9", "--json"]) == exit_codes.DONE
@@ -125,6 +129,28 @@ def test_a_number_of_passages_that_is_none_is_refused(passages, capsys):
     with pytest.raises(SystemExit):
         main(["plan", "--topology=v4:4x4x4", f"--passages={passages}"])
     assert "--passages" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        (["model.layers=4", "model.hidden=256", "model.heads=4", "model.mlp=1024"], "train"),
+        (["stages.realm.batch=64"], "train"),
+        (["retrieval.candidates=4"], "train"),
+        (["lengths.passage=512"], "embed"),
+    ],
+)
+def test_reports_of_other_sizes_are_refused(changes, step, capsys):
+    overrides = [f"--config.{change}" for change in changes]
+    assert main(["plan", "--topology=v4:4x4x4", *overrides]) == exit_codes.PROBLEM
+    said = capsys.readouterr().err
+    assert f"step {step} is of other sizes" in said and "realm compile --topology=v4" in said
+
+
+def test_recomputed_activations_are_no_other_size(capsys):
+    for remat in ("true", "false"):
+        arguments = ["plan", "--topology=v4:4x4x4", f"--config.model.remat={remat}"]
+        assert main(arguments) == exit_codes.DONE, capsys.readouterr().err
 
 
 def test_a_chip_without_reports_is_named(tmp_path, capsys):
