@@ -22,6 +22,7 @@ from realm_jax.models.modules import Modules
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.run import STAGES, mesh_of
 from realm_jax.trainer.run_folder import check_claim, require_pretrained
+from realm_jax.watch.writers import check_writers
 
 _TRAINED = {
     "ict": ("embedder",),
@@ -44,6 +45,7 @@ def dry_run(
     run = RunDir(arguments.workdir)
     inputs = open_inputs(config)
     mesh = mesh_of(config)
+    check_writers(config)
     check_claim(run, config)
     if stages == ("qa",):
         require_pretrained(run, config)

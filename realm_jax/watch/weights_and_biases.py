@@ -9,6 +9,25 @@ from realm_jax.exchange.layout import RunDir
 from realm_jax.watch.tensorboard import scalars
 
 
+def import_wandb() -> Any:
+    """Their package.
+
+    Raises:
+      ConfigError: it is not installed.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise ConfigError(
+            "wandb is not installed",
+            where="config.report.writers",
+            expected="packages for all writers named there",
+            found="wandb",
+            fix="pip install -e '.[wandb]', or leave wandb out",
+        ) from error
+    return wandb
+
+
 class WeightsAndBiases:
     """Goes on with the same run of theirs when a stage is resumed.
 
@@ -16,16 +35,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, run: RunDir, stage: str):
-        try:
-            import wandb
-        except ImportError as error:
-            raise ConfigError(
-                "wandb is not installed",
-                where="config.report.writers",
-                expected="packages for all writers named there",
-                found="wandb",
-                fix="pip install -e '.[wandb]', or leave wandb out",
-            ) from error
+        wandb = import_wandb()
         kept = run.logs / f"{stage}.wandb"
         known = files.read_bytes(kept)
         if known is None:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.logs import Log
 from realm_jax.watch.tensorboard import TensorBoard
-from realm_jax.watch.weights_and_biases import WeightsAndBiases
+from realm_jax.watch.weights_and_biases import WeightsAndBiases, import_wandb
 
 Record = dict[str, Any]  # `stage`, `step`, `time` in seconds, then figures by name
 
@@ -80,6 +80,16 @@ OTHERS: dict[str, Callable[[RunDir, str], Writer]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
 }
+
+
+def check_writers(config: ConfigDict) -> None:
+    """Whether `kept_writers` could make those of the config.
+
+    Raises:
+      ConfigError: a package that one of them needs is not installed.
+    """
+    if "wandb" in config.report.writers.split():
+        import_wandb()
 
 
 def kept_writers(run: RunDir, config: ConfigDict, stage: str) -> list[Writer]:

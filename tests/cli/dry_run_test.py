@@ -1,6 +1,7 @@
 """--dry-run: says what would be done, refuses what the command itself would, and writes nothing."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def test_inputs_are_checked(realm, tmp_path, config_file, verb, override, words)
     command = [verb, f"--config={config_file}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
     realm(*command, f"--config.{override}").refused(*words)
     assert not (tmp_path / "w").exists()
+
+
+def test_a_writer_whose_package_is_missing_is_refused(realm, tmp_path, config_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    command = ["run", f"--config={config_file}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
+    result = realm(*command, "--config.report.writers=wandb")
+    result.refused("wandb is not installed", "config.report.writers", "pip install")
 
 
 def test_a_workdir_of_another_model_or_under_a_file_is_refused(realm, finished, config_file):
