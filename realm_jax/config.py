@@ -47,9 +47,13 @@ def from_file(path: Path) -> ConfigDict:
       ConfigError: a missing file, one that is not Python or does not run, or that gives no config.
     """
     if not path.is_file():
-        near = sorted(str(p) for p in Path("experiments").glob("*.py"))
+        known = {one.stem: str(one) for one in sorted(Path("experiments").glob("*.py"))}
+        near = difflib.get_close_matches(path.stem, known, n=1)
         raise ConfigError(
-            "no such config file", where=path, expected=", ".join(near) or "a Python file"
+            "no such config file",
+            where=path,
+            expected=", ".join(known.values()) or "a Python file",
+            fix=f"did you mean {known[near[0]]}?" if near else None,
         )
     if path.suffix != ".py":
         expected = "a Python file, as experiments/NAME.py"
