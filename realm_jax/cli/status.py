@@ -76,10 +76,11 @@ def _lines(status: dict[str, Any]) -> list[str]:
         old = "" if status["index_age_s"] is None else f", {span(status['index_age_s'])} old"
         behind = f"{status['staleness_steps']} steps behind{old}"
         lines += [f"index    of step {status['index_step']}, {behind}"]
-    state = "no sign of life yet"
     if builder["state"] is not None:
         state = f"{builder['state']}{_share(builder)}{_ago(builder['heartbeat_age_s'])}"
-    lines += [f"builder  {state}"]
+        lines += [f"builder  {state}"]
+    elif status["stage"] not in ("tagger", "done"):  # a tagger has none
+        lines += ["builder  no sign of life yet"]
     if status["ended"]:
         lines += ["run      ended"]
     elif age is not None and age > _SILENT:

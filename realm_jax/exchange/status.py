@@ -20,10 +20,10 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
     """Where both jobs of a run are.
 
     Returns:
-      `stage` (ict, reader, realm, qa, start or done) and `step`, from the newest of the trainer's
-      heartbeat and its logs; `steps` of that stage; `heartbeat_age_s`, seconds since then;
-      `index_step` that the step searched, and `staleness_steps` = step - index_step, both null
-      outside of stages realm and done; `index_age_s`, seconds since its snapshot was taken;
+      `stage` (ict, reader, realm, qa, tagger, start or done) and `step`, from the newest of the
+      trainer's heartbeat and its logs; `steps` of that stage; `heartbeat_age_s`, seconds since
+      then; `index_step` that the step searched, and `staleness_steps` = step - index_step, both
+      null outside of stages realm and done; `index_age_s`, seconds since its snapshot was taken;
       `builder`: `state`, passages `done` of `total`, `eta_s`
       and `heartbeat_age_s`; `ended`: nothing more will come. What is unknown is null.
 
@@ -89,7 +89,9 @@ def _steps(run: RunDir, stage: str | None) -> int | None:
         config = json.loads(files.read_bytes(run.config) or b"{}")
     except ValueError:
         return None  # met while it was being written
-    return config.get("stages", {}).get("realm" if stage == "done" else stage, {}).get("steps")
+    if stage == "done":
+        stage = "realm" if commit.latest(run.tagger) is None else "tagger"
+    return config.get("stages", {}).get(stage, {}).get("steps")
 
 
 def _newest_records(run: RunDir) -> list[dict[str, Any]]:
