@@ -77,6 +77,11 @@ exit codes:
   {exit_codes.PEER_GONE}  another process of this job is gone: run the same command on all again
 """
 
+_KEYS = """
+config keys, as many as you like:
+  --config.KEY=VALUE  sets one, as in --config.stages.realm.steps=300; realm_jax/defaults.py has all
+"""
+
 
 class _Parser(argparse.ArgumentParser):
     """Errors in our words, on one door, with exit code 2."""
@@ -85,6 +90,10 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         sys.stderr.write(f"{self.prog}: {message}\n  see: {self.prog} --help\n")
         raise SystemExit(exit_codes.USAGE)
+
+    def format_help(self) -> str:
+        """With a word on config keys where a verb takes them."""
+        return super().format_help() + (_KEYS if self.get_default("overridable") else "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,25 +139,26 @@ def make_parser(arguments: Sequence[str]) -> tuple[_Parser, _Parser | None]:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    verb = " ".join([parsed.verb, *filter(None, [vars(parsed).get(f"{parsed.verb}_verb")])])
     try:
         report = parsed.main(parsed)
         if parsed.json:
             sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
             sys.stdout.flush()
     except RealmError as error:
-        sys.stderr.write(f"realm {parsed.verb}: {error}\n")
+        sys.stderr.write(f"realm {verb}: {error}\n")
         return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.PROBLEM
     except OSError as error:
-        sys.stderr.write(f"realm {parsed.verb}: {_of_the_machine(error)}\n")
+        sys.stderr.write(f"realm {verb}: {_of_the_machine(error)}\n")
         return exit_codes.PROBLEM
     except (RuntimeError, AssertionError):
         problem = runtime.device_problem() if "jax" in sys.modules else None
         if problem is None:
             raise
-        sys.stderr.write(f"realm {parsed.verb}: {problem}\n")
+        sys.stderr.write(f"realm {verb}: {problem}\n")
         return exit_codes.PROBLEM
     except KeyboardInterrupt:
-        sys.stderr.write(f"realm {parsed.verb}: interrupted\n")
+        sys.stderr.write(f"realm {verb}: interrupted\n")
         return exit_codes.STOPPED
     return int(report.get("exit_code", exit_codes.DONE))
 

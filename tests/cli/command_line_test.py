@@ -17,6 +17,14 @@ def test_every_help_shows_an_example(realm, verb):
     assert f"realm {' '.join(verb)} " in result.out.split("example:")[1]
 
 
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [("train", True), ("tag train", True), ("corpus inspect", True), ("index", False)],
+)
+def test_help_says_where_config_keys_can_be_set(realm, verb, told):
+    assert ("--config.KEY=VALUE" in realm(*verb.split(), "--help").out) == told
+
+
 def test_help_lists_all_verbs(realm):
     out = realm("--help").out
     assert all(verb in out for verb in VERBS)
@@ -95,6 +103,15 @@ def test_config_files_that_cannot_be_used(realm, tmp_path, content, words):
 def test_a_missing_config_file(realm, tmp_path):
     path = tmp_path / "none.py"
     realm("run", f"--config={path}", f"--workdir={tmp_path / 'w'}").refused("no such config", path)
+
+
+def test_the_nearest_config_file_is_named(realm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    for name in ("wiki_sample", "almanac"):
+        (tmp_path / f"experiments/{name}.py").write_text("")
+    result = realm("run", "--config=experiments/wiki_sampel.py", "--workdir=w")
+    result.refused("no such config", "did you mean experiments/wiki_sample.py?")
 
 
 def test_a_kept_config_that_is_torn(realm, tmp_path):

@@ -46,6 +46,8 @@ def test_train_eval_annotate_and_check(realm, tmp_path, conll, tag_config, vocab
     assert realm("tag", "train", flags[0], "--json").json()["state"] == "done"  # goes on as it was
 
     predicted = tmp_path / "predicted.txt"
+    lines = realm("status", f"--workdir={tmp_path / 'run'}").out
+    assert "done, step 2 of 2" in lines and "builder" not in lines
     command = ["tag", "eval", f"--tagger={tmp_path / 'run'}", f"--input={conll}"]
     report = realm(*command, f"--out={predicted}", "--json").json()
     assert (report["tokens"], report["phrases"]) == (50, 20)
@@ -110,7 +112,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(realm, tmp_path, vocabula
 
 def test_what_is_missing_is_named(realm, tmp_path, tiny):
     realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
-    realm("tag", "eval").refused("--tagger and --input, or --predictions", code=2)
+    realm("tag", "eval").refused("realm tag eval: nothing", "--tagger and --input", code=2)
     realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
     realm("tag", "annotate", f"--corpus={tmp_path}").refused("no passage store")
     command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--tagger={tmp_path}"]
