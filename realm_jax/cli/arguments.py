@@ -32,12 +32,25 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    return _whole(text, 1)
+    return whole(text, 1)
 
 
 def natural(text: str) -> int:
     """A whole number of at least 0."""
-    return _whole(text, 0)
+    return whole(text, 0)
+
+
+def whole(text: str, least: int) -> int:
+    """A whole number of at least so much."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least {least}, found {text!r}"
+        )
+    return value
 
 
 def count(text: str) -> int:
@@ -67,15 +80,3 @@ def file_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]*", text):
         raise argparse.ArgumentTypeError(f"expected letters, digits and ._- alone, found {text!r}")
     return text
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(
-            f"expected a whole number of at least {least}, found {text!r}"
-        )
-    return value

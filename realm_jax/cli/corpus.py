@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import json
 import logging
 import shutil
@@ -14,12 +15,14 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli.arguments import add_dry_run, natural, positive
+from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
 from realm_jax.corpus.folder import MANIFEST, digest, has_shards
 from realm_jax.corpus.readers import FORMATS
 from realm_jax.corpus.spans import FOLDER as SPANS
+from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.errors import InputError, MismatchError
+from realm_jax.watch.words import things
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
@@ -38,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument("--out", required=True, help="folder to make; finished ones are refused")
     build.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
-    build.add_argument("--passage-pieces", type=positive, default=288, help="longest passage")
+    build.add_argument(
+        "--passage-pieces", type=_budget, default=PASSAGE_PIECES, help="longest passage"
+    )
     build.add_argument("--workers", type=positive, default=1, help="processes")
     build.add_argument(
         "--beam",
@@ -59,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inspect.set_defaults(overridable=True)
     inspect.add_argument("--seed", type=natural, default=0, help="of the random passage shown")
     inspect.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def _budget(text: str) -> int:
+    """Word pieces that a passage can have."""
+    return whole(text, LEAST_PIECES)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -88,7 +98,8 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     report["passages_per_second"] = fresh / report["seconds"]
     report["peak_memory_bytes"] = peak_memory(workers)
     sys.stderr.write(
-        f"{report['passages']} passages of {report['documents']} documents in {arguments.out}; "
+        f"{things(report['passages'], 'passage')} of {things(report['documents'], 'document')} "
+        f"in {arguments.out}; "
         f"left out: {report['skipped'] or 'nothing'}\n"
     )
     return report
@@ -185,17 +196,27 @@ def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -
 
 
 def _learn_vocabulary(arguments: argparse.Namespace) -> str:
-    """A word-piece vocabulary of the input itself, written beside the corpus."""
+    """A word-piece vocabulary of the input itself, written beside the corpus.
+
+    Raises:
+      InputError: no document has any text.
+    """
     from collections import Counter
 
     from realm_jax.corpus.readers import read
+    from realm_jax.corpus.writer import no_passage
     from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 
-    documents = read(arguments.format, arguments.input, Counter())
+    skipped: Counter[str] = Counter()
+    documents = read(arguments.format, arguments.input, skipped)
+    first = next(documents, None)
+    if first is None:
+        raise no_passage(arguments.out, skipped)
     path = Path(f"{arguments.out.rstrip('/')}.vocab.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
+    texts = (one.title + "\n" + one.body for one in itertools.chain([first], documents))
     log.info("no --vocab: learning one from the input, into %s", path)
-    write_vocabulary(path, sample_vocabulary(d.title + "\n" + d.body for d in documents))
+    write_vocabulary(path, sample_vocabulary(texts))
     return str(path)
 
 

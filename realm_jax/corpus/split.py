@@ -16,6 +16,7 @@ from realm_jax.text.wordpiece import Pieces, WordPieces
 
 PASSAGE_PIECES = 288  # REALM section 4: [CLS] title [SEP] body [SEP]
 SPECIAL_PIECES = 3
+LEAST_PIECES = 2 * SPECIAL_PIECES  # of a passage: fewer leave no room for a body
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.folder import FolderWriter
 from realm_jax.corpus.parallel import batches, in_order
-from realm_jax.corpus.split import PASSAGE_PIECES, SPECIAL_PIECES, Block, block_of, split
+from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
 from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
 
@@ -120,12 +120,7 @@ class StoreWriter:
           InputError: there is no passage.
         """
         if not self.passages:
-            raise InputError(
-                "the input gave no passage",
-                where=self._folder.path,
-                expected="at least one document with a title and a body",
-                found=f"all left out: {dict(skipped)}" if skipped else "no document",
-            )
+            raise no_passage(self._folder.path, skipped)
         facts = {
             "documents": self.documents,
             "passages": self.passages,
@@ -160,6 +155,16 @@ class Fingerprint:
         return self._after.popleft()
 
 
+def no_passage(where: object, skipped: Counter[str]) -> InputError:
+    """The error for input without any text; `skipped` counts what was left out, by reason."""
+    return InputError(
+        "the input gave no passage",
+        where=where,
+        expected="at least one document with a title and a body",
+        found=f"all left out: {dict(skipped)}" if skipped else "no document",
+    )
+
+
 def write_store(
     path: str | Path,
     documents: Iterable[Document],
@@ -190,11 +195,11 @@ def write_store(
       InputError: see `StoreWriter`; a budget that leaves no room for a body; or the unfinished
         store was begun with other documents.
     """
-    if passage_pieces < 2 * SPECIAL_PIECES:
+    if passage_pieces < LEAST_PIECES:
         raise InputError(
             "passages too short to hold a body",
             where="passage_pieces",
-            expected=f"at least {2 * SPECIAL_PIECES}",
+            expected=f"at least {LEAST_PIECES}",
             found=passage_pieces,
         )
     counted: Counter[str] = Counter() if skipped is None else skipped

@@ -30,6 +30,11 @@ def count(value: float | int) -> str:
     return f"{value:,.0f}" if value < 100_000 else f"{value / 1e3:.0f}k"
 
 
+def things(number: int, name: str) -> str:
+    """1 passage, 2,000 passages."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
+
+
 def span(seconds: float | int) -> str:
     """A span of time in its largest fitting unit."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):

@@ -66,10 +66,12 @@ def test_text_that_is_not_utf8_is_left_out_and_counted(build, realm, tmp_path, n
     }
 
 
-def test_input_of_nothing_usable_leaves_nothing(build, tmp_path):
+@pytest.mark.parametrize("learnt", [False, True])
+def test_input_of_nothing_usable_leaves_nothing(build, tmp_path, vocabulary, learnt):
     (tmp_path / "Bern.txt").write_bytes(b"\xff\xfe\xff")
-    build(tmp_path / "Bern.txt").refused("no passage", "not_utf8", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    result = build(tmp_path / "Bern.txt", vocab=None if learnt else vocabulary)
+    result.refused("realm corpus build: the input gave no passage", "not_utf8", tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_documents_without_title_are_left_out_and_counted(build, realm, tmp_path):
@@ -130,6 +132,18 @@ def test_an_out_that_is_a_file_is_one_sentence(build, tmp_path, notes):
     (tmp_path / "out").write_text("mine")
     build(notes).refused("Not a directory", tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_budget_without_room_for_a_body_is_refused_before_a_vocabulary_is_learnt(
+    build, tmp_path, notes
+):
+    build(notes, vocab=None, passage_pieces=3).refused("--passage-pieces", "at least 6", code=2)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_one_of_a_thing_is_told_so(build, tmp_path):
+    (tmp_path / "Rome.txt").write_text("Rome is a city.")
+    assert "1 passage of 1 document in" in build(tmp_path / "Rome.txt").err
 
 
 @pytest.mark.parametrize("flag", ["passage_pieces=0", "passage_pieces=5", "workers=0", "workers=x"])
