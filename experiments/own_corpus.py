@@ -1,7 +1,7 @@
-"""A small model on a corpus of your own; a start, not a recipe.
+r"""A small model on a corpus of your own; a start, not a recipe.
 
 Command:  realm corpus build --format=text --input='notes/*.txt' --out=runs/notes
-          realm run --config=experiments/own_corpus.py \\
+          realm run --config=experiments/own_corpus.py \
               --config.corpus.knowledge=runs/notes --workdir=runs/mine
 Hours:    reckoned: a step of ICT took 6.6 s of processor time, one of the reader 3.4 s, so an
           hour each on two idle CPU cores; REALM reads five passages a sentence, some five hours
@@ -24,6 +24,7 @@ def get_config() -> ConfigDict:
     config.stages.ict.update(steps=1000, batch=32, learning_rate=3e-4)
     config.stages.reader.update(steps=2000, batch=16, learning_rate=3e-4)
     config.stages.realm.update(steps=2000, batch=8, learning_rate=1e-4, evaluate_every=250)
+    config.stages.qa.steps = 2000
     config.refresh.every = 250
     config.checkpoint.every = 500
     return config

@@ -96,3 +96,9 @@ def test_ablations_differ_from_realm_in_one_thing():
 def test_models_of_all_the_papers_runs_are_the_same():
     hashes = {config_lib.model_hash(config_lib.load(EXPERIMENTS / f"{name}.py")) for name in PAPER}
     assert len(hashes) == 1  # so that one can start from another
+
+
+@pytest.mark.parametrize("name", ["own_corpus", "own_corpus_bert"])
+def test_a_small_corpus_is_not_fine_tuned_for_the_papers_steps(name):
+    stages = config_lib.load(EXPERIMENTS / f"{name}.py").stages
+    assert 0 < stages.qa.steps <= stages.realm.steps
