@@ -1,11 +1,11 @@
-"""Ablation of Table 2: the baseline's retriever (ICT alone) with REALM's encoder.
+r"""Ablation of Table 2: the baseline's retriever (ICT alone) with REALM's encoder.
 
 Data:     a finished run of experiments/realm_wikipedia.py in runs/wikipedia; its ICT is used again:
               mkdir -p runs/encoder_only/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/encoder_only/checkpoints/
 Command:  realm run --config=experiments/encoder_only.py --workdir=runs/encoder_only
           cp -r runs/encoder_only runs/encoder_only_nq
-          realm finetune --config=experiments/encoder_only.py --workdir=runs/encoder_only_nq \\
+          realm finetune --config=experiments/encoder_only.py --workdir=runs/encoder_only_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
           the baseline itself (31.3 and 13.9): the same with --config.stages.qa.reader_from=
 Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,

@@ -1,8 +1,8 @@
-"""Fine-tuning on Natural Questions, open (REALM section 4.3; ORQA's two losses, its index frozen).
+r"""Fine-tuning on Natural Questions, open (REALM section 4.3; ORQA's two losses, its index frozen).
 
 Data:     NQ-open train without its dev part: 79,168 questions; dev 8,757, test 3,610
 Command:  cp -r runs/wikipedia runs/finetune_nq
-          realm finetune --config=experiments/finetune_nq.py --workdir=runs/finetune_nq \\
+          realm finetune --config=experiments/finetune_nq.py --workdir=runs/finetune_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
 Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top

@@ -1,8 +1,8 @@
-"""Fine-tuning on CuratedTREC (REALM section 4.3; ORQA's two losses, its index frozen).
+r"""Fine-tuning on CuratedTREC (REALM section 4.3; ORQA's two losses, its index frozen).
 
 Data:     CuratedTREC train: 1,353 questions after 133 for dev; test 694; answers are patterns
 Command:  cp -r runs/wikipedia runs/finetune_trec
-          realm finetune --config=experiments/finetune_trec.py --workdir=runs/finetune_trec \\
+          realm finetune --config=experiments/finetune_trec.py --workdir=runs/finetune_trec \
               --questions=data/curatedtrec.train.tsv --format=trec --part=train
 Hours:    0.16 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top

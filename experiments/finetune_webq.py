@@ -1,8 +1,8 @@
-"""Fine-tuning on WebQuestions (REALM section 4.3; ORQA's two losses, its index frozen).
+r"""Fine-tuning on WebQuestions (REALM section 4.3; ORQA's two losses, its index frozen).
 
 Data:     WebQuestions train: 3,417 questions after 361 for dev; test 2,032
 Command:  cp -r runs/wikipedia runs/finetune_webq
-          realm finetune --config=experiments/finetune_webq.py --workdir=runs/finetune_webq \\
+          realm finetune --config=experiments/finetune_webq.py --workdir=runs/finetune_webq \
               --questions=data/webquestions.train.json --format=webquestions --part=train
 Hours:    0.41 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top

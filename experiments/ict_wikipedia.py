@@ -1,7 +1,7 @@
-"""The inverse cloze task on Wikipedia: the retriever that REALM starts from (section 3.4; ORQA).
+r"""The inverse cloze task on Wikipedia: the retriever that REALM starts from (section 3.4; ORQA).
 
 Data:     as experiments/realm_wikipedia.py; no tagger is needed
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=0 --name=wikipedia \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=0 --name=wikipedia \
               --bucket=BUCKET --project=PROJECT --config=experiments/ict_wikipedia.py
           on one machine: realm train --config=experiments/ict_wikipedia.py --workdir=runs/wikipedia
           then, in the same workdir, experiments/realm_wikipedia.py goes on from it

@@ -1,10 +1,10 @@
-"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, on two cores.
+r"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, on two cores.
 
 Data:     the shared Wikipedia sample (7,156 articles), CoNLL-2003, BERT's vocabulary, and the
           questions of NQ, WebQuestions, CuratedTREC and SQuAD, all in one folder (--data); which
           part of each is used, and by what rule, is said in docs/results.md
 Command:  python experiments/miniature.py --all --data=DATA --home=runs/miniature
-          one run: python experiments/miniature.py --row=realm --seed=0 \\
+          one run: python experiments/miniature.py --row=realm --seed=0 \
               --workdir=runs/miniature/realm_0 --data=DATA
           tables and plots of what has been run: python experiments/miniature.py --tables
           other sizes: --config.KEY=VALUE after any of them

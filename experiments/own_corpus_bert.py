@@ -1,8 +1,8 @@
-"""REALM on a corpus of your own, started from BERT-base as Hugging Face keeps it.
+r"""REALM on a corpus of your own, started from BERT-base as Hugging Face keeps it.
 
 Data:     a corpus cut with the vocabulary of the weights, and the weights
               realm import --from=downloads/bert-base-uncased --to=weights/bert
-              realm corpus build --format=text --input='notes/*.txt' \\
+              realm corpus build --format=text --input='notes/*.txt' \
                   --vocab=weights/bert/vocab.txt --out=runs/for_bert
 Command:  realm run --config=experiments/own_corpus_bert.py --workdir=runs/from_bert
 Hours:    made for an accelerator; a step is 27 times the FLOPs of experiments/own_corpus.py

@@ -1,9 +1,9 @@
-"""Ablation of Table 2: spans anywhere are hidden instead of salient ones.
+r"""Ablation of Table 2: spans anywhere are hidden instead of salient ones.
 
 Data:     as experiments/realm_wikipedia.py; ICT is that run's:
               mkdir -p runs/random_span/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/random_span/checkpoints/
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-span \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-span \
               --bucket=BUCKET --project=PROJECT --config=experiments/random_span.py
           on one machine: realm run --config=experiments/random_span.py --workdir=runs/random_span
           then experiments/finetune_nq.py on its workdir

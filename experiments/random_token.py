@@ -1,9 +1,9 @@
-"""Ablation of Table 2: single word pieces are hidden, anywhere, instead of salient spans.
+r"""Ablation of Table 2: single word pieces are hidden, anywhere, instead of salient spans.
 
 Data:     as experiments/realm_wikipedia.py; ICT is that run's:
               mkdir -p runs/random_token/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/random_token/checkpoints/
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-token \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-token \
               --bucket=BUCKET --project=PROJECT --config=experiments/random_token.py
           on one machine: realm run --config=experiments/random_token.py --workdir=runs/random_token
           then experiments/finetune_nq.py on its workdir

@@ -1,14 +1,14 @@
-"""REALM pre-training on news, with Wikipedia as its knowledge (Table 1).
+r"""REALM pre-training on news, with Wikipedia as its knowledge (Table 1).
 
 Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News as news-please writes it
-              realm corpus build --format=cc_news --input='news/*.jsonl.gz' \\
+              realm corpus build --format=cc_news --input='news/*.jsonl.gz' \
                   --knowledge=runs/wikipedia/corpus --out=runs/ccnews/corpus
-              realm tag annotate --corpus=runs/ccnews/corpus --tagger=runs/tagger \\
+              realm tag annotate --corpus=runs/ccnews/corpus --tagger=runs/tagger \
                   --knowledge=runs/wikipedia/corpus
           ICT is that of Wikipedia:
               mkdir -p runs/ccnews/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/ccnews/checkpoints/
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
           on one machine: realm run --config=experiments/realm_ccnews.py --workdir=runs/ccnews
 Hours:    1,495 v5e chip-hours of the trainer (23 h on 64), and 330 of the builder (16 beside it),

@@ -1,12 +1,12 @@
-"""REALM pre-training with X = Z = Wikipedia, at the paper's sizes (section 4, Table 1).
+r"""REALM pre-training with X = Z = Wikipedia, at the paper's sizes (section 4, Table 1).
 
 Data:     English Wikipedia of 20 December 2018 as WikiExtractor writes it, Google's BERT-base
           uncased, and a tagger for salient spans; the paper's split has 13,353,718 passages
               realm import --from=uncased_L-12_H-768_A-12 --to=weights/bert-base-uncased
-              realm corpus build --format=wikiextractor --input='enwiki/*/wiki_*' \\
+              realm corpus build --format=wikiextractor --input='enwiki/*/wiki_*' \
                   --vocab=weights/bert-base-uncased/vocab.txt --out=runs/wikipedia/corpus
               realm tag annotate --corpus=runs/wikipedia/corpus --tagger=runs/tagger
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=wikipedia \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=wikipedia \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_wikipedia.py
           on one machine: realm run --config=experiments/realm_wikipedia.py --workdir=runs/wikipedia
 Hours:    1,954 v5e chip-hours of the trainer (7 h of ICT and 23 h of REALM on 64), and 330 of the

@@ -1,9 +1,9 @@
-"""Ablation of Table 2: REALM's retriever with the baseline's encoder.
+r"""Ablation of Table 2: REALM's retriever with the baseline's encoder.
 
 Data:     a finished run of experiments/realm_wikipedia.py in runs/wikipedia, and one of
           experiments/encoder_only.py in runs/encoder_only, whose reader is BERT as it came
 Command:  cp -r runs/wikipedia runs/retriever_only
-          realm finetune --config=experiments/retriever_only.py --workdir=runs/retriever_only \\
+          realm finetune --config=experiments/retriever_only.py --workdir=runs/retriever_only \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
 Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top

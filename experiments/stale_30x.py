@@ -1,9 +1,9 @@
-"""Ablation of Table 2: the index is refreshed thirty times less often.
+r"""Ablation of Table 2: the index is refreshed thirty times less often.
 
 Data:     as experiments/realm_wikipedia.py; ICT is that run's:
               mkdir -p runs/stale_30x/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/stale_30x/checkpoints/
-Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=stale-30x \\
+Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=stale-30x \
               --bucket=BUCKET --project=PROJECT --config=experiments/stale_30x.py
           on one machine: realm run --config=experiments/stale_30x.py --workdir=runs/stale_30x
           then experiments/finetune_nq.py on its workdir

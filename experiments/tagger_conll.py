@@ -1,9 +1,9 @@
-"""A small tagger from nothing on CoNLL-2003: how far 14,041 sentences go by themselves.
+r"""A small tagger from nothing on CoNLL-2003: how far 14,041 sentences go by themselves.
 
 Data:     CoNLL-2003 English with BIO tags (research use: weights trained on it are not shipped) and
           the vocabulary of BERT-base uncased
-Command:  realm tag train --config=experiments/tagger_conll.py --input=conll2003.en.train.txt.xz \\
-              --held-out=conll2003.en.valid.txt.xz --vocab=bert-base-uncased-vocab.txt \\
+Command:  realm tag train --config=experiments/tagger_conll.py --input=conll2003.en.train.txt.xz \
+              --held-out=conll2003.en.valid.txt.xz --vocab=bert-base-uncased-vocab.txt \
               --workdir=runs/tagger
           realm tag eval --tagger=runs/tagger --input=conll2003.en.valid.txt.xz
 Hours:    850 s as logged, beside other work on two cores (0.2 s a step where they were free, so

@@ -1,8 +1,8 @@
-"""Both jobs on a few thousand passages of English Wikipedia: real text, a small model, two cores.
+r"""Both jobs on a few thousand passages of English Wikipedia: real text, a small model, two cores.
 
 Data:     WikiExtractor files of English Wikipedia (December 2018) and the vocabulary of BERT-base
           uncased. Below, five files of a megabyte: 250 long articles, 8,127 passages
-              realm corpus build --format=wikiextractor --input='wikipedia/AA/wiki_0*' \\
+              realm corpus build --format=wikiextractor --input='wikipedia/AA/wiki_0*' \
                   --vocab=bert-base-uncased-vocab.txt --passage-pieces=160 --out=runs/wiki/corpus
 Command:  realm run --config=experiments/wiki_sample.py --workdir=runs/wiki
 Hours:    17 minutes of processor time for both jobs, so about ten minutes on two idle cores; that

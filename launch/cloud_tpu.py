@@ -1,7 +1,7 @@
-"""Both jobs on Cloud TPU: a slice that trains, machines that build, one bucket between them.
+r"""Both jobs on Cloud TPU: a slice that trains, machines that build, one bucket between them.
 
-Command:  python launch/cloud_tpu.py --project=PROJECT --bucket=BUCKET --zone=us-west4-a \\
-              --name=realm --trainer=v5e:8x8 --builders=4 \\
+Command:  python launch/cloud_tpu.py --project=PROJECT --bucket=BUCKET --zone=us-west4-a \
+              --name=realm --trainer=v5e:8x8 --builders=4 \
               --config=experiments/realm_wikipedia.py --dry_run
 Needs:    the gcloud command, logged in; what the config names as runs/… and weights/… under
           gs://BUCKET/data/ (gcloud storage rsync --recursive FOLDER gs://BUCKET/data/FOLDER)

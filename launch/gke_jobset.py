@@ -1,6 +1,6 @@
-"""Both jobs on GKE: one JobSet with a replicated job that trains and one that builds.
+r"""Both jobs on GKE: one JobSet with a replicated job that trains and one that builds.
 
-Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \\
+Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \
               --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
 Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such ones, and takes the
           same manifest), an image with this package, its `tpu` extra and the config, a Kubernetes

@@ -1,7 +1,7 @@
-"""Both jobs on this machine: a trainer of one or more processes, and index builders beside it.
+r"""Both jobs on this machine: a trainer of one or more processes, and index builders beside it.
 
 Command:  python launch/local.py --config=experiments/wiki_sample.py --workdir=runs/wiki
-          python launch/local.py --processes=2 --devices=4 --builders=1 \\
+          python launch/local.py --processes=2 --devices=4 --builders=1 \
               --config=experiments/wiki_sample.py --workdir=runs/many
 
 One process of each is `realm run`. With more, each is a process as on a host of a pod; when one of

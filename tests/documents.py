@@ -49,5 +49,5 @@ def of_experiments() -> list[str]:
 
 def of_script(script: Path) -> list[str]:
     """The commands at its head, lines joined."""
-    head = script.read_text().split('"""')[1].replace("\\\\\n", "\\\n")
+    head = script.read_text().split('"""')[1]
     return [re.sub(r"\s*\\\n\s*", " ", command) for command in _SHELL.findall(head)]
