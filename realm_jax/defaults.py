@@ -152,7 +152,9 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     # Staleness in steps above which the trainer waits for a newer index; 0: it never waits, as in
     # the paper. At least refresh.every - 1; what bounds staleness where refreshes may be late.
     config.refresh.most_stale = 0
-    config.refresh.keep = 3  # snapshots and published indexes that retention leaves
+    # Snapshots and published indexes that retention leaves; in sync mode also the indexes since the
+    # newest checkpoint, which a resumed run searches again.
+    config.refresh.keep = 3
     config.refresh.alarm_steps = 5000  # staleness above which the trainer warns
     config.refresh.wait_seconds = 3600.0  # patience for the first index, and for each in sync mode
 

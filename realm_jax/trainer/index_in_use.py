@@ -141,10 +141,29 @@ class IndexInUse:
         if self._refresh.mode == "sync":  # the same in every life, without a log
             boundary = step - step % self._refresh.every
             behind = self.current is None or self.current.step != boundary
-            return self._open(boundary) if behind else None
+            return self._of_snapshot(boundary) if behind else None
         if self._replay:
             return self._replayed(step)
         return self._first(step) if self.current is None else self._fresh_enough(step)
+
+    def _of_snapshot(self, boundary: int) -> PublishedIndex:
+        newer = self._newer_than_gone(boundary)
+        if newer is not None:
+            raise RealmError(
+                "the index that this step must search is gone, and builders make none of the past",
+                where=self._run.published_index,
+                expected=f"the index of step {boundary} (config.refresh.mode is sync)",
+                found=f"newer ones, up to step {newer}",
+                fix="go on with --config.refresh.mode=async, or begin again in a new --workdir",
+            )
+        return self._open(boundary)
+
+    def _newer_than_gone(self, index_step: int) -> int | None:
+        """The newest index, if the one of that step was published before it and is no more."""
+        newest = commit.latest(self._run.published_index)
+        folder = self._run.published_index / step_name(index_step)
+        gone = newest is not None and newest > index_step and not commit.is_published(folder)
+        return newest if gone else None
 
     def _first(self, step: int) -> PublishedIndex:
         """Any index that is good for `step`, the same for all processes."""
@@ -214,9 +233,8 @@ class IndexInUse:
             self._replay = []
         if not past or (self.current is not None and past[-1][1] == self.current.step):
             return None if past else self._first(step)
-        wanted, newest = past[-1][1], commit.latest(self._run.published_index)
-        folder = self._run.published_index / step_name(wanted)
-        if newest is not None and newest > wanted and not commit.is_published(folder):
+        wanted = past[-1][1]
+        if self._newer_than_gone(wanted) is not None:
             log.warning(
                 "the index of step %d, which this run used from step %d on, is gone: going on with "
                 "a newer one, so these steps will not repeat bit for bit",

@@ -70,14 +70,18 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
 
 
 def indexes_asked_for(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
-    """Index steps that the run may still ask for: to resume a checkpoint, and to answer."""
-    needed = set()
+    """Index steps that the run may still ask for: to resume a checkpoint, and to answer.
+
+    In sync mode a resumed run asks for the index of every snapshot since its checkpoint, and no
+    builder would make again what has newer ones.
+    """
+    needed, last = set(), 0
     for manifest in kept_fields(run_dir, "realm"):
-        step, swaps = manifest["step"], swap_log_of(manifest)
-        if swaps:
-            needed.add(index_step_at(swaps, step))
-        if refresh.mode == "sync":  # a checkpoint is saved before the swap at its own step
-            needed.add(step - step % refresh.every)
+        last, swaps = manifest["step"], swap_log_of(manifest)
+        needed |= {index_step_at(swaps, last)} if swaps else set()
+    if refresh.mode == "sync":
+        since = last - last % refresh.every
+        needed |= {step for step in commit.steps(run_dir.published_index) if step >= since}
     exported = commit.latest(run_dir.export)
     if exported is not None:
         export = commit.read_manifest(run_dir.export / step_name(exported))

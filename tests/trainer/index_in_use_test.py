@@ -243,6 +243,14 @@ def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
 
 
+def test_sync_waits_for_no_index_that_nobody_would_build(run, make):
+    publish(run, 0, 4, 6)
+    index = make("sync")
+    assert index.for_step(1).step == 0
+    with pytest.raises(RealmError, match=r"is gone[\s\S]*of step 2 [\s\S]*refresh.mode=async"):
+        index.for_step(2)
+
+
 def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
     run, make, caplog
 ):

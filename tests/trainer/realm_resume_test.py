@@ -150,14 +150,17 @@ def test_who_waits_for_another_trainer_has_changed_nothing(tiny, straight):
 def test_the_indexes_that_are_still_asked_for_are_those_of_checkpoints_and_export(
     tiny, straight, tmp_path
 ):
-    """Checkpoints 3 and 6 searched those of 2 and 4; in sync mode 6 is resumed with its own."""
-    refresh = config_of(tiny).refresh
-    later = changed(config_of(tiny), refresh__mode="async").refresh
-    assert indexes_asked_for(RunDir(straight), later) == {2, 4, 6}
-    shutil.copytree(straight, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "export")
-    assert indexes_asked_for(RunDir(tmp_path / "run"), later) == {2, 4}
-    assert indexes_asked_for(RunDir(tmp_path / "run"), refresh) == {2, 4, 6}
+    """Checkpoints 3 and 6 searched those of 2 and 4; in sync mode 3 is resumed with all since."""
+    sync = config_of(tiny).refresh
+    beside = changed(config_of(tiny), refresh__mode="async").refresh
+    assert indexes_asked_for(RunDir(straight), beside) == {2, 4, 6}
+    run = RunDir(tmp_path / "run")
+    shutil.copytree(straight, run.root)
+    shutil.rmtree(run.export)
+    assert indexes_asked_for(run, beside) == {2, 4}
+    shutil.rmtree(run.checkpoints("realm") / step_name(STEPS))
+    assert indexes_asked_for(run, beside) == {2}
+    assert indexes_asked_for(run, sync) == {2, 4, 6}
 
 
 @pytest.fixture
