@@ -101,7 +101,9 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
         assert pretrained is not None
         read = final_parameters(job.run_dir, "reader")
         job.networks |= (read[1] if read else {}) | pretrained[1]
-        return job.finish()
+        step = job.finish()
+        job.say("done", config.stages.realm.steps)
+        return step
 
 
 def open_stages(workdir: str, config: ConfigDict) -> tuple[dict[str, Stage], Parameters, Mesh]:

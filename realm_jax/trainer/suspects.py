@@ -18,6 +18,7 @@ from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir, step_name
 
 FIGURES = ("loss", "gradient_norm")
+_ZIP = b"PK"  # how an .npz begins
 _ABOUT = "about"  # array of the JSON bytes that say what the others are
 _OURS = "realm_jax."
 _BROKEN = (  # what damaged archives of arrays raise
@@ -123,6 +124,8 @@ def read_batch(path: epath.PathLike) -> tuple[str, int, Any]:
     if data is None:
         raise InputError("no such batch", where=path, expected="a file of RUN/replay")
     try:
+        if not data.startswith(_ZIP):  # else numpy advises to trust pickles
+            raise ValueError("no archive of arrays")
         with np.load(io.BytesIO(data)) as arrays:
             about = json.loads(arrays[_ABOUT].tobytes())
             batch = _rebuilt(about["batch"], arrays)

@@ -15,6 +15,7 @@ from realm_jax.errors import InputError, MismatchError, Stopped
 from realm_jax.exchange import commit
 from realm_jax.exchange.alone import alone
 from realm_jax.exchange.export import read_export
+from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
 from realm_jax.exchange.parameters import load_parameters
 from realm_jax.exchange.snapshots import read_snapshot
@@ -183,6 +184,7 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path, questio
     taught = changed(config, corpus__questions=questions, stages__qa__learning_rate=0.0)
     trainer.finetune(str(tmp_path / "run"), taught, threading.Event())
     run = RunDir(tmp_path / "run")
+    assert last_beat(run, trainer.JOB)["stage"] == "done"
     networks = read_export(run).networks
     read, realm = (
         load_parameters(run.checkpoints(stage) / step_name(2) / PARAMETERS)
