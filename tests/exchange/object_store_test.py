@@ -147,8 +147,12 @@ def test_the_words_of_a_builder_are_put_there_at_its_end(store, tmp_path, monkey
     run = RunDir(f"{store}/words")
     says = "import sys; print('said'); sys.exit(3)"
     monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", says])
-    monkeypatch.setattr(trainer, "prepare", lambda *_: None)
-    monkeypatch.setattr(trainer, "run", lambda workdir, config, stop: stop.wait(PATIENCE))
+
+    def waits(workdir, config, stop, beside):
+        with beside():
+            stop.wait(PATIENCE)
+
+    monkeypatch.setattr(trainer, "run", waits)
     for life in (1, 2):
         with pytest.raises(RealmError, match=r"s3://bucket/words/logs/\S+log[\s\S]*code 3: .*said"):
             jobs.run_both(run.workdir, tiny_config(), threading.Event())
