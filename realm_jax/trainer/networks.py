@@ -10,6 +10,7 @@ from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.inputs import Inputs
+from realm_jax.trainer.run_folder import require_pretrained
 from realm_jax.trainer.state import stream
 
 
@@ -49,12 +50,5 @@ def reader_of(workdir: str, config: ConfigDict) -> Parameters:
             found=f"model hash {config_lib.model_hash(theirs)}",
             fix="pre-train both runs with the same config.model and config.lengths",
         )
-    if trained[0] < theirs.stages.realm.steps:
-        raise InputError(
-            "the other run's pre-training is not finished",
-            where=other.checkpoints("realm"),
-            expected=f"a checkpoint of step {theirs.stages.realm.steps}",
-            found=f"step {trained[0]}",
-            fix=f"realm run --workdir={workdir}",
-        )
+    require_pretrained(other, theirs)
     return {"reader": trained[1]["reader"]}
