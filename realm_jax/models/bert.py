@@ -95,21 +95,33 @@ class Bert(nnx.Module):
           key: random key of dropout; None in evaluation.
           added: to the embeddings, for what the pieces do not say.
         """
-        block = (ids[:, None], mask[:, None], segments[:, None])
-        return self.packed([block], key, added)
+        return self.packed([_block(ids, mask, segments)], None, key, added)
+
+    def at(
+        self,
+        ids: Int[Array, "R L"],
+        mask: Bool[Array, "R L"],
+        segments: Int[Array, "R L"],
+        places: Int[Array, "R N"],
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "R N H"]:
+        """Those at some places of each row; the last layer makes no others."""
+        return self.packed([_block(ids, mask, segments)], places, key)
 
     def packed(
         self,
         blocks: Sequence[Block],
+        places: Int[Array, "G N"] | None = None,
         key: Key[Array, ""] | None = None,
         added: Float[Array, "G T H"] | float = 0.0,
-    ) -> Float[Array, "G T H"]:
+    ) -> Float[Array, "G _ H"]:
         """Hidden vectors of streams, each its rows of several widths end to end.
 
         Only attention knows of rows; all else looks at one piece at a time.
 
         Args:
           blocks: rows of one width each.
+          places: of the streams that are wanted, as in `at`; None is all.
           key: as above.
           added: as above.
         """
@@ -120,32 +132,32 @@ class Bert(nnx.Module):
         word, position, segment = (
             whole_vectors(table[...]) for table in (self.word, self.position, self.segment)
         )
-        places = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
-        x = word[ids] + jnp.concatenate(places) + segment[segments] + added
+        counted = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
+        x = word[ids] + jnp.concatenate(counted) + segment[segments] + added
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
         x = rows_apart(dropout(x, self.rate, keys[0]))
-        return self._encode(x, [mask for _, mask, _ in blocks], keys[1])
+        return self._encode(x, [mask for _, mask, _ in blocks], places, keys[1])
 
     def _encode(
         self,
         x: Float[Array, "G T H"],
         masks: Sequence[Bool[Array, "G _ _"]],
+        places: Int[Array, "G N"] | None,
         key: Key[Array, ""] | None,
-    ) -> Float[Array, "G T H"]:
-        stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
-
-        def body(x, step):
+    ) -> Float[Array, "G _ H"]:
+        def layer(x, step, wanted=None):
             weights, index = step
             layer_key = None if key is None else jax.random.fold_in(key, index)
-            x = _layer(x, weights, masks, self.rate, layer_key, self.approximate)
+            x = _layer(x, weights, masks, wanted, self.rate, layer_key, self.approximate)
             return rows_apart(x), None
 
-        body = jax.checkpoint(body) if self.remat else body
-        depth = self.layers.depth
-        unroll = depth <= _FEW_LAYERS or not self.scan
-        x, _ = lax.scan(body, x, (stacked, jnp.arange(depth)), unroll=unroll)
-        return x
+        layer = jax.checkpoint(layer) if self.remat else layer
+        stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
+        steps, top = (stacked, jnp.arange(self.layers.depth)), self.layers.depth - 1
+        below = jax.tree.map(lambda leaf: leaf[:top], steps)
+        x, _ = lax.scan(layer, x, below, unroll=top < _FEW_LAYERS or not self.scan)
+        return layer(x, jax.tree.map(lambda leaf: leaf[top], steps), places)[0]
 
 
 class LayerNorm(nnx.Module):
@@ -200,14 +212,20 @@ class Layers(nnx.Module):
         return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
 
 
+def _block(ids: Int[Array, "R L"], mask: Bool[Array, "R L"], segments: Int[Array, "R L"]) -> Block:
+    """Each row a stream."""
+    return ids[:, None], mask[:, None], segments[:, None]
+
+
 def _layer(
     x: Float[Array, "G T H"],
     w: dict[str, Array],
     masks: Sequence[Bool[Array, "G _ _"]],
+    places: Int[Array, "G N"] | None,
     rate: float,
     key: Key[Array, ""] | None,
     approximate: bool,
-) -> Float[Array, "G T H"]:
+) -> Float[Array, "G _ H"]:
     """Self-attention and feed-forward, each added to its input and normalised after."""
     keys = [None] * 3 if key is None else jax.random.split(key, 3)
 
@@ -216,6 +234,9 @@ def _layer(
         return add_bias(out, w[f"{name}_bias"]).astype(x.dtype)
 
     mixed = attend(project("query"), project("key"), project("value"), masks, rate, keys[0])
+    if places is not None:
+        x = jnp.take_along_axis(x, places[:, :, None], axis=1)
+        mixed = jnp.take_along_axis(mixed, places[:, :, None, None], axis=1)
     attended = product("rqnd,ndh->rqh", mixed, w["output_kernel"])
     attended = dropout(add_bias(attended, w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])

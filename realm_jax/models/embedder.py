@@ -36,7 +36,8 @@ class Embedder(nnx.Module):
         title in segment 0 and the body in segment 1.
         """
         keys = [None, None] if key is None else jax.random.split(key)
-        return self._pooled(self.bert(ids, mask, segments, keys[0])[:, 0], keys[1])
+        places = jnp.zeros((len(ids), 1), jnp.int32)
+        return self._pooled(self.bert.at(ids, mask, segments, places, keys[0])[:, 0], keys[1])
 
     def embed_packed(
         self,
@@ -46,8 +47,7 @@ class Embedder(nnx.Module):
     ) -> Float[Array, "G N E"]:
         """`embed` of the rows of streams (`Bert.packed`), row n from place `starts[:, n]` on."""
         keys = [None, None] if key is None else jax.random.split(key)
-        hidden = self.bert.packed(blocks, keys[0])
-        return self._pooled(jnp.take_along_axis(hidden, starts[:, :, None], axis=1), keys[1])
+        return self._pooled(self.bert.packed(blocks, starts, keys[0]), keys[1])
 
     def _pooled(
         self, first: Float[Array, "*rows H"], key: Key[Array, ""] | None

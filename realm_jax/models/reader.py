@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
@@ -33,9 +32,9 @@ class Reader(nnx.Module):
         """Float32 scores of every word piece at the given positions only.
 
         `[CLS] x [SEP] body [SEP]`: x in segment 0, the passage body in segment 1, no title. Masked
-        positions are gathered before the product with the vocabulary, where most of the work is.
+        positions are gathered within the last layer, before its feed-forward part.
         """
-        return self.predict(self.bert(ids, mask, segments, key), positions)
+        return self.predict(self.bert.at(ids, mask, segments, positions, key))
 
     def mlm_logits_packed(
         self,
@@ -44,12 +43,9 @@ class Reader(nnx.Module):
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "G M V"]:
         """`mlm_logits` at these places of streams (`Bert.packed`)."""
-        return self.predict(self.bert.packed(blocks, key), places)
+        return self.predict(self.bert.packed(blocks, places, key))
 
-    def predict(
-        self, hidden: Float[Array, "R J H"], positions: Int[Array, "R M"]
-    ) -> Float[Array, "R M V"]:
-        """`mlm_logits` of rows that BERT has read already."""
-        picked = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
-        picked = self.norm(jax.nn.gelu(self.transform(picked), self.bert.approximate))
-        return product("rmh,vh->rmv", picked, self.bert.word[...]) + self.bias[...]
+    def predict(self, hidden: Float[Array, "R M H"]) -> Float[Array, "R M V"]:
+        """`mlm_logits` of BERT's hidden vectors at the masked positions."""
+        known = self.norm(jax.nn.gelu(self.transform(hidden), self.bert.approximate))
+        return product("rmh,vh->rmv", known, self.bert.word[...]) + self.bias[...]

@@ -18,19 +18,20 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
       vocabulary: V, word pieces.
     """
     model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
-    layers = encoder_flops(model, batch, lengths.query)
+    layers = encoder_flops(model, batch, lengths.query, wanted=1)
     heads = 0.0
     if stage == "qa":
         layers += encoder_flops(model, batch * config.stages.qa.reader_passages, lengths.joint)
     elif stage == "ict":
-        layers += encoder_flops(model, batch, lengths.passage)
+        layers += encoder_flops(model, batch, lengths.passage, wanted=1)
         heads += embedding_head_flops(model, 2 * batch)
         heads += 2.0 * batch * batch * model.embedding
     else:
         count = config.retrieval.candidates
-        layers += encoder_flops(model, batch * (count - 1), lengths.passage)
-        layers += encoder_flops(model, batch * (count - 1), lengths.joint)
-        layers += encoder_flops(model, batch, lengths.query + 1)  # beside the null passage
+        layers += encoder_flops(model, batch * (count - 1), lengths.passage, wanted=1)
+        layers += encoder_flops(model, batch * (count - 1), lengths.joint, lengths.masks)
+        alone = lengths.query + 1  # beside the null passage
+        layers += encoder_flops(model, batch, alone, lengths.masks)
         heads += embedding_head_flops(model, batch * count + 1)
         masks = batch * count * lengths.masks
         heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
@@ -40,16 +41,23 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 
 def embed_flops(config: ConfigDict, rows: int) -> float:
     """Of embedding `rows` passages of full length."""
-    model = config.model
-    return encoder_flops(model, rows, config.lengths.passage) + embedding_head_flops(model, rows)
+    layers = encoder_flops(config.model, rows, config.lengths.passage, wanted=1)
+    return layers + embedding_head_flops(config.model, rows)
 
 
-def encoder_flops(model: ConfigDict, rows: int, length: int) -> float:
-    """BERT's layers, forward, on rows of `length` pieces: projections, attention, feed-forward."""
-    projections = 8.0 * length * model.hidden**2
-    attention = 4.0 * length**2 * model.hidden
-    feed_forward = 4.0 * length * model.hidden * model.mlp
-    return model.layers * rows * (projections + attention + feed_forward)
+def encoder_flops(model: ConfigDict, rows: int, length: int, wanted: int | None = None) -> float:
+    """BERT's layers, forward, on rows of `length` pieces.
+
+    Args:
+      model: config.model.
+      rows: R.
+      length: L.
+      wanted: pieces of a row that the last layer puts out (`Bert.at`); None is all.
+    """
+    before = 6.0 * length * model.hidden**2 + 4.0 * length**2 * model.hidden  # q, k, v; attention
+    after = 2.0 * model.hidden**2 + 4.0 * model.hidden * model.mlp  # of one piece
+    unwanted = 0 if wanted is None else length - wanted
+    return rows * (model.layers * (before + length * after) - unwanted * after)
 
 
 def embedding_head_flops(model: ConfigDict, rows: int) -> float:

@@ -1,5 +1,6 @@
 """Exact search on the device mesh: rows spread over all devices, scored block by block."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class MeshSearcher:
       vectors: [N, E] float32, perhaps memory-mapped; each host reads only its devices' rows.
       mesh: the devices; all axes share the rows. None: one axis over all devices.
       dtype: of the vectors on the devices, float32 or bfloat16. Scores are float32 either way.
-      mean: what has been taken off `vectors`; None: nothing.
+      mean: taken off the vectors on their way to the devices; None: nothing.
     """
 
     kind = "mesh"
@@ -43,7 +44,7 @@ class MeshSearcher:
         self.mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
         self.size, self.dims = vectors.shape
         self.mean = mean or Mean(np.zeros(self.dims, np.float32))
-        self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype))
+        self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype), self.mean)
         self.bytes = self.vectors.nbytes
         self._search = jax.jit(
             partial(search_on_mesh, size=self.size, mesh=self.mesh), static_argnames="k"
@@ -63,7 +64,12 @@ class MeshSearcher:
 
     def save(self, folder: Path) -> None:
         """Writes what it holds as float32, without padding. One process must hold all of it."""
-        np.save(folder / VECTORS, np.asarray(self.vectors)[: self.size].astype(np.float32))
+        shape = (self.size, self.dims)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        with (folder / VECTORS).open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for rows in _blocks(self.vectors, self.size):
+                rows.astype("<f4", copy=False).tofile(file)
         self.mean.save(folder)
         write_description(folder, self, dtype=str(self.vectors.dtype))
 
@@ -72,15 +78,14 @@ class MeshSearcher:
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "MeshSearcher":
         """On all devices; `options` is `config.search`."""
-        mean = Mean.of(vectors)
-        return cls(mean.subtracted(vectors), dtype=options.dtype, mean=mean)
+        return cls(vectors, dtype=options.dtype, mean=Mean.of(vectors))
 
     @classmethod
     def load(cls, folder: Path, mesh: Mesh | None = None) -> "MeshSearcher":
         """Spreads saved vectors over `mesh`, which need not be the one they were saved from."""
-        description = read_description(folder)
-        mean = Mean.load(folder, description["dims"])
-        return cls(load_vectors(folder), mesh, description.get("dtype", "float32"), mean)
+        searcher = cls(load_vectors(folder), mesh, read_description(folder).get("dtype", "float32"))
+        searcher.mean = Mean.load(folder, searcher.dims)  # which the saved vectors are without
+        return searcher
 
 
 def search_on_mesh(
@@ -153,7 +158,7 @@ def _merge(best, new, k):
     return jnp.take_along_axis(rows, order, axis=1), scores
 
 
-def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype) -> Float[Array, "N E"]:
+def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean) -> Float[Array, "N E"]:
     """Pads the rows to a multiple of the devices and lays them over all axes of the mesh."""
     size, dims = vectors.shape
     padded = -(-size // mesh.size) * mesh.size
@@ -162,9 +167,19 @@ def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype) -> Float[Array, "N
         assert index is not None
         start, stop, _ = index[0].indices(padded)
         rows = np.zeros((stop - start, dims), dtype)
-        real = vectors[start : min(stop, size)]
-        rows[: len(real)] = real
+        for first in range(start, min(stop, size), BLOCK):
+            last = min(first + BLOCK, stop, size)
+            rows[first - start : last - start] = vectors[first:last] - mean.vector
         return rows
 
     sharding = NamedSharding(mesh, P(mesh.axis_names))
     return jax.make_array_from_callback((padded, dims), sharding, rows_of_device)
+
+
+def _blocks(vectors: Float[Array, "N E"], size: int) -> Iterator[np.ndarray]:
+    """The first `size` rows on this process's devices, in order, some at a time."""
+    shards = sorted(vectors.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    for shard in shards:
+        rows, first = np.asarray(shard.data), shard.index[0].start or 0
+        for start in range(0, min(len(rows), size - first), BLOCK):
+            yield rows[start : min(start + BLOCK, size - first)]

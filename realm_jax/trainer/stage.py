@@ -165,7 +165,8 @@ class ReaderStage(Unindexed):
         """Cross-entropy at the masked positions plus that of the masked span in the passage."""
         ids, mask, segments = batch.joint
         hidden = networks.reader.bert(ids, mask, segments, key)
-        logits = networks.reader.predict(hidden, batch.text.positions)
+        places = jnp.asarray(batch.text.positions)[:, :, None]
+        logits = networks.reader.predict(jnp.take_along_axis(hidden, places, axis=1))
         spans = networks.span_head.span_logits(hidden, mask, segments, self._widest)
         size = len(ids)
         loss, metrics = losses.reading_loss(

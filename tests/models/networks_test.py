@@ -66,6 +66,36 @@ def test_logits_only_where_asked_and_of_those_places(bound):
         np.testing.assert_allclose(some[row], every[row, jnp.array(places)], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_some_places_have_the_vectors_and_the_gradients_that_they_have_among_all(layers):
+    modules, parameters = networks(model__layers=layers)
+    parts, places = rows(12, 9), jnp.array([[3, 7, 3], [0, 1, 2], [8, 8, 0]])
+
+    def value_and_gradients(hidden):
+        of = lambda p: (hidden(modules.bind(p).reader.bert) ** 3).sum()  # noqa: E731
+        return jax.jit(jax.value_and_grad(of))(parameters)
+
+    some = value_and_gradients(lambda bert: bert.at(*parts, places))
+    among_all = value_and_gradients(
+        lambda bert: jnp.take_along_axis(bert(*parts), places[:, :, None], axis=1)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), some, among_all
+    )
+
+
+def test_the_last_layer_does_little_for_places_that_nobody_wants():
+    modules, parameters = networks(model__layers=1)
+    parts, first = rows(24, 24), jnp.zeros((3, 1), jnp.int32)
+
+    def operations(hidden):
+        traced = jax.jit(lambda p: hidden(modules.bind(p).reader.bert)).lower(parameters)
+        return traced.compile().cost_analysis()["flops"]
+
+    every = operations(lambda bert: bert(*parts))
+    assert operations(lambda bert: bert.at(*parts, first)) < 0.6 * every
+
+
 def test_spans_lie_wholly_inside_the_body(bound):
     """Body pieces 4 to 7, [SEP] at 8: spans of up to 3 pieces begin and end in 4 to 7."""
     scores = span_logits(bound, 3)

@@ -246,6 +246,24 @@ def test_mesh_search_is_exact_whatever_the_devices(devices, size, monkeypatch):
     np.testing.assert_allclose(scores, brute(vectors, queries, 7)[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [7, 333])
+def test_rows_spread_over_devices_are_saved_as_one_array(size, monkeypatch, tmp_path):
+    monkeypatch.setattr(mesh_searcher, "BLOCK", 16)
+    vectors, queries = clustered(size)
+    vectors += 10
+    options = configs.default().search
+    options.dtype = "float32"
+    built = MeshSearcher.build(vectors, options)
+    built.save(tmp_path)
+    saved = np.load(tmp_path / "vectors.npy")
+    np.testing.assert_allclose(saved, vectors - vectors.mean(0), atol=1e-5)
+    two = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
+    for searcher in (built, MeshSearcher.load(tmp_path, two)):
+        rows, scores = searcher.search(queries, 7)
+        np.testing.assert_array_equal(rows, brute(vectors, queries, 7)[0])
+        np.testing.assert_allclose(scores, brute(vectors, queries, 7)[1], rtol=1e-4, atol=1e-4)
+
+
 def test_mesh_search_inside_another_program_and_on_two_axes():
     vectors, queries = clustered(333)
     mesh = jax.make_mesh((4, 2), ("data", "model"))
