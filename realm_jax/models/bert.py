@@ -105,7 +105,7 @@ class Bert(nnx.Module):
         places: Int[Array, "R N"],
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "R N H"]:
-        """Those at some places of each row; the last layer makes no others."""
+        """Hidden vectors at some places of each row; the last layer makes no others."""
         return self.packed([_block(ids, mask, segments)], places, key)
 
     def packed(
@@ -121,7 +121,7 @@ class Bert(nnx.Module):
 
         Args:
           blocks: rows of one width each.
-          places: of the streams that are wanted, as in `at`; None is all.
+          places: in the streams, as in `at`; None is all of them.
           key: as above.
           added: as above.
         """
