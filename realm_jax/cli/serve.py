@@ -74,9 +74,9 @@ def _listener(host: str, port: int) -> socket.socket:
             listener = unless_bound.enter_context(socket.socket(family, socket.SOCK_STREAM))
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
+            listener.bind((host.encode("idna"), port))
             unless_bound.pop_all()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         fixes = {
             errno.EADDRINUSE: "give another --port, or 0 for any free one",
             errno.EACCES: "give a --port of 1024 or more",

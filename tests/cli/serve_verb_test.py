@@ -56,6 +56,7 @@ def test_addresses_that_are_none(realm, finished):
     command = ["serve", f"--workdir={finished.workdir}"]
     realm(*command, "--port=99999").refused("cannot listen there", "99999")
     realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen there", "999.1.1.1")
+    realm(*command, f"--host={64 * 'ä'}", "--port=0").refused("cannot listen there", "ä")
     realm(*command, "--port=http").refused("http", code=2)
 
 
