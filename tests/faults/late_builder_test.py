@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from realm_jax.cli import exit_codes
 from realm_jax.exchange.follow import ended, follow
 from realm_jax.exchange.heartbeat import last_beat
 from realm_jax.exchange.layout import RunDir, step_name
@@ -143,7 +144,7 @@ def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, zygote):
 
 
 @pytest.mark.faults
-def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path, tiny, zygote):
+def test_a_second_trainer_waits_names_the_first_and_changes_nothing(tmp_path, tiny, zygote):
     jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
     try:
         first = jobs.start("train")  # waits for its first index
@@ -151,7 +152,7 @@ def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path, tiny, zygote)
         second = jobs.start("train")
         second.until(lambda: "another trainer" in second.err.read_text(), "word", PATIENCE)
         second.process.send_signal(signal.SIGTERM)
-        assert f"process {first.process.pid}" in second.wait(1, PATIENCE)
+        assert f"process {first.process.pid}" in second.wait(exit_codes.STOPPED, PATIENCE)
         jobs.start("index", "--poll=0.05").wait(0, PATIENCE)
         first.wait(0, PATIENCE)
     finally:
