@@ -8,7 +8,7 @@ Command:  realm run --config=experiments/encoder_only.py --workdir=runs/encoder_
           realm finetune --config=experiments/encoder_only.py --workdir=runs/encoder_only_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
           the baseline itself (31.3 and 13.9): the same with --config.stages.qa.reader_from=
-Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
+Hours:    0.93 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top; and one refresh of the index,
           4 minutes on 16 chips at full speed
 Expect:   exact match on NQ dev 35.3, recall@5 before fine-tuning 13.9 (REALM: 38.2 and 38.5)

@@ -4,7 +4,7 @@ Data:     NQ-open train without its dev part: 79,168 questions; dev 8,757, test 
 Command:  cp -r runs/wikipedia runs/finetune_nq
           realm finetune --config=experiments/finetune_nq.py --workdir=runs/finetune_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
-Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
+Hours:    0.93 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top
 Expect:   exact match on test 39.2, on dev 38.2; 40.4 on test from runs/ccnews (Table 1). The
           released checkpoint took 300,000 steps (40.4 measured again by others)

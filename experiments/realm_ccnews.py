@@ -11,7 +11,7 @@ Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News as news-pl
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
           on one machine: realm run --config=experiments/realm_ccnews.py --workdir=runs/ccnews
-Hours:    1,495 v5e chip-hours of the trainer (23 h on 64), and 330 of the builder (16 beside it),
+Hours:    1,365 v5e chip-hours of the trainer (21 h on 64), and 341 of the builder (16 beside it),
           when half of the compile report's roofline is reached; reckoned from
           benchmarks/compile_tables.md, not measured; ICT is done already
 Expect:   after fine-tuning, exact match on test: NQ 40.4, WebQuestions 40.7, CuratedTREC 42.9

@@ -9,7 +9,7 @@ Data:     English Wikipedia of 20 December 2018 as WikiExtractor writes it, Goog
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=wikipedia \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_wikipedia.py
           on one machine: realm run --config=experiments/realm_wikipedia.py --workdir=runs/wikipedia
-Hours:    1,954 v5e chip-hours of the trainer (7 h of ICT and 23 h of REALM on 64), and 330 of the
+Hours:    1,782 v5e chip-hours of the trainer (7 h of ICT and 21 h of REALM on 64), and 341 of the
           builder (16 beside REALM), when half of the compile report's roofline is reached; reckoned
           from benchmarks/compile_tables.md, not measured
 Expect:   after fine-tuning (experiments/finetune_*.py), exact match on test: NQ 39.2, WebQuestions

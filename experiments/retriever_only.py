@@ -5,7 +5,7 @@ Data:     a finished run of experiments/realm_wikipedia.py in runs/wikipedia, an
 Command:  cp -r runs/wikipedia runs/retriever_only
           realm finetune --config=experiments/retriever_only.py --workdir=runs/retriever_only \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
-Hours:    0.97 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
+Hours:    0.93 v5e chip-hours by its FLOPs at the speed of the compiled REALM step; on one chip,
           one question a step, the host's work comes on top
 Expect:   exact match on NQ dev 37.4, recall@5 before fine-tuning 38.5 (REALM: 38.2 and 38.5)
 """

@@ -28,7 +28,8 @@ def embedder_parameters(config, vocabulary, seed=0):
 
 @pytest.fixture(scope="module")
 def config(tiny):
-    return tiny_config(tiny.folder, model__layers=1)
+    """Drawn as widely as vectors of passages need to differ by more than they are rounded."""
+    return tiny_config(tiny.folder, model__layers=1, model__init_stddev=0.3)
 
 
 @pytest.fixture(scope="module")
