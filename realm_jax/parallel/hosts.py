@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
@@ -38,7 +39,8 @@ def join(coordinator: str, processes: int, process: int) -> None:
     """Makes this process one of several; call it once, before jax does any work.
 
     Args:
-      coordinator: HOST:PORT of process 0; "auto" on Cloud TPU, where jax knows all three.
+      coordinator: HOST:PORT of process 0; "auto" on Cloud TPU, where jax knows all three. Where it
+        names this machine alone (localhost, 127.x), nothing listens to others either.
       processes: how many there are.
       process: which one this is.
 
@@ -51,10 +53,14 @@ def join(coordinator: str, processes: int, process: int) -> None:
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours
     jax.config.update("jax_enable_recoverability", True)  # who is gone is said below, in words
     named: dict[str, Any] = {}
+    host = socket.gethostname()
     if coordinator != "auto":
         _check(coordinator, processes, process)
         named = {"coordinator_address": coordinator, "num_processes": processes}
         named["process_id"] = process
+        host = coordinator.rsplit(":", 1)[0]
+        if _only_here(host):
+            named["coordinator_bind_address"] = coordinator  # without it, every address
     try:
         jax.distributed.initialize(**named, shutdown_timeout_seconds=10)
     except RuntimeError as error:
@@ -65,7 +71,6 @@ def join(coordinator: str, processes: int, process: int) -> None:
             found=str(error).splitlines()[0],
             fix="start all of them, process 0 on the host that the coordinator names",
         ) from error
-    host = socket.gethostname() if coordinator == "auto" else coordinator.rsplit(":", 1)[0]
     if jax.process_count() > 1:
         _peers = _Leader(host) if leads() else _Follower()
 
@@ -79,6 +84,11 @@ def _check(coordinator: str, processes: int, process: int) -> None:
             expected="HOST:PORT, and a process from 0 to processes - 1",
             found=f"{coordinator}, {processes}, {process}",
         )
+
+
+def _only_here(host: str) -> bool:
+    """Whether it says in its letters that no other machine is meant."""
+    return host == "localhost" or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 def leads() -> bool:
@@ -200,7 +210,8 @@ class _Leader(_Peers):
         self._said: dict[tuple[str, int], dict[int, Any]] = {}
         self._collecting = threading.Lock()
         self._gone: set[int] = set()
-        server = socket.create_server(("", 0), backlog=jax.process_count())
+        address = host if _only_here(host) else ""
+        server = socket.create_server((address, 0), backlog=jax.process_count())
         server.settimeout(SILENCE)
         token = secrets.token_hex(16)
         _broadcast([host, server.getsockname()[1], token])

@@ -1,5 +1,6 @@
 """Several real processes that train as one, over loopback."""
 
+import contextlib
 import json
 import re
 import signal
@@ -118,6 +119,19 @@ def builder(tmp_path):
     thread.join(PATIENCE)
 
 
+def listening(process):
+    """Addresses that a process waits for connections at, as the kernel writes them (Linux)."""
+    folder, found = Path(f"/proc/{process.pid}"), set()
+    with contextlib.suppress(OSError):  # files come and go
+        links = [str(file.readlink()) for file in (folder / "fd").iterdir()]
+        for table in ("tcp", "tcp6"):
+            for line in (folder / "net" / table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in links:
+                    found.add(words[1].split(":")[0])
+    return found
+
+
 def losses(workdir, stage):
     return [
         record["loss"]
@@ -136,7 +150,13 @@ def losses(workdir, stage):
 )
 def test_several_processes_have_the_losses_of_one(start, tiny, tmp_path, count, devices, mesh):
     config = tiny_config(tiny.folder, **WITHOUT_BUILDER, **mesh)
-    start(config, count, devices).wait(*[0] * count)
+    hosts = start(config, count, devices)
+    log, addresses = RunDir(tmp_path / "run").logs / "ict.jsonl", set()
+    hosts.until(lambda: addresses.update(*map(listening, hosts.processes)) or log.exists())
+    hosts.wait(*[0] * count)
+    loopback = "0100007F"
+    assert all(address.endswith(loopback) for address in addresses), addresses
+    assert addresses or sys.platform != "linux"
     alone = tiny_config(tiny.folder, **WITHOUT_BUILDER)
     trainer.run(str(tmp_path / "alone"), alone, threading.Event())
     expected = losses(tmp_path / "alone", "ict")
