@@ -27,14 +27,23 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains until the last step or a stop signal.
 
     Raises:
-      UsageError: one process of many, and no coordinator.
+      UsageError: one process of many, and no coordinator; or numbers that jax knows better.
     """
-    if not arguments.coordinator and (arguments.processes > 1 or arguments.process):
+    numbered = arguments.processes > 1 or arguments.process > 0
+    if numbered and not arguments.coordinator:
         raise UsageError(
             "this process does not know the others",
             where="--coordinator",
             expected="HOST:PORT of process 0, with --processes and --process; auto on Cloud TPU",
             fix="give it, or leave --processes and --process out to train as one process",
+        )
+    if numbered and arguments.coordinator == "auto":
+        raise UsageError(
+            "with auto, Cloud TPU says how many processes there are and which one this is",
+            where="--processes, --process",
+            expected="neither of them beside --coordinator=auto",
+            found=f"--processes={arguments.processes} --process={arguments.process}",
+            fix="leave them out, or give --coordinator=HOST:PORT",
         )
     stop = runtime.start(devices=arguments.devices)
     from realm_jax.parallel import hosts

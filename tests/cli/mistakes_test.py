@@ -79,6 +79,11 @@ MISTAKES = {
         2,
         ["--coordinator", "HOST:PORT"],
     ),
+    "numbers of processes beside auto": (
+        "train --config={config} --workdir={new} --coordinator=auto --processes=2",
+        2,
+        ["--processes=2", "--coordinator=auto", "HOST:PORT"],
+    ),
     "no devices": (
         "train --config={config} --workdir={new} --devices=0",
         2,
