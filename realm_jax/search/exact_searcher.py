@@ -6,8 +6,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
-from realm_jax.errors import DamageError
-from realm_jax.search.searcher import check_queries, read_description, write_description
+from realm_jax.search.searcher import (
+    check_queries,
+    read_array,
+    read_description,
+    write_description,
+)
 
 VECTORS = "vectors.npy"
 BLOCK = 16_384  # rows scored at a time
@@ -67,16 +71,7 @@ class ExactSearcher:
 def load_vectors(folder: Path) -> Float32[np.ndarray, "N E"]:
     """The vectors of a folder, memory-mapped, with the shape that its description promises."""
     description = read_description(folder)
-    vectors = np.load(folder / VECTORS, mmap_mode="r")
-    promised = (description["size"], description["dims"])
-    if vectors.shape != promised or vectors.dtype != np.float32:
-        raise DamageError(
-            "vectors are not those described",
-            where=folder / VECTORS,
-            expected=f"float32 {list(promised)}",
-            found=f"{vectors.dtype} {list(vectors.shape)}",
-        )
-    return vectors
+    return read_array(folder / VECTORS, (description["size"], description["dims"]))
 
 
 def _best(scores: Float32[np.ndarray, "B C"], k: int) -> Bool[np.ndarray, "B C"]:

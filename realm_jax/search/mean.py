@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from realm_jax.search.scratch import scratch
+from realm_jax.search.searcher import read_array
 
 _FILE = "mean.npy"
 _BLOCK = 65_536  # rows at a time
@@ -33,9 +34,8 @@ class Mean:
 
     @classmethod
     def load(cls, folder: Path, dims: int) -> "Mean":
-        """What `save` wrote; the origin for indexes from before there was one."""
-        path = folder / _FILE
-        return cls(np.load(path) if path.exists() else np.zeros(dims, np.float32))
+        """What `save` wrote."""
+        return cls(np.array(read_array(folder / _FILE, (dims,))))
 
     def save(self, folder: Path) -> None:
         """Writes it beside a searcher's other files."""

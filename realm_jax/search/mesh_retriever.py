@@ -76,8 +76,9 @@ class MeshRetriever:
         return index.rows[jax.device_get(found)[places]]
 
     def _of_index(self, index: Index) -> Any:
-        if self._placed[0] != index.step:
+        placed = self._placed  # read once: another thread may search another index meanwhile
+        if placed[0] != index.step:
             modules = self._modules
             to = parameter_shardings(self._mesh, modules.axes, modules.shapes)["embedder"]
-            self._placed = (index.step, place(index.query_params, to))
-        return self._placed[1]
+            placed = self._placed = (index.step, place(index.query_params, to))
+        return placed[1]

@@ -172,6 +172,29 @@ def read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
+def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A float32 array of `np.save`, memory-mapped.
+
+    Raises:
+      DamageError: it is missing or cut short, or of another shape or dtype.
+    """
+    expected = f"float32 {list(shape)}"
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DamageError(
+            "no readable array here", where=path, expected=expected, found=str(error)
+        ) from error
+    if array.shape != shape or array.dtype != np.float32:
+        raise DamageError(
+            "vectors are not those described",
+            where=path,
+            expected=expected,
+            found=f"{array.dtype} {list(array.shape)}",
+        )
+    return array
+
+
 def check_vectors(vectors: np.ndarray, block: int = 65_536) -> None:
     """Refuses what cannot be searched: no rows, another dtype or shape, NaN or infinity."""
     if vectors.ndim != 2 or vectors.dtype != np.float32 or 0 in vectors.shape:

@@ -1,5 +1,6 @@
 """What every searcher promises, for all kinds and for sizes on both sides of ScaNN's rules."""
 
+import re
 import shutil
 import threading
 
@@ -162,6 +163,28 @@ def test_saved_then_moved_answers_the_same(built, kind, size, tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_file_is_told(built, kind, tmp_path):
+    (tmp_path / "whole").mkdir()
+    built(kind, 3001)[0].save(tmp_path / "whole")
+    for file in (tmp_path / "whole").iterdir():
+        shutil.copytree(tmp_path / "whole", tmp_path / file.name)
+        (tmp_path / file.name / file.name).unlink()
+        with pytest.raises(DamageError, match=re.escape(str(tmp_path / file.name))):
+            load_searcher(tmp_path / file.name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("exact", "vectors.npy"), ("mesh", "vectors.npy"), ("mesh", "mean.npy")]
+)
+def test_an_array_cut_short_is_told(built, kind, name, tmp_path):
+    built(kind, 3001)[0].save(tmp_path)
+    with (tmp_path / name).open("r+b") as file:
+        file.truncate((tmp_path / name).stat().st_size - 4)
+    with pytest.raises(DamageError, match=name):
+        load_searcher(tmp_path)
+
+
 @pytest.mark.parametrize(("kind", "size"), SIZES)
 def test_same_answer_twice_and_from_threads(built, kind, size):
     searcher, _, queries = built(kind, size)
@@ -257,6 +280,9 @@ def test_rows_spread_over_devices_are_saved_as_one_array(size, monkeypatch, tmp_
     built.save(tmp_path)
     saved = np.load(tmp_path / "vectors.npy")
     np.testing.assert_allclose(saved, vectors - vectors.mean(0), atol=1e-5)
+    np.save(tmp_path / "plain.npy", saved)  # rows of padding behind the last would be longer
+    sizes = [(tmp_path / name).stat().st_size for name in ("vectors.npy", "plain.npy")]
+    assert sizes[0] == sizes[1]
     two = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
     for searcher in (built, MeshSearcher.load(tmp_path, two)):
         rows, scores = searcher.search(queries, 7)
