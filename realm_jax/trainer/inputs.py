@@ -12,6 +12,8 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.errors import ConfigError, MismatchError
 
+_CUT = 0.01  # share of the passages; single sentences that are too long are in every corpus
+
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +53,22 @@ def open_inputs(config: ConfigDict) -> Inputs:
     else:
         held_out = _masked(*own, knowledge, config, "held_out")
     return Inputs(knowledge, text, held_out, _questions(corpus))
+
+
+def say_what_is_cut(knowledge: PassageStore, config: ConfigDict) -> None:
+    """Warns of a corpus whose passages were cut for longer rows than those of this config."""
+    most = config.lengths.passage
+    share = float((knowledge.lengths() > most).mean())
+    if share > _CUT:
+        log.warning(
+            "%.0f %% of the passages of %s are longer than config.lengths.passage=%d word pieces; "
+            "what is beyond is neither embedded nor read. Build the corpus with "
+            "--passage-pieces=%d, or raise config.lengths.passage and config.lengths.joint",
+            100 * share,
+            config.corpus.knowledge,
+            most,
+            most,
+        )
 
 
 def _questions(corpus: ConfigDict) -> list[Question]:

@@ -26,7 +26,7 @@ from realm_jax.parallel.sharding import check_batches, gathered, groups, make_me
 from realm_jax.search.retriever import Retriever
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields
 from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
-from realm_jax.trainer.inputs import Inputs, open_inputs
+from realm_jax.trainer.inputs import Inputs, open_inputs, say_what_is_cut
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.networks import initial_networks, reader_of
 from realm_jax.trainer.publisher import NoPublisher, Publisher
@@ -72,6 +72,8 @@ def run(
     with _alone(RunDir(workdir), stop) as stop_or_lost:
         job = _Job(workdir, config, stop_or_lost)
         job.claim()
+        if hosts.leads():
+            say_what_is_cut(job.inputs.knowledge, config)
         with beside():
             job.say("start", 0)
             job.warm_start()
