@@ -22,15 +22,19 @@ def widened(
 
     Vectors of an embedder that has learnt little are nearly one, and hard to tell apart in codes.
     """
-    measured = recall(searcher, vectors, builder)
+    measured = first = recall(searcher, vectors, builder)
+    times = 1
     while measured < builder.recall_floor and searcher.widen():
-        before, measured = measured, recall(searcher, vectors, builder)
+        measured = recall(searcher, vectors, builder)
+        times *= 4
+    if times > 1:
         log.warning(
-            "recall@%d %.3f is below %s (builder.recall_floor): this index is searched four times "
-            "as wide, which costs time: %.3f",
+            "recall@%d %.3f is below %s (builder.recall_floor): this index is searched %d times as "
+            "wide, which costs time: %.3f",
             PROBE_HITS,
-            before,
+            first,
             builder.recall_floor,
+            times,
             measured,
         )
     return measured
