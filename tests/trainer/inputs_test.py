@@ -1,5 +1,6 @@
 """What a run is told of its corpora before it begins."""
 
+import copy
 import logging
 
 import pytest
@@ -8,14 +9,18 @@ from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.inputs import say_what_is_cut
 
 
-@pytest.mark.parametrize("longest", [False, True])
-def test_passages_longer_than_rows_are_told_of(tiny, longest, caplog):
-    lengths = tiny.store.lengths()
-    most = int(lengths.max() if longest else lengths.max() - 1)
+@pytest.mark.parametrize("cut_for", ["longer rows", "these rows", "unknown"])
+@pytest.mark.parametrize("fits", [False, True])
+def test_passages_cut_for_longer_rows_are_told_of(tiny, cut_for, fits, caplog):
+    longest = int(tiny.store.lengths().max())
+    most = longest if fits else longest - 1
+    store = copy.copy(tiny.store)
+    pieces = {"longer rows": most + 1, "these rows": most, "unknown": 0}[cut_for]
+    store.manifest = {**store.manifest, "passage_pieces": pieces}
     config = tiny_config(tiny.folder, lengths__passage=most, model__positions=512)
     with caplog.at_level(logging.WARNING):
-        say_what_is_cut(tiny.store, config)
-    if longest:
+        say_what_is_cut(store, config)
+    if fits or cut_for == "these rows":
         assert not caplog.records
     else:
         [said] = caplog.messages
