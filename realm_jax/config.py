@@ -203,8 +203,8 @@ _LEAST: dict[str, float] = {
     "builder.poll_seconds": 0.001,
 }
 _SHARES = """
-  model.dropout masking.neighbour masking.alone masking.permute masking.unseen masking.rate
-  masking.words objective.removal objective.hidden builder.reencode_loss
+  model.dropout masking.copying masking.neighbour masking.alone masking.permute masking.unseen
+  masking.rate masking.words objective.removal objective.hidden builder.reencode_loss
 """
 
 
@@ -235,6 +235,9 @@ def check(config: ConfigDict) -> ConfigDict:
     longest = max(lengths.joint, lengths.passage, lengths.query)
     _require(config, "model.positions", model.positions >= longest, f"at least {longest}")
     _require(config, "lengths.joint", lengths.joint > lengths.query, "more than lengths.query")
+    stages = config.stages
+    known = not stages.ict.from_reader or stages.reader.steps > 0
+    _require(config, "stages.ict.from_reader", known, "False, or steps of stages.reader")
     fresh = config.retrieval.search_with == "fresh"
     _require(config, "search.kind", not fresh or config.search.kind == "mesh", "mesh, for fresh")
     rerank, count = config.retrieval.rerank, config.retrieval.candidates

@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-STAGES = ("ict", "reader", "realm", "qa", "tagger")
+STAGES = ("reader", "ict", "realm", "qa", "tagger")  # in which they follow each other
 
 
 def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
@@ -71,6 +71,9 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
 
     config.masking = ConfigDict()
     config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
+    # Reader stage: share of its steps, the first, that hide random pieces beside their own passage,
+    # as a reader from nothing needs to learn copying
+    config.masking.copying = 0.0
     config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
     config.masking.alone = 0.0  # reader stage: share shown beside the null passage
     config.masking.permute = 0.0  # reader stage: share of rows whose rare pieces change places
@@ -123,11 +126,14 @@ def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
     config.objective.removal = 0.9  # ICT: share of queries removed from their passage
 
     config.stages = ConfigDict()
-    config.stages.ict = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
     config.stages.reader = _stage(steps=0, batch=512, learning_rate=1e-4)
+    config.stages.ict = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
     config.stages.realm = _stage(steps=200_000, batch=512, learning_rate=3e-5)
     config.stages.qa = _stage(steps=160_000, batch=1, learning_rate=1e-5)
     config.stages.tagger = _stage(steps=1400, batch=32, learning_rate=5e-5)
+    # The embedder's BERT begins as that of stage reader ended, which is to a run from nothing what
+    # BERT is to ORQA and REALM
+    config.stages.ict.from_reader = False
     config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
     config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
     config.stages.qa.reader_from = ""  # workdir of the run whose reader to start from; "": own

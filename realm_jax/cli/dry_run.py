@@ -25,8 +25,8 @@ from realm_jax.trainer.run_folder import check_claim, require_pretrained
 from realm_jax.watch.writers import check_writers
 
 _TRAINED = {
-    "ict": ("embedder",),
     "reader": ("reader", "span_head"),
+    "ict": ("embedder",),
     "realm": ("embedder", "reader"),
     "qa": ("embedder", "reader", "span_head"),
 }

@@ -1,5 +1,6 @@
 """Masked sentences of the pre-training corpus X: batch n is a function of (seed, n)."""
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,12 @@ class MaskedTextSource:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def masked_by(self, masking: ConfigDict) -> "MaskedTextSource":
+        """The same sentences, hidden by another `config.masking`."""
+        other = copy.copy(self)
+        other.masking = masking
+        return other
 
     def batch(
         self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None

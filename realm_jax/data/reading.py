@@ -13,6 +13,8 @@ from realm_jax.data.permuting import RarePieces, permuted
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
 _NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
+# How the first steps hide: copying is learnt soonest from many pieces that the passage always says.
+_COPYING = {"scheme": "random_token", "rate": 0.2, "neighbour": 0.0, "alone": 0.0, "unseen": 0.0}
 
 
 class Reading(NamedTuple):
@@ -34,40 +36,47 @@ class ReadingSource:
     rare pieces change places (`masking.permute`), so that nothing can be known by heart. In a share
     the blank cannot be seen (`masking.unseen`), as there is none in a question; there only spans
     are to be found.
+
+    Before all that, in a share of the steps (`masking.copying`), random pieces are hidden, each
+    sentence beside its own passage: from nothing, names alone teach no copying.
     """
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
-        self._store, self._text = store, text
-        self._masking, self._lengths, self._seed = config.masking, config.lengths, config.seed
+        self._store, self._lengths, self._seed = store, config.lengths, config.seed
+        self._copies = round(config.masking.copying * config.stages.reader.steps)  # steps
+        copying = ConfigDict({**config.masking.to_dict(), **_COPYING})
+        self._parts = {
+            True: (text.masked_by(copying), copying),
+            False: (text, config.masking),
+        }
         self._rare = RarePieces(store)
 
     def batch(self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None) -> Reading:
         """The batch of one training step, or what is at `places` of it."""
         places = order.all_places(size, places)
-        text = self._text.batch(step, size, places)
+        copies = step < self._copies
+        source, masking = self._parts[copies]
+        text = source.batch(step, size, places)
         rng = order.generator(self._seed, "reader", step)
         chance = rng.random(size)[places]
         away = rng.choice(_NEIGHBOURS, size)[places]
-        beside = self._beside(text, chance < self._masking.neighbour, away)
-        beside[chance >= 1 - self._masking.alone] = NULL_PASSAGE
+        first, second = (text.own, text.evidence) if copies else (text.evidence, text.own)
+        beside = np.where(first < 0, second, first)[:, None]
+        wrong = chance < masking.neighbour
+        beside[wrong] = (beside[wrong] + away[wrong, None]) % len(self._store)
+        beside[chance >= 1 - masking.alone] = NULL_PASSAGE
         joint = joint_rows(text.queries, self._store, beside, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)
-        chosen = (rng.random(size) < self._masking.permute)[places]
+        chosen = (rng.random(size) < masking.permute)[places]
         joint = joint._replace(ids=permuted(joint.ids, table, chosen))
         text = text._replace(targets=permuted(text.targets, table, chosen))
-        unseen = (rng.random(size) < self._masking.unseen)[places]
+        unseen = (rng.random(size) < masking.unseen)[places]
         blank = joint.ids == self._store.vocabulary.mask
         joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))
         gold, one_span = _masked_spans(joint, text, self._lengths.answer)
         weights = np.where(unseen[:, None], np.float32(0), text.weights)
         return Reading(joint, text._replace(weights=weights), gold, one_span)
-
-    def _beside(self, text: MaskedText, wrong: np.ndarray, away: np.ndarray) -> np.ndarray:
-        """Passage ids [B, 1]."""
-        right = np.where(text.evidence < 0, text.own, text.evidence)
-        other = (right + away) % len(self._store)
-        return np.where(wrong, other, right)[:, None]
 
 
 def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarray, np.ndarray]:

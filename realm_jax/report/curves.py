@@ -5,8 +5,8 @@ from realm_jax.report.finished import FinishedRun
 from realm_jax.report.html import Element, element
 
 STAGE_TITLES = {
-    "ict": "Inverse cloze",
     "reader": "Reader warm start",
+    "ict": "Inverse cloze",
     "realm": "REALM",
     "qa": "Open QA",
     "tagger": "Tagger",
@@ -104,7 +104,7 @@ def _loss_charts(finished: FinishedRun) -> list[Element | None]:
             [Line("training", finished.course(stage, "loss"))],
             zero=True,
         )
-        for stage in ("ict", "reader", "qa", "tagger")
+        for stage in ("reader", "ict", "qa", "tagger")
         if stage in finished.records
     ]
 

@@ -45,7 +45,7 @@ from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)
 JOB = "trainer"
-STAGES = ("ict", "reader", "realm", "qa")  # of a run; the tagger is trained in one of its own
+STAGES = ("reader", "ict", "realm", "qa")  # of a run; the tagger is trained in one of its own
 
 
 def run(
@@ -145,10 +145,12 @@ class _Job:
             heartbeat.beat(self.run_dir, JOB, stage=stage, step=step)
 
     def warm_start(self) -> None:
-        """The embedder by inverse cloze, the reader by reading; each with its own optimiser."""
+        """The reader by reading, the embedder by inverse cloze; each with its own optimiser."""
         store, text = self.inputs.knowledge, self.inputs.text
-        self._train(IctStage(self.config, store, self.groups), ("embedder",))
         self._train(ReaderStage(self.config, store, text), ("reader", "span_head"))
+        if self.config.stages.ict.from_reader:
+            self.networks["embedder"]["bert"] = self.networks["reader"]["bert"]
+        self._train(IctStage(self.config, store, self.groups), ("embedder",))
 
     def realm(self) -> None:
         """Pre-training beside the index builder; afterwards the final index is waited for."""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from realm_jax.defaults import STAGES
 from realm_jax.exchange import files
 from realm_jax.exchange.layout import RunDir
 from realm_jax.exchange.logs import read_log
 from realm_jax.exchange.status import read_status
 
-ORDER = ("ict", "reader", "realm", "qa", "tagger")  # in which stages follow each other
 _REMEMBERED = 500  # records of a stage
 
 
@@ -64,7 +64,7 @@ def stages_of(config: dict[str, Any]) -> dict[str, int]:
     """Steps of each stage that a run of this config trains, in order."""
     corpus, settings = config.get("corpus", {}), config.get("stages", {})
     needs = {"qa": "questions", "tagger": "tagged"}
-    found = {name: settings.get(name, {}).get("steps", 0) for name in ORDER}
+    found = {name: settings.get(name, {}).get("steps", 0) for name in STAGES}
     return {
         name: steps
         for name, steps in found.items()

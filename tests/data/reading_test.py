@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -35,10 +36,9 @@ def names(tmp_path_factory):
     return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
 
 
-def source_of(tiny, **masking):
-    config = tiny_config(
-        tiny.folder, **{f"masking__{key}": value for key, value in masking.items()}
-    )
+def source_of(tiny, more=None, **masking):
+    masking = {f"masking__{key}": value for key, value in masking.items()}
+    config = tiny_config(tiny.folder, **masking, **(more or {}))
     text = MaskedTextSource(tiny.store, tiny.spans, config)
     return ReadingSource(config, tiny.store, text), text
 
@@ -124,6 +124,24 @@ def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(
     assert (reading.text.weights[alone] == all_beside.text.weights[alone]).all()
     assert not reading.gold[alone].any() and all_beside.gold[alone].any()
     np.testing.assert_array_equal(reading.joint.ids[~alone], without.joint.ids[~alone])
+
+
+def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
+    steps = {"stages__reader__steps": 10}
+    wrong = {"neighbour": 0.5, "alone": 0.5, "unseen": 0.5}
+    source, _ = source_of(tiny, copying=0.4, more=steps, **wrong)
+    usual, plain = source_of(tiny, more=steps, **wrong)
+    first = source.batch(3, B)
+    own = plain.batch(3, B).own
+    for row in range(B):
+        passage = tiny.store.body_ids(int(own[row]))
+        read = body(first.joint, row)
+        np.testing.assert_array_equal(read, passage[: len(read)])
+        real = first.text.weights[row] > 0
+        assert real.any() and np.isin(first.text.targets[row, real], passage).all()
+    assert not first.one_span.all()  # the spans of this corpus are one piece or few together
+    for part, same in zip(source.batch(4, B), usual.batch(4, B), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, part, same)
 
 
 def test_scattered_blanks_are_no_span(tiny):
