@@ -1,12 +1,22 @@
-r"""A small model on a corpus of your own; a start, not a recipe.
+r"""A small model on a corpus of your own, from nothing, on two cores.
 
-Command:  realm corpus build --format=text --input='notes/*.txt' --out=runs/notes
+Command:  realm corpus build --format=text --input='notes/*.txt' --passage-pieces=64 \
+              --out=runs/notes
           realm run --config=experiments/own_corpus.py \
               --config.corpus.knowledge=runs/notes --workdir=runs/mine
-Hours:    reckoned: a step of ICT took 6.6 s of processor time, one of the reader 3.4 s, so an
-          hour each on two idle CPU cores; REALM reads five passages a sentence, some five hours
-Expect:   retrieval utility above zero and rising; how far depends on how often your corpus says
-          the same thing twice, since a sentence never sees its own passage
+Hours:    0.6 on two CPU cores: 18 minutes for the reader beside other work, 4 for inverse cloze, 11
+          for REALM and the index builder
+Expect:   on 250 long articles of English Wikipedia (22,171 passages): the reader begins to copy
+          after some 600 steps (7 to 5 nats a masked piece); inverse cloze finds the right one of 64
+          for 95 %; retrieval utility of held-out sentences 0.26 at step 120, 0.37 at 960, p(null)
+          below 0.01. The log is experiments/results/own_corpus.jsonl (reader and the rest were
+          two runs). How far utility goes depends on how often your corpus says the same thing
+          twice, since a sentence never sees its own passage
+
+What it took, on the same corpus: short rows (with sentences of 48 pieces, passages of 96 and fewer
+rows permuted the reader had not begun to copy after 1,400 steps, 6.8 nats), and inverse cloze that
+lasts (after 400 steps of it, with five candidates of 32 sentences at 3e-4, utility stayed at 0.07
+to 0.09 while the weight of the null passage rose to 0.4 within 360 steps).
 """
 
 from ml_collections import ConfigDict
@@ -15,16 +25,22 @@ from realm_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:
-    """Four layers of 256; sentences of the corpus itself are masked."""
+    """Two layers of 128; sentences of the corpus itself are masked."""
     config = config_lib.default()
-    config.model.update(layers=4, hidden=256, heads=4, mlp=1024, init_stddev=0.035)
-    config.lengths.update(query=64, passage=288, joint=352)
-    config.retrieval.candidates = 5
-    config.masking.update(permute=0.5, neighbour=0.3, unseen=0.3)
-    config.stages.ict.update(steps=1000, batch=32, learning_rate=3e-4)
-    config.stages.reader.update(steps=2000, batch=16, learning_rate=3e-4)
-    config.stages.realm.update(steps=2000, batch=8, learning_rate=1e-4, evaluate_every=250)
-    config.stages.qa.steps = 2000
-    config.refresh.every = 250
-    config.checkpoint.every = 500
+    config.model.update(layers=2, hidden=128, heads=4, mlp=512, positions=96, dropout=0.0)
+    config.model.init_stddev = 0.08
+    config.lengths.update(query=32, passage=64, joint=96, masks=6, answer=8)
+    config.retrieval.candidates = 16
+    config.masking.update(copying=0.3, permute=0.5, neighbour=0.3, alone=0.05, unseen=0.1)
+    config.objective.update(hidden=0.1, removal=0.7)
+    # Without bias correction the paper's 0.999 would make the first hundreds of steps too large.
+    config.optimizer.b2 = 0.98
+    stages = config.stages
+    stages.reader.update(steps=6000, batch=32, learning_rate=2e-3)
+    stages.ict.update(steps=2000, batch=64, learning_rate=1e-3, from_reader=True)
+    stages.realm.update(steps=960, batch=8, learning_rate=1e-4, evaluate_every=120)
+    stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
+    config.refresh.every = 60
+    config.checkpoint.every = 120
+    config.report.every = 30
     return config
