@@ -2,15 +2,16 @@
 
 Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=20] [--json]
 Data:     none: pieces and vectors are drawn
-Output:   `p99_ratio`: 99th percentile of the seconds of a step in windows with a swap (from its
-          publication until after its first step) over that of the other steps; `exchange_ms`, the
-          longest that a step's call for its index took when it swapped, and `log_ms` the longest
-          that its line in the log of swaps took besides (both in the thread that makes batches
-          ahead of the steps); `peak_indexes`, the most indexes in memory at once
+Output:   `p99_ratio`: 99th percentile of the seconds of a step in blocks with a swap (an index is
+          published as they begin) over that in blocks without, both of the same batches, in turns;
+          `exchange_ms`, the longest that a step's call for its index took when it swapped, and
+          `log_ms` the longest that its line in the log of swaps took besides (both in the thread
+          that makes batches ahead of the steps); `peak_indexes`, the most in memory at once
 Time:     --quick (100,000 rows, six swaps) under five minutes on two cores; full twenty minutes
 
 jax gets all cores but one; the index in use verifies and loads on that one. The indexes lie in the
 run folder beforehand (on a pod the builder is another machine) and are published one by one.
+Batches differ in shape and so in time: each is met as often with a swap as without.
 """
 
 import argparse
@@ -18,22 +19,32 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from pathlib import Path
 
 import numpy as np
+from step import DrawnText
 from training import Training
 
 from realm_jax import runtime
+from realm_jax.data.masked_text import MaskedText
 from realm_jax.exchange import commit
 from realm_jax.exchange.layout import step_name
 from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.trainer.index_in_use import IndexInUse
 
-WARM = 20  # steps that do not count
-AFTER = 10  # steps of a window after its swap
-BETWEEN = 60  # steps from a window to the next
+BLOCK = 40  # steps, as many batches; long enough for a load, a swap and what is freed after it
+TURNS = (True, False, False, True)  # of blocks with a swap, so that neither kind is always later
+
+
+class Repeated(DrawnText):
+    """The same batches in every block."""
+
+    def batch(self, step: int, size: int, places: np.ndarray | None = None) -> MaskedText:
+        """See `DrawnText.batch`."""
+        return super().batch(step % BLOCK, size, places)
 
 
 class Watched(IndexInUse):
@@ -71,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--swaps", type=int, default=20)
+    parser.add_argument("--swaps", type=int, default=40)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true", help="one line")
     arguments = parser.parse_args()
@@ -83,27 +94,28 @@ def main() -> None:
 
 
 def measured(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object]:
-    """Steps in windows with a swap, and outside."""
-    training = Training(folder, size, rows, Watched)
+    """Steps of blocks with a swap, and without."""
+    training = Training(folder, size, rows, Watched, Repeated)
     lay_out(training, swaps)
     index, parent = training.index, training.run.published_index
     seconds: dict[bool, list[float]] = {True: [], False: []}
     loads: list[float] = []
-    newest, since, shown_at = 0, 0, 0.0
-    for step, spent in training.steps(0, sys.maxsize):
-        if step < WARM:
-            continue
-        inside = newest > len(loads) or (newest > 0 and since < AFTER)
-        seconds[inside].append(spent)
-        since += 1
+    newest, shown_at = 0, 0.0
+    inside = False  # the first block has none: it compiles, and does not count
+    for step, spent in training.steps(0, (2 * swaps + 1) * BLOCK):
+        if step > BLOCK:
+            seconds[inside].append(spent)
         if newest > len(loads) and index.current.step == newest:
             loads.append(time.monotonic() - shown_at)
-            since = 0
-        elif newest == len(loads) and since >= AFTER + BETWEEN:
-            if newest == swaps:
-                break
+        if step % BLOCK:
+            continue
+        if newest > len(loads):
+            raise SystemExit(f"no swap within {BLOCK} steps: too few for this machine and size")
+        inside = TURNS[(step // BLOCK - 1) % len(TURNS)]
+        if inside:
             newest, shown_at = newest + 1, time.monotonic()
-            commit.write_pointer(parent, newest)
+            # By another thread, as by another process: its wait for the disk is not the step's.
+            threading.Thread(target=commit.write_pointer, args=(parent, newest)).start()
     index.close()
     quantiles = {inside: np.percentile(own, [50, 99, 100]) for inside, own in seconds.items()}
     return {

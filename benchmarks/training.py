@@ -37,9 +37,17 @@ class Training:
       size: of the model, one of `step.SIZES`.
       rows: of each index; passages are drawn from fewer.
       follows: the class of the index in use.
+      texts: the class of the masked sentences.
     """
 
-    def __init__(self, folder: Path, size: str, rows: int, follows: type[IndexInUse] = IndexInUse):
+    def __init__(
+        self,
+        folder: Path,
+        size: str,
+        rows: int,
+        follows: type[IndexInUse] = IndexInUse,
+        texts: type[DrawnText] = DrawnText,
+    ):
         config = config_lib.ConfigDict(sized(size).to_dict())
         config.refresh.mode = "async"
         config.model.compute = "bfloat16"
@@ -48,7 +56,7 @@ class Training:
         self.run, self._rows = RunDir(folder), rows
         self._store = DrawnStore()
         self.mesh = make_mesh(config.mesh, jax.devices()[:1])
-        text = DrawnText(config)
+        text = texts(config)
         self.index = follows(self.run, self.config, CORPUS, [], set)
         self.stage = RealmStage(self.config, self._store, text, text, self.index)
         optimizer = make_optimizer(config.optimizer, self.stage.settings)
