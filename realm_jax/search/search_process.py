@@ -30,6 +30,7 @@ _LOST = (EOFError, ConnectionError)
 _TOLD = ("kind", "size", "dims", "bytes")
 _MEMORY = "see whether memory ran out (-9), and what it wrote above"
 _SECONDS = 60  # that a child which closed its end may take to end
+_PATIENCE = 600  # seconds for one answer; a search of 13 million rows takes a fraction of one
 
 
 def load_apart(folder: str | Path, mesh: Any = None) -> Searcher:
@@ -85,14 +86,14 @@ class SearchProcess:
         """See `Searcher.search`; one caller at a time.
 
         Raises:
-          RealmError: besides, if the process has ended.
+          RealmError: besides, if the process has ended, or hangs: then it is ended.
         """
         check_queries(self, queries, k)
         try:
             with self._asking:
                 self._connection.send_bytes(json.dumps({"k": k}).encode())
                 self._connection.send_bytes(np.ascontiguousarray(queries).tobytes())
-                self._answer()
+                self._await_answer(len(queries), k)
                 rows, scores = (self._connection.recv_bytes() for _ in range(2))
         except _LOST as error:
             raise RealmError(
@@ -107,6 +108,19 @@ class SearchProcess:
             np.frombuffer(rows, np.int32).reshape(shape),
             np.frombuffer(scores, np.float32).reshape(shape),
         )
+
+    def _await_answer(self, queries: int, k: int) -> None:
+        if not self._connection.poll(_PATIENCE):
+            self._process.kill()
+            raise RealmError(
+                "the process that searches the index does not answer",
+                where=f"process {self._process.pid}, now ended",
+                expected=f"{k} hits for each of {queries} queries within {_PATIENCE} s",
+                found="no word",
+                fix="see that the machine has memory to spare; "
+                "the same command goes on from the last checkpoint",
+            )
+        self._answer()
 
     def _answer(self) -> dict[str, Any]:
         """What the child says next; its errors are raised here."""

@@ -4,13 +4,13 @@ import jax
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.errors import InputError, MismatchError
+from realm_jax.errors import InputError
 from realm_jax.exchange.layout import RunDir
 from realm_jax.interop.start import load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.inputs import Inputs
-from realm_jax.trainer.run_folder import require_pretrained
+from realm_jax.trainer.run_folder import require_pretrained, require_same_model
 from realm_jax.trainer.state import stream
 
 
@@ -42,13 +42,12 @@ def reader_of(workdir: str, config: ConfigDict) -> Parameters:
             expected="the workdir of a run that has been pre-trained",
         )
     theirs = config_lib.from_json(other.config.read_text(), where=other.config)
-    if config_lib.model_hash(theirs) != config_lib.model_hash(config):
-        raise MismatchError(
-            "the other run's reader is of another model",
-            where=other.config,
-            expected=f"model hash {config_lib.model_hash(config)}",
-            found=f"model hash {config_lib.model_hash(theirs)}",
-            fix="pre-train both runs with the same config.model and config.lengths",
-        )
+    require_same_model(
+        config,
+        theirs,
+        "the other run's reader is of another model",
+        where=other.config,
+        fix="pre-train both runs with the same config.model and config.lengths",
+    )
     require_pretrained(other, theirs)
     return {"reader": trained[1]["reader"]}

@@ -1,5 +1,6 @@
 """What a run's folder says before training goes on: its config, how far it came, what it needs."""
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -22,15 +23,28 @@ def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
     """Refuses a config of another model than the one that the run began with."""
     if run_dir.config.exists():
         before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
-        differing = config_lib.model_differences(before, config)
-        if differing:
-            raise MismatchError(
-                "the workdir holds a run of another model",
-                where=run_dir.config,
-                expected=", ".join(f"{key} {kept}" for key, (kept, _) in differing.items()),
-                found=", ".join(f"{key} {asked}" for key, (_, asked) in differing.items()),
-                fix="choose another --workdir, or the config that run began with",
-            )
+        require_same_model(
+            before,
+            config,
+            "the workdir holds a run of another model",
+            where=run_dir.config,
+            fix="choose another --workdir, or the config that run began with",
+        )
+
+
+def require_same_model(
+    kept: ConfigDict, asked: ConfigDict, problem: str, where: epath.Path, fix: str
+) -> None:
+    """Raises a MismatchError that names each setting in which the two models differ."""
+    differing = config_lib.model_differences(kept, asked)
+    if differing:
+        raise MismatchError(
+            problem,
+            where=where,
+            expected=", ".join(f"{key} {value}" for key, (value, _) in differing.items()),
+            found=", ".join(f"{key} {value}" for key, (_, value) in differing.items()),
+            fix=fix,
+        )
 
 
 def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from realm_jax import config as configs
 from realm_jax.errors import DamageError, MismatchError, RealmError
+from realm_jax.search import search_process
 from realm_jax.search.search_process import FROM_ROWS, SearchProcess, load_apart
 from realm_jax.search.searcher import build_searcher, load_searcher
 
@@ -21,6 +22,7 @@ PATIENCE = 30.0
 PARENT = """
 import os, signal, sys
 from pathlib import Path
+from realm_jax.search import search_process
 from realm_jax.search.search_process import SearchProcess
 print(SearchProcess(Path(sys.argv[1]))._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -124,6 +126,18 @@ def test_its_end_is_an_error_that_says_how_it_ended(saved, queries):
     apart = SearchProcess(saved)
     os.kill(apart._process.pid, signal.SIGKILL)
     with pytest.raises(RealmError, match=r"exit code -9(.|\n)*memory ran out"):
+        apart.search(queries, 5)
+
+
+def test_one_that_hangs_is_an_error_and_is_ended(saved, queries, monkeypatch):
+    apart = SearchProcess(saved)
+    pid = apart._process.pid
+    monkeypatch.setattr(search_process, "_PATIENCE", 0.5)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(RealmError, match=rf"does not answer(.|\n)*process {pid}(.|\n)*0.5 s"):
+        apart.search(queries, 5)
+    until_gone(pid)
+    with pytest.raises(RealmError, match="exit code -9"):
         apart.search(queries, 5)
 
 
