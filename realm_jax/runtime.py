@@ -18,18 +18,19 @@ UNUSED_DAYS = 30  # a compiled program that nobody read for as long is deleted
 _WORTH_KEEPING = "0.2"  # seconds of compiling; jax keeps those of a second, and a start has many
 
 
-def start(*, devices: int = 0, threads: int = 0) -> threading.Event:
+def start(*, devices: int = 0, threads: int = 0, waits: bool = False) -> threading.Event:
     """Sets up a job; call it once, before jax does any work.
 
     Args:
       devices: virtual CPU devices to make; 0 leaves the devices as they are.
       threads: threads that CPU kernels may use; 0 leaves it to jax.
+      waits: it works now and then, and needs not keep gigabytes that it has freed meanwhile.
 
     Returns:
       An event that SIGTERM and SIGINT set: finish the step, save, and leave. A second SIGINT raises
       KeyboardInterrupt.
     """
-    _keep_freed_memory()
+    _keep_freed_memory(_MUCH if waits else _ALL)
     if devices:
         _add_xla_flag(f"--xla_force_host_platform_device_count={devices}")
     if threads:
@@ -119,19 +120,23 @@ def _forget_unused(folder: Path) -> None:
                 file.unlink()
 
 
-# Options of glibc's mallopt, from <malloc.h>.
+# Options of glibc's mallopt, from <malloc.h>, and two values of the first: bytes, and no limit.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_MUCH, _ALL = 2**31 - 1, -1
 
 
-def _keep_freed_memory() -> None:
+def _keep_freed_memory(most: int) -> None:
     """Has glibc keep what XLA frees, for the buffers of the next step.
 
     By default every large buffer of every CPU step is mapped anew, and the kernel clears its pages:
     a quarter of the processor time of a small model. Other C libraries know no `mallopt`.
+
+    Args:
+      most: `_MUCH` would not do for steps, for BERT-base's buffers are larger than that.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1)):
+        for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, most)):
             mallopt(option, value)
 
 

@@ -10,33 +10,46 @@ import pytest
 from realm_jax.runtime import UNUSED_DAYS
 
 _FAULTS = """
-import resource, sys
-import numpy as np
+import ctypes, resource, sys
 from realm_jax import runtime
+
+libc, size = ctypes.CDLL(None), int(sys.argv[2])
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    np.ones(64 << 20, np.uint8)
+    buffer = libc.malloc(size)
+    for place in range(0, size, size // 100):
+        ctypes.memset(buffer + place, 1, 1)
+    libc.free(buffer)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-if sys.argv[1] == "started":
-    runtime.start()
+if sys.argv[1] != "not started":
+    runtime.start(waits=sys.argv[1] == "waits")
 faults()
 print(faults())
 """
 
 
-def _faults_of_a_second_buffer(how: str) -> int:
+def _faults_of_a_second_buffer(how: str, size: int) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", _FAULTS, how], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _FAULTS, how, str(size)], capture_output=True, text=True, check=True
     )
     return int(done.stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-def test_a_freed_buffer_serves_again_without_page_faults():
-    assert _faults_of_a_second_buffer("started") < 10
-    assert _faults_of_a_second_buffer("not started") > 20  # else the test above shows nothing
+@pytest.mark.parametrize("size", [64 << 20, 3 << 30])  # a small model's step; BERT-base's
+def test_a_freed_buffer_serves_again_without_page_faults(size):
+    assert _faults_of_a_second_buffer("started", size) < 10
+    assert _faults_of_a_second_buffer("not started", size) > 20  # else the above shows nothing
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_a_job_that_waits_gives_gigabytes_back():
+    assert _faults_of_a_second_buffer("waits", 64 << 20) < 10
+    assert _faults_of_a_second_buffer("waits", 3 << 30) > 20
 
 
 _HITS = """
