@@ -4,6 +4,7 @@ Hits are rescored, so scores are inner products as exact as `config.search.resco
 same vectors and seed build the same index.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,10 @@ class ScannSearcher:
             np.ascontiguousarray(queries), k, reorder, leaves or None
         )
         return rows.astype(np.int32), scores.astype(np.float32)
+
+    def begin_threads(self) -> None:
+        """Ends those that search, and begins as many with the priority of the calling thread."""
+        self.index.searcher.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # ScaNN's number
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """Gives each row its new partition and codes; nobody may search meanwhile."""

@@ -1,13 +1,11 @@
 """A saved searcher in a process of its own, so that training does not stand still for it.
 
 ScaNN loads and frees an index with Python's lock held: for 13.35 million rows nothing else in the
-process runs for 10 to 22 seconds, whichever thread asked for it. Here a child does that and answers
-over a pair of sockets; it ends when the parent lets go of it, or dies.
+process runs for 10 to 22 seconds, whichever thread asked for it. Here a child does that
+(`search_child`) and answers over a pair of sockets; it ends when the parent lets go of it, or dies.
 """
 
-import contextlib
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -22,12 +20,13 @@ from jaxtyping import Float32, Int32
 
 from realm_jax import errors
 from realm_jax.errors import DamageError, RealmError
+from realm_jax.search.search_child import TOLD
 from realm_jax.search.searcher import Searcher, check_queries, load_searcher, read_description
 
+CHILD = "realm_jax.search.search_child"
 KINDS = ("scann",)  # that hold the lock
 FROM_ROWS = 20_000  # fewer are loaded in milliseconds
 _LOST = (EOFError, ConnectionError)
-_TOLD = ("kind", "size", "dims", "bytes")
 _MEMORY = "see whether memory ran out (-9), and what it wrote above"
 _SECONDS = 60  # that a child which closed its end may take to end
 _PATIENCE = 600  # seconds for one answer; a search of 13 million rows takes a fraction of one
@@ -55,7 +54,7 @@ class SearchProcess:
     def __init__(self, folder: Path):
         ours, its = socket.socketpair()
         with its:
-            command = [sys.executable, "-m", __name__, str(folder), str(its.fileno())]
+            command = [sys.executable, "-m", CHILD, str(folder), str(its.fileno())]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -78,7 +77,7 @@ class SearchProcess:
                 found=self._how_it_ended(),
                 fix=_MEMORY,
             ) from error
-        self.kind, self.size, self.dims, self.bytes = (told[key] for key in _TOLD)
+        self.kind, self.size, self.dims, self.bytes = (told[key] for key in TOLD)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -132,45 +131,3 @@ class SearchProcess:
     def _how_it_ended(self) -> str:
         self._waiting.join(timeout=_SECONDS)
         return f"exit code {self._process.returncode}"
-
-
-def serve(folder: Path, connection: Connection) -> None:
-    """Loads, says what it is, and answers until the other end is closed."""
-    try:
-        searcher = load_searcher(folder)
-    except RealmError as error:
-        connection.send_bytes(_as_json(error))
-        return
-    told = {key: getattr(searcher, key) for key in _TOLD}
-    connection.send_bytes(json.dumps(told).encode())
-    while True:
-        k = json.loads(connection.recv_bytes())["k"]
-        queries = np.frombuffer(connection.recv_bytes(), np.float32).reshape(-1, searcher.dims)
-        try:
-            rows, scores = searcher.search(queries, k)
-        except RealmError as error:
-            connection.send_bytes(_as_json(error))
-            continue
-        connection.send_bytes(b"{}")
-        for part in (rows, scores):
-            connection.send_bytes(np.ascontiguousarray(part).tobytes())
-
-
-def _as_json(error: RealmError) -> bytes:
-    parts = {key: getattr(error, key) for key in ("where", "expected", "found", "fix")}
-    said = {key: None if part is None else str(part) for key, part in parts.items()}
-    kind = next(kind for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
-    return json.dumps({"error": kind.__name__, "problem": error.problem, **said}).encode()
-
-
-def main() -> None:
-    """The child: its arguments are the folder and the number of an open socket."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # meant for the parent, which may need us to finish
-    folder, descriptor = sys.argv[1:]
-    with contextlib.suppress(*_LOST):
-        serve(Path(folder), Connection(int(descriptor)))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +16,9 @@ import pytest
 from realm_jax import config as configs
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.search import search_process
-from realm_jax.search.search_process import FROM_ROWS, SearchProcess, load_apart
-from realm_jax.search.searcher import build_searcher, load_searcher
+from realm_jax.search.search_child import LOWER
+from realm_jax.search.search_process import CHILD, FROM_ROWS, SearchProcess, load_apart
+from realm_jax.search.searcher import DESCRIPTION, build_searcher, load_searcher
 
 PATIENCE = 30.0
 PARENT = """
@@ -63,6 +65,37 @@ def test_it_is_the_searcher_that_was_saved(saved, queries):
         for mine, theirs in zip(right, found, strict=True):
             assert theirs.dtype == mine.dtype
             np.testing.assert_array_equal(theirs, mine)
+
+
+def priorities(pid):
+    """Of its threads."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return [int(stat.rpartition(")")[2].split()[16]) for stat in stats]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    ours, its = socket.socketpair()
+    with ours, its:
+        # A pipe that nobody fills holds the load up where its priority can be seen.
+        held = saved.parent / "held"
+        held.mkdir()
+        os.mkfifo(held / DESCRIPTION)
+        command = [sys.executable, "-m", CHILD, str(held), str(its.fileno())]
+        child = subprocess.Popen(command, pass_fds=[its.fileno()])
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while min(19, own + LOWER) not in priorities(child.pid):
+                assert time.monotonic() < deadline, priorities(child.pid)
+                time.sleep(0.02)
+        finally:
+            child.kill()
+            child.wait()
+    apart = SearchProcess(saved)
+    apart.search(queries, 8)
+    # Those that search; numpy's own, which begin with the load, do not.
+    assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
 
 
 @pytest.mark.parametrize(("kind", "size"), [("exact", FROM_ROWS), ("scann", 1000)])
