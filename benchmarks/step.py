@@ -1,6 +1,9 @@
 """The training step of REALM on real pieces: packed, padded, and as Hugging Face's classes run it.
 
 Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--plot=FILE]
+          two forms that must be held against each other, in turns in one process, median seconds
+          by the clock and of the processor (base: two such have room in 24 GB, not three):
+          python benchmarks/step.py --sizes=base --form="packed bf16" --form="torch bf16"
 Data:     none: pieces are drawn, lengths as in WikiExtractor's English Wikipedia (see `QUANTILES`)
 Needs:    the extra [bench] (torch, transformers 4.40.2); without it our own forms alone are timed
 Output:   for each size: seconds of four queries (median of rounds in which the forms take turns;
@@ -80,14 +83,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true", help="one line")
     parser.add_argument("--plot", default="step.svg")
-    parser.add_argument("--form", help="seconds of one form of one size, in a process")
+    parser.add_argument("--form", action="append", help="only this form; again for more")
     arguments = parser.parse_args()
     runtime.start()
     names = ["small"] if arguments.quick else arguments.sizes.split(",")
     rounds = 3 if arguments.quick else arguments.rounds
     if arguments.form:
-        only = {"it": forms_of(names[0])[0][arguments.form]()}
-        sys.stdout.write(json.dumps([own["it"] for own in in_turns(only, rounds)]) + "\n")
+        forms, _, _ = forms_of(names[0])
+        only = {form: forms[form]() for form in arguments.form}
+        sys.stdout.write(json.dumps(in_turns(only, rounds)) + "\n")
         return
     report = {name: measured(name, rounds) for name in names}
     bars({name: found["real_pieces_per_second"] for name, found in report.items()}, arguments.plot)
@@ -263,7 +267,8 @@ def apart(name: str, forms: Forms, rounds: int) -> tuple[dict[str, float], dict[
         if done.returncode:
             sys.stderr.write(f"{name}, {form}: ended with {done.returncode} (-9: memory)\n")
             continue
-        clock[form], processor[form] = json.loads(done.stdout.splitlines()[-1])
+        for kept, taken in zip((clock, processor), json.loads(done.stdout), strict=True):
+            kept.update(taken)
     return clock, processor
 
 

@@ -3,7 +3,8 @@
 Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=20] [--json]
 Data:     none: pieces and vectors are drawn
 Output:   `p99_ratio`: 99th percentile of the seconds of a step in blocks with a swap (an index is
-          published as they begin) over that in blocks without, both of the same batches, in turns;
+          published as they begin) over that in blocks without, both of the same batches, in turns,
+          and its 95 % interval `p99_ratio_interval`, by drawing blocks of both kinds anew;
           `exchange_ms`, the longest that a step's call for its index took when it swapped, and
           `log_ms` the longest that its line in the log of swaps took besides (both in the thread
           that makes batches ahead of the steps); `peak_indexes`, the most in memory at once
@@ -36,6 +37,7 @@ from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.trainer.index_in_use import IndexInUse
 
 BLOCK = 40  # steps, as many batches; long enough for a load, a swap and what is freed after it
+DRAWS = 2000  # of blocks, for the interval
 TURNS = (True, False, False, True)  # of blocks with a swap, so that neither kind is always later
 
 
@@ -118,11 +120,13 @@ def measured(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object
             threading.Thread(target=commit.write_pointer, args=(parent, newest)).start()
     index.close()
     quantiles = {inside: np.percentile(own, [50, 99, 100]) for inside, own in seconds.items()}
+    low, high = ratio_interval(seconds[True], seconds[False])
     return {
         "rows": rows,
         "size": size,
         "swaps": len(index.exchanges),
         "p99_ratio": round(quantiles[True][1] / quantiles[False][1], 3),
+        "p99_ratio_interval": [round(low, 3), round(high, 3)],
         "exchange_ms": round(1000 * max(index.exchanges), 3),
         "log_ms": round(1000 * max(index.logged), 3),
         "peak_indexes": index.most,
@@ -131,6 +135,19 @@ def measured(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object
         "milliseconds_without": as_milliseconds(quantiles[False]),
         "seconds_from_publication_to_swap": round(float(np.median(loads)), 2),
     }
+
+
+def ratio_interval(inside: list[float], outside: list[float]) -> tuple[float, float]:
+    """95 % interval of the ratio of two 99th percentiles; steps of a block are drawn together."""
+    rng = np.random.default_rng(0)
+    full = [own[: len(own) // BLOCK * BLOCK] for own in (inside, outside)]  # the last lacks a step
+    whole = [np.reshape(own, (-1, BLOCK)) for own in full]
+    drawn = [
+        [np.percentile(own[rng.integers(len(own), size=len(own))], 99) for own in whole]
+        for _ in range(DRAWS)
+    ]
+    low, high = np.percentile([a / b for a, b in drawn], [2.5, 97.5])
+    return float(low), float(high)
 
 
 def as_milliseconds(quantiles: np.ndarray) -> dict[str, float]:
