@@ -56,6 +56,12 @@ def test_an_experiment_loads_and_says_how_it_is_run(path):
     assert section(header(path), "Command").split()[0] in ("realm", "python", "cp")
 
 
+@pytest.mark.parametrize("name", ["almanac", "own_corpus"])
+def test_what_is_for_any_machine_divides_over_eight_devices(name):
+    stages = config_lib.load(EXPERIMENTS / f"{name}.py").stages
+    assert {stage: own.batch % 8 for stage, own in stages.items()} == dict.fromkeys(stages, 0)
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_runs_say_what_to_expect(name):
     path = EXPERIMENTS / f"{name}.py"

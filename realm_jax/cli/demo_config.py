@@ -35,7 +35,7 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
     stages.ict.update(steps=150, batch=256, learning_rate=2e-3)
     stages.reader.update(steps=50, batch=64, learning_rate=3e-4)
     stages.realm.update(steps=350, batch=32, learning_rate=3e-4, evaluate_every=50)
-    stages.qa.update(steps=250, batch=20, learning_rate=5e-4)
+    stages.qa.update(steps=210, batch=24, learning_rate=5e-4)
     stages.qa.update(reader_passages=10, retriever_passages=24)
 
     config.refresh.update(every=25, keep=3, alarm_steps=200)
