@@ -1,6 +1,6 @@
 """What a swap of the index costs the steps around it.
 
-Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=20] [--json]
+Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=40] [--json]
 Data:     none: pieces and vectors are drawn
 Output:   `p99_ratio`: 99th percentile of the seconds of a step in blocks with a swap (an index is
           published as they begin) over that in blocks without, both of the same batches, in turns,

@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             found=f"no {', '.join(lacking)}",
             fix=extras.command(lacking),
         )
-    stop = runtime.start()
+    stop = runtime.start(waits=True)
     with _listener(arguments.host, arguments.port) as listener:
         from realm_jax.answer.api import make_app
         from realm_jax.answer.live_run import LiveRun

@@ -15,7 +15,7 @@ from typing import Any
 
 TOLD = ("kind", "size", "dims", "bytes")  # of a searcher that is loaded
 LOWER = 10  # niceness
-_LOST = (EOFError, ConnectionError)
+LOST = (EOFError, ConnectionError)  # the other process has ended, or let go
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     # A thread of its own, for on Linux each has a priority, which nobody may raise again.
     with ThreadPoolExecutor(1) as background:
         searcher = background.submit(_loaded, folder).result()
-    with contextlib.suppress(*_LOST):
+    with contextlib.suppress(*LOST):
         serve(searcher, Connection(int(descriptor)))
 
 

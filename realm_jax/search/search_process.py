@@ -20,13 +20,12 @@ from jaxtyping import Float32, Int32
 
 from realm_jax import errors
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.search.search_child import TOLD
+from realm_jax.search.search_child import LOST, TOLD
 from realm_jax.search.searcher import Searcher, check_queries, load_searcher, read_description
 
 CHILD = "realm_jax.search.search_child"
 KINDS = ("scann",)  # that hold the lock
 FROM_ROWS = 20_000  # fewer are loaded in milliseconds
-_LOST = (EOFError, ConnectionError)
 _MEMORY = "see whether memory ran out (-9), and what it wrote above"
 _SECONDS = 60  # that a child which closed its end may take to end
 _PATIENCE = 600  # seconds for one answer; a search of 13 million rows takes a fraction of one
@@ -69,7 +68,7 @@ class SearchProcess:
         self._asking = threading.Lock()
         try:
             told = self._answer()
-        except _LOST as error:
+        except LOST as error:
             raise DamageError(
                 "the process that loads this index ended",
                 where=folder,
@@ -94,7 +93,7 @@ class SearchProcess:
                 self._connection.send_bytes(np.ascontiguousarray(queries).tobytes())
                 self._await_answer(len(queries), k)
                 rows, scores = (self._connection.recv_bytes() for _ in range(2))
-        except _LOST as error:
+        except LOST as error:
             raise RealmError(
                 "the process that searches the index ended",
                 where=f"process {self._process.pid}",
