@@ -32,7 +32,7 @@ test-parity: .venv-parity/installed .venv-parity-current/installed
 
 # The real TPU compiler, on this machine: minutes and gigabytes for each step.
 test-tpu: .venv-tpu/installed
-	.venv-tpu/bin/python -m pytest -m slow tests/rehearsal $(ARGS)
+	.venv-tpu/bin/python -m pytest -m slow tests/planning $(ARGS)
 
 compile-tables: .venv-tpu/installed
 	.venv-tpu/bin/python benchmarks/compile_tables.py $(ARGS)
@@ -45,7 +45,7 @@ compile-tables: .venv-tpu/installed
 # Table 2 on a sample of Wikipedia, one run after the other; goes on where it was stopped.
 DATA ?= ../shared/data
 miniature: $(VENV)/installed
-	$(BIN)/python experiments/miniature.py --all --data=$(DATA) $(ARGS)
+	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

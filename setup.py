@@ -25,9 +25,9 @@ setup(
         "realm_jax": [
             "py.typed",
             "weights/*",
-            "answer/page/*",
+            "serve/page/*",
             "report/style.css",
-            "rehearsal/*.json",
+            "planning/*.json",
         ]
     },
     install_requires=[

@@ -15,10 +15,10 @@ import sys
 import time
 from typing import Any
 
-from realm_jax.annotate.run import AT_ONCE
-from realm_jax.annotate.salient import Annotator, ByCapitals, ByTagger
-from realm_jax.annotate.tagger import Tagger
 from realm_jax.corpus.store import PassageStore
+from realm_jax.tagging.mark_corpus import AT_ONCE
+from realm_jax.tagging.marker import Annotator, ByCapitals, ByTagger
+from realm_jax.tagging.tagger import Tagger
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Command:  python benchmarks/compile_tables.py            (needs the extra [tpu]; one at a time)
 Hours:    a training step takes 7 minutes of processor time and 5 GiB, an embedding step 10 s
-Writes:   realm_jax/rehearsal/realm_wikipedia.json, which `realm plan` reads, and compile_tables.md
+Writes:   realm_jax/planning/realm_wikipedia.json, which `realm plan` reads, and compile_tables.md
 """
 
 import argparse
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import config as config_lib
-from realm_jax.rehearsal.chips import slice_of
-from realm_jax.rehearsal.golden import GOLDEN, STEPS, read_reports, reports_for
-from realm_jax.rehearsal.plan import plan, seconds
+from realm_jax.planning.chips import slice_of
+from realm_jax.planning.plan import plan, seconds
+from realm_jax.planning.reference_reports import GOLDEN, STEPS, read_reports, reports_for
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parent / "experiments" / "realm_wikipedia.py"

@@ -32,11 +32,11 @@ from realm_jax import runtime
 from realm_jax.corpus.almanac_store import build_almanac
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import VOCABULARY
-from realm_jax.interop.description import sizes_of
+from realm_jax.interop.metadata import sizes_of
 from realm_jax.interop.names import to_bert_names
 from realm_jax.interop.sentence_layout import write_sentence_transformers
 from realm_jax.models.modules import Modules
-from realm_jax.search.passage_vectors import PassageEmbedder
+from realm_jax.retrieval.encoder import PassageEmbedder
 
 PASSAGES = {"tiny": 512, "small": 512, "base": 64}
 

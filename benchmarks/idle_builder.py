@@ -13,11 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from realm_jax.exchange import commit
-from realm_jax.testing.fakes import write_land
-from realm_jax.testing.processes import Command, environment
-from realm_jax.testing.two_jobs import TwoJobs
-from realm_jax.testing.zygote import Zygote
+from support.fork_server import ForkServer
+from support.processes import Command, environment
+from support.tiny_corpus import write_tiny_corpus
+from support.two_jobs import TwoJobs
+
+from realm_jax.storage import commit
 
 SETTLE = 5.0  # seconds after the index, so that its end is not counted
 
@@ -31,8 +32,10 @@ def processor_seconds(pid: int) -> float:
 def share(folder: Path, seconds: float, poll: float) -> float:
     """Processor seconds per second of waiting."""
     fresh = environment(folder / "compiled")
-    zygote = Zygote(fresh)
-    jobs = TwoJobs(folder / "run", zygote, write_land(folder).folder, steps=20, every=10)
+    fork_server = ForkServer(fresh)
+    jobs = TwoJobs(
+        folder / "run", fork_server, write_tiny_corpus(folder).folder, steps=20, every=10
+    )
     trainer = jobs.start("train")
     builder = Command(folder, fresh, "index", f"--workdir={jobs.run.workdir}", f"--poll={poll}")
     try:
@@ -45,7 +48,7 @@ def share(folder: Path, seconds: float, poll: float) -> float:
     finally:
         builder.process.kill()
         jobs.kill()
-        zygote.close()
+        fork_server.close()
 
 
 def main() -> None:

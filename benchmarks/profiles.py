@@ -31,7 +31,7 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.data.rows import passage_rows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
-from realm_jax.search.passage_vectors import embed_function
+from realm_jax.retrieval.encoder import embed_function
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state

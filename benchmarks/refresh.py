@@ -25,14 +25,14 @@ from step import SIZES
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.corpus.almanac_store import build_almanac
 from realm_jax.corpus.store import PassageStore
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
 from realm_jax.index_builder.run import refresh
 from realm_jax.models.modules import Modules
-from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.search.searcher import build_searcher, load_searcher
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import build_searcher, load_searcher
+from realm_jax.storage.layout import RunDir, step_name
 
 DIMS, QUERIES, K, RERANKED = 128, 500, 8, 64
 

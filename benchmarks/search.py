@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax import config as config_lib
-from realm_jax.search.searcher import build_searcher, load_searcher
+from realm_jax.retrieval.searcher import build_searcher, load_searcher
 
 DIMS, QUERIES, K, BLOCK = 128, 1000, 8, 1 << 18
 SECONDS = 2.0  # that a speed is measured for

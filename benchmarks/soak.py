@@ -19,14 +19,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from realm_jax.exchange import commit
-from realm_jax.exchange.logs import read_log
-from realm_jax.failpoints import VARIABLE
-from realm_jax.testing.fakes import write_land
-from realm_jax.testing.history import assert_history
-from realm_jax.testing.processes import Command, environment, state_of
-from realm_jax.testing.two_jobs import TwoJobs
-from realm_jax.testing.zygote import Zygote
+from support.fork_server import ForkServer
+from support.history import assert_history
+from support.processes import Command, environment, state_of
+from support.tiny_corpus import write_tiny_corpus
+from support.two_jobs import TwoJobs
+
+from realm_jax.storage import commit
+from realm_jax.storage.failpoints import VARIABLE
+from realm_jax.storage.logs import read_log
 
 FAULT_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 ENDLESS, EVERY = 10_000_000, 20
@@ -38,10 +39,12 @@ class Soak:
     """The two jobs, what is done to them, and what was seen of them."""
 
     def __init__(self, folder: Path, seed: int):
-        land = write_land(folder)
-        self.zygote = Zygote(environment(folder / "compiled"))
+        land = write_tiny_corpus(folder)
+        self.fork_server = ForkServer(environment(folder / "compiled"))
         settings = {"refresh__mode": "async", "builder__recall_floor": 0.9}
-        self.jobs = TwoJobs(folder / "soak", self.zygote, land.folder, ENDLESS, EVERY, **settings)
+        self.jobs = TwoJobs(
+            folder / "soak", self.fork_server, land.folder, ENDLESS, EVERY, **settings
+        )
         self.draw = random.Random(seed)
         self.alive: dict[str, Command] = {}
         self.lives: collections.Counter[str] = collections.Counter()
@@ -142,7 +145,7 @@ def soak(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
         one.finish()
     finally:
         one.jobs.kill()
-        one.zygote.close()
+        one.fork_server.close()
     swaps = read_log(one.jobs.run.swaps)
     last = [record["step"] - 1 for record in swaps[1:]] + [one.jobs.steps - 1]
     stale = [step - swap["index_step"] for step, swap in zip(last, swaps, strict=True)]

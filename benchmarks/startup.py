@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support import tiny_corpus
+from support.finished_run import write_finished_run
+
 from realm_jax import config as config_lib
-from realm_jax.testing import fakes
-from realm_jax.testing.finished_run import write_finished_run
 
 REALM = ("-m", "realm_jax.cli.main")
 
@@ -44,9 +45,9 @@ def main() -> None:
 
 def measured(folder: Path, rounds: int) -> dict[str, float]:
     """Medians over the rounds."""
-    land = fakes.write_land(folder)
-    write_finished_run(folder / "finished", land, fakes.tiny_config(land.folder))
-    config = fakes.tiny_config(land.folder, stages__ict__steps=1)
+    land = tiny_corpus.write_tiny_corpus(folder)
+    write_finished_run(folder / "finished", land, tiny_corpus.tiny_config(land.folder))
+    config = tiny_corpus.tiny_config(land.folder, stages__ict__steps=1)
 
     def asked(_: int) -> tuple[str, ...]:
         return (*REALM, "ask", f"--workdir={folder / 'finished'}", land.questions[0].text)

@@ -35,13 +35,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 from step_peers import Step, theirs
+from support.padded import padded_batch, padded_realm_loss
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import query_rows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
-from realm_jax.testing.padded import padded_batch, padded_realm_loss
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
@@ -233,7 +233,7 @@ class PaddedStage(RealmStage):
     """REALM with every row as wide as the longest may be."""
 
     def loss(self, networks: Any, batch: Any, key: Any) -> Any:
-        """See `realm_jax.testing.padded`."""
+        """See `support.padded`."""
         return padded_realm_loss(networks, batch, self._config.objective.marginal)
 
 

@@ -30,11 +30,11 @@ from step import DrawnText
 from training import Training
 
 from realm_jax import runtime
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.masked_text import MaskedText
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import step_name
-from realm_jax.exchange.published_index import PublishedIndex
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.storage import commit
+from realm_jax.storage.layout import step_name
+from realm_jax.trainer.index_manager import IndexManager
 
 BLOCK = 40  # steps, as many batches; long enough for a load, a swap and what is freed after it
 DRAWS = 2000  # of blocks, for the interval
@@ -49,7 +49,7 @@ class Repeated(DrawnText):
         return super().batch(step % BLOCK, size, places)
 
 
-class Watched(IndexInUse):
+class Watched(IndexManager):
     """The index in use, its exchanges timed and its indexes counted."""
 
     def __init__(self, *arguments: object):

@@ -15,13 +15,13 @@ import numpy as np
 from step import PASSAGES, DrawnStore, DrawnText, sized
 
 from realm_jax import config as config_lib
-from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.published_index import publish_index
+from realm_jax.artifacts.published_index import publish_index
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
-from realm_jax.search.searcher import build_searcher
-from realm_jax.trainer.feed import Feed
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.retrieval.searcher import build_searcher
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
+from realm_jax.trainer.prefetch import Prefetcher
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
@@ -45,7 +45,7 @@ class Training:
         folder: Path,
         size: str,
         rows: int,
-        follows: type[IndexInUse] = IndexInUse,
+        follows: type[IndexManager] = IndexManager,
         texts: type[DrawnText] = DrawnText,
     ):
         config = config_lib.ConfigDict(sized(size).to_dict())
@@ -90,7 +90,7 @@ class Training:
         """
         sharding = batch_sharding(self.mesh)
         batch = make or self.stage.batch
-        feed = Feed(lambda step: jax.device_put(batch(step), sharding), first, last)
+        feed = Prefetcher(lambda step: jax.device_put(batch(step), sharding), first, last)
         before, never, then = None, threading.Event(), 0.0
         try:
             for step in range(first, last):

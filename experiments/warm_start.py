@@ -20,10 +20,10 @@ from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.launching import check_overrides
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
-from realm_jax.exchange.layout import RunDir
 from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.save import save_bert
-from realm_jax.interop.start import BUILT_IN, weights_folder
+from realm_jax.interop.warm_start import BUILT_IN, weights_folder
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import run
 

@@ -31,7 +31,7 @@ from realm_jax.cli.launching import (
     train_command,
 )
 from realm_jax.errors import InputError, RealmError
-from realm_jax.rehearsal.chips import Slice, slice_of
+from realm_jax.planning.chips import Slice, slice_of
 
 _DATA, _GCLOUD = "/data", "gcr.io/google.com/cloudsdktool/google-cloud-cli:stable"
 _FETCH = ("gcloud", "storage", "rsync", "--recursive")

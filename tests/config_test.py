@@ -4,10 +4,10 @@ import json
 import math
 
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.errors import ConfigError
-from realm_jax.testing.fakes import tiny_config
 
 
 def refused(call, *said):

@@ -41,17 +41,17 @@ def compiled_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """The made-up land of `realm_jax.testing.fakes`, written once."""
-    from realm_jax.testing import fakes
+    """The made-up land of `support.tiny_corpus`, written once."""
+    from support import tiny_corpus
 
-    return fakes.write_land(tmp_path_factory.mktemp("land"))
+    return tiny_corpus.write_tiny_corpus(tmp_path_factory.mktemp("land"))
 
 
 @pytest.fixture(scope="session")
 def documented_run(tmp_path_factory, tiny):
     """The folder of a run with random weights that reads the long questions that docs show."""
-    from realm_jax.testing.fakes import tiny_config
-    from realm_jax.testing.finished_run import write_finished_run
+    from support.finished_run import write_finished_run
+    from support.tiny_corpus import tiny_config
 
     longer = {"lengths__query": 96, "lengths__passage": 64, "lengths__joint": 120}
     config = tiny_config(tiny.folder, model__positions=128, **longer)

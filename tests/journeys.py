@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import documents
-from miniature_data import write_data
+from support import tiny_corpus
+from support.table2_data import write_data
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main
-from realm_jax.testing import fakes
 
 SECONDS = 300  # that one command may take
-TINY = fakes.tiny_config(
+TINY = tiny_corpus.tiny_config(
     model__positions=128, lengths__query=96, lengths__passage=64, lengths__joint=120
 )
 # what no machine of ours has, or a document leaves to its reader -> what stands for it
@@ -40,7 +40,7 @@ HARMLESS = {
     "python launch/gke_jobset.py": ["--dry_run"],
     "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
-MINIATURE = ["python", "experiments/miniature.py"]
+MINIATURE = ["python", "experiments/table2.py"]
 # words after which a command has a config to make small
 TRAINS = ("run", "train", "finetune", "launch/local.py")
 LINKED = ("realm_jax", "Makefile", "README.md", "setup.py")
@@ -75,7 +75,7 @@ def write_belongings(folder: Path, land, finished: Path) -> None:
 def _conll() -> str:
     """Sentences whose capitalised words inside are places."""
     lines = []
-    for _, sentences in fakes.passages(40):
+    for _, sentences in tiny_corpus.passages(40):
         for word in sentences[0].rstrip(".").split():
             place = word[0].isupper() and word != "The"
             lines.append(f"{word} NN {'B-LOC' if place else 'O'}\n")
@@ -84,7 +84,7 @@ def _conll() -> str:
 
 
 def _write_texts(folder: Path) -> None:
-    passages = fakes.passages(40)
+    passages = tiny_corpus.passages(40)
     articles = "".join(
         f'<doc id="{row}" url="https://x?curid={row}" title="{title} {row}">\n'
         f"{title} {row}\n\n{' '.join(sentences)}\n</doc>\n"

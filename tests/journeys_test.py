@@ -12,9 +12,9 @@ import shutil
 import documents
 import journeys
 import pytest
+from support.processes import environment
 
 from realm_jax.cli.main import main
-from realm_jax.testing.processes import environment
 
 HELPS, DATA = "realm --help", "data of realm_wikipedia.py"
 SHOWN = {page.name: documents.commands(page) for page in documents.PAGES}

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the answer with its evidence."""
     runtime.start_unsaved()
-    from realm_jax.answer.answerer import Answer, Answerer
-    from realm_jax.answer.blanks import BLANK, BlankFiller, Filling
+    from realm_jax.inference.answerer import Answer, Answerer
+    from realm_jax.inference.blanks import BLANK, BlankFiller, Filling
 
     answerer = Answerer.open(arguments.workdir)
     said: Answer | Filling

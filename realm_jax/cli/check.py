@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Reads every byte; exit code 0 if all is sound, after the repair if there is one, 1 if not."""
-    from realm_jax.exchange.check import check, check_steps
-    from realm_jax.exchange.layout import path_of
-    from realm_jax.exchange.repair import repair
+    from realm_jax.artifacts.repair import repair
+    from realm_jax.artifacts.verify import check, check_steps
+    from realm_jax.storage.layout import path_of
 
     folder = path_of(arguments.folder)
     repairs = repair(folder, dry_run=arguments.dry_run) if arguments.repair else []
@@ -43,9 +43,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _tell_of_lost_index(folder: epath.Path) -> None:
     """Without it the run answers no more, and is sound all the same."""
-    from realm_jax.exchange.check import run_of
-    from realm_jax.exchange.export import missing_index
-    from realm_jax.exchange.layout import RunDir
+    from realm_jax.artifacts.export import missing_index
+    from realm_jax.artifacts.verify import run_of
+    from realm_jax.storage.layout import RunDir
 
     run = run_of(folder)
     lost = None if run is None else missing_index(RunDir(run))
@@ -63,8 +63,8 @@ def _verdict(report: dict[str, Any]) -> str:
 
 def _repairable(folder: epath.Path, report: dict[str, Any]) -> epath.Path | None:
     """The step or the run that a repair would help; it leaves corpora and configs as they are."""
-    from realm_jax.exchange.check import run_of
-    from realm_jax.exchange.layout import CONFIG, CORPUS, MANIFEST, step_of
+    from realm_jax.artifacts.verify import run_of
+    from realm_jax.storage.layout import CONFIG, CORPUS, MANIFEST, step_of
 
     if step_of(folder.name) is not None and (folder / MANIFEST).exists():
         return None if report["ok"] else folder

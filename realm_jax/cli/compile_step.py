@@ -8,10 +8,10 @@ from typing import Any
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import count, positive
-from realm_jax.rehearsal.chips import slice_of
-from realm_jax.rehearsal.golden import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
-from realm_jax.rehearsal.plan import builder_chips, embedding_seconds
-from realm_jax.rehearsal.topology import prepare
+from realm_jax.planning.chips import slice_of
+from realm_jax.planning.plan import builder_chips, embedding_seconds
+from realm_jax.planning.reference_reports import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
+from realm_jax.planning.topology import prepare
 
 EXAMPLE = "realm compile --topology=v5e:8x8 --config=experiments/realm_wikipedia.py --step=train"
 
@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     prepare()
     runtime.start_unsaved()
     config = config_lib.load(arguments.config, arguments.overrides)
-    from realm_jax.rehearsal.report import compile_report, readable
+    from realm_jax.planning.compile_report import compile_report, readable
 
     report = compile_report(config, place, arguments.step, arguments.vocabulary)
     if arguments.step == "embed":

@@ -16,13 +16,13 @@ from typing import Any
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
-from realm_jax.corpus.folder import MANIFEST, digest, has_shards
 from realm_jax.corpus.readers import FORMATS
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.watch.words import things
+from realm_jax.monitoring.format import things
+from realm_jax.storage.resumable_folder import MANIFEST, digest, has_shards
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
@@ -78,8 +78,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:
-    from realm_jax.corpus.annotate import annotate
     from realm_jax.corpus.build import peak_memory
+    from realm_jax.corpus.mark_spans import annotate
 
     if arguments.dry_run:
         from realm_jax.cli.dry_run_corpus import dry_run_build

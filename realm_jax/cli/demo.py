@@ -15,8 +15,8 @@ from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
 from realm_jax.errors import InputError
-from realm_jax.exchange import files
-from realm_jax.exchange.layout import RunDir
+from realm_jax.storage import files
+from realm_jax.storage.layout import RunDir
 
 EXAMPLE = "realm demo --workdir=runs/demo"
 
@@ -78,11 +78,11 @@ def demo_config(corpus: Path, seed: int, overrides: dict[str, str]) -> ConfigDic
 
 def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
     """Everything on held-out facts; nothing here was trained on."""
-    from realm_jax.answer.answerer import Answerer
-    from realm_jax.answer.evaluate import closed_book, evaluate
     from realm_jax.data.question_files import read_questions
-    from realm_jax.report.finished import read_run
+    from realm_jax.inference.answerer import Answerer
+    from realm_jax.inference.evaluate import closed_book, evaluate
     from realm_jax.report.measure import measure
+    from realm_jax.report.run_data import read_run
     from realm_jax.trainer.inputs import open_inputs
 
     began = time.monotonic()

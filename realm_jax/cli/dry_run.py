@@ -11,18 +11,18 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError
-from realm_jax.exchange import commit, follow
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.index_builder.run import refresh_config
-from realm_jax.interop.start import load_networks
+from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules
+from realm_jax.monitoring.writers import check_writers
+from realm_jax.storage import commit, follow
+from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.inputs import Inputs, open_inputs
+from realm_jax.trainer.resume import check_claim, require_pretrained
 from realm_jax.trainer.run import STAGES, mesh_of
-from realm_jax.trainer.run_folder import check_claim, require_pretrained
-from realm_jax.watch.writers import check_writers
 
 _TRAINED = {
     "reader": ("reader", "span_head"),

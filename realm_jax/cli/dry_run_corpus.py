@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.cli.dry_run import free_bytes, size
-from realm_jax.corpus.folder import JOURNAL, MANIFEST
-from realm_jax.corpus.growing import whole_lines
 from realm_jax.corpus.readers import SUFFIXES, read
 from realm_jax.corpus.sources import files
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
+from realm_jax.storage.appendable import whole_lines
+from realm_jax.storage.resumable_folder import JOURNAL, MANIFEST
 from realm_jax.text.wordpiece import WordPieces
 
 # Of benchmarks/RESULTS.md, on long articles of Wikipedia at 288 pieces.

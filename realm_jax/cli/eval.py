@@ -7,7 +7,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments, natural
-from realm_jax.exchange.layout import RunDir, path_of
+from realm_jax.storage.layout import RunDir, path_of
 
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
 
@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Answers every question and judges the answers."""
     runtime.start_unsaved()
-    from realm_jax.answer.answerer import Answerer
-    from realm_jax.answer.evaluate import evaluate
     from realm_jax.data.question_files import read_questions
+    from realm_jax.inference.answerer import Answerer
+    from realm_jax.inference.evaluate import evaluate
 
     questions = read_questions(arguments.questions, arguments.format, arguments.part)
     questions = questions[: arguments.limit or None]

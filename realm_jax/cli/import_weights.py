@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Reads, renames, writes, and says what was not used and what is missing."""
     runtime.start_unsaved()
     from realm_jax.interop.block_records import BLOCK_RECORDS, TEXTS, convert_block_records
-    from realm_jax.interop.start import require_shapes
+    from realm_jax.interop.warm_start import require_shapes
     from realm_jax.interop.weights import open_weights, require_new, write_weights
 
     source, to = Path(arguments.source), Path(arguments.to)

@@ -18,8 +18,8 @@ from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.errors import ConfigError, RealmError, Stopped
-from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.staging import local_to_append
+from realm_jax.storage.layout import RunDir
+from realm_jax.storage.staging import local_to_append
 
 PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from realm_jax import config as config_lib
 from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
 from realm_jax.errors import InputError, RealmError
-from realm_jax.rehearsal.chips import Slice
+from realm_jax.planning.chips import Slice
 
 COORDINATOR_PORT = 8476
 GO_ON = (STOPPED, PEER_GONE)  # exit codes after which the same command goes on

@@ -7,9 +7,9 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax.cli.compile_step import add_corpus_arguments
-from realm_jax.rehearsal.chips import slice_of
-from realm_jax.rehearsal.golden import GOLDEN, check_sizes, reports_for
-from realm_jax.rehearsal.plan import plan, readable
+from realm_jax.planning.chips import slice_of
+from realm_jax.planning.plan import plan, readable
+from realm_jax.planning.reference_reports import GOLDEN, check_sizes, reports_for
 
 EXAMPLE = "realm plan --topology=v4:4x4x4 --passages=13353718 --builder_share=0.2"
 

@@ -45,8 +45,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     stop = runtime.start(waits=True)
     with _listener(arguments.host, arguments.port) as listener:
-        from realm_jax.answer.api import make_app
-        from realm_jax.answer.live_run import LiveRun
+        from realm_jax.serve.api import make_app
+        from realm_jax.serve.live_run import LiveRun
 
         local = _is_loopback(arguments.host)
         run = LiveRun.open(arguments.workdir)

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.cli.arguments import seconds
-from realm_jax.watch.words import span
+from realm_jax.monitoring.format import span
 
 if TYPE_CHECKING:
-    from realm_jax.exchange.layout import RunDir
+    from realm_jax.storage.layout import RunDir
 
 EXAMPLE = "realm status --workdir=runs/demo --json"
 _SILENT = 600  # seconds without a sign of life that are worth a word
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints stage, step, index and builder; touches nothing."""
-    from realm_jax.exchange.layout import RunDir
-    from realm_jax.exchange.status import read_status
+    from realm_jax.monitoring.status import read_status
+    from realm_jax.storage.layout import RunDir
 
     run = RunDir(arguments.workdir)
     if arguments.watch:
@@ -44,9 +44,9 @@ def _watch(run: "RunDir", every: float) -> dict[str, Any]:
     from rich.console import Console
     from rich.live import Live
 
-    from realm_jax.exchange.status import read_status
-    from realm_jax.watch.picture import look
-    from realm_jax.watch.view import View
+    from realm_jax.monitoring.live_view import View
+    from realm_jax.monitoring.run_state import look
+    from realm_jax.monitoring.status import read_status
 
     console = Console()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None

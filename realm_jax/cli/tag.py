@@ -16,7 +16,7 @@ from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import Tally
 from realm_jax.cli.tag_config import tagger_config
 from realm_jax.errors import UsageError
-from realm_jax.exchange.layout import RunDir
+from realm_jax.storage.layout import RunDir
 
 EXAMPLE = "realm tag train --input=conll.train.txt.xz --vocab=vocab.txt --workdir=runs/tagger"
 EXAMPLE_EVAL = "realm tag eval --tagger=runs/tagger --input=conll.valid.txt.xz"
@@ -64,7 +64,7 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
     given["vocabulary"] = arguments.vocab
     arguments.overrides |= {f"corpus.{key}": text for key, text in given.items() if text}
     config = _config(arguments)
-    from realm_jax.trainer.tagger_run import train_tagger
+    from realm_jax.tagging.train import train_tagger
 
     def train() -> dict[str, Any]:
         return {"state": "done", "step": train_tagger(arguments.workdir, config, stop)}
@@ -84,8 +84,8 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
 
 def _eval(arguments: argparse.Namespace) -> dict[str, Any]:
     runtime.start_unsaved()
-    from realm_jax.data.conll import read_predictions
-    from realm_jax.text.conlleval import score
+    from realm_jax.tagging.conll import read_predictions
+    from realm_jax.tagging.conlleval import score
 
     if arguments.predictions:
         figures = score(read_predictions(arguments.predictions))
@@ -114,9 +114,9 @@ def _tagged(arguments: argparse.Namespace) -> list[Judged]:
             expected="--tagger and --input, or --predictions",
             fix=EXAMPLE_EVAL,
         )
-    from realm_jax.annotate.tagger import Tagger
-    from realm_jax.data.conll import read_conll
-    from realm_jax.data.tagging import sentences_of
+    from realm_jax.tagging.batches import sentences_of
+    from realm_jax.tagging.conll import read_conll
+    from realm_jax.tagging.tagger import Tagger
 
     tagger, _ = Tagger.open(arguments.tagger)
     documents = read_conll(arguments.input, tagger.types)
@@ -138,10 +138,10 @@ def _write_predictions(path: Path, tagged: list[Judged]) -> None:
 
 def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
     stop = runtime.start()
-    from realm_jax.annotate.run import Interrupted, annotate_corpus
-    from realm_jax.annotate.salient import Annotator, ByCapitals, ByTagger
-    from realm_jax.annotate.tagger import Tagger
     from realm_jax.corpus.store import PassageStore
+    from realm_jax.tagging.mark_corpus import Interrupted, annotate_corpus
+    from realm_jax.tagging.marker import Annotator, ByCapitals, ByTagger
+    from realm_jax.tagging.tagger import Tagger
 
     store = PassageStore.open(arguments.corpus)
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None

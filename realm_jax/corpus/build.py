@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from realm_jax.corpus.folder import digest
 from realm_jax.corpus.parallel import batches
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import Fingerprint, write_store
+from realm_jax.storage.resumable_folder import digest
 
 
 def build(

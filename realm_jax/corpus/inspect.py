@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from realm_jax.corpus.own import text_digests
+from realm_jax.corpus.dedup import text_digests
 from realm_jax.corpus.store import PassageStore
 
 _EDGES = (0, 32, 64, 96, 128, 160, 192, 224, 256, 289, 385, 513)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, Integer
 
-from realm_jax.corpus.folder import FolderWriter, problems, read_manifest
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError, MismatchError
+from realm_jax.storage.resumable_folder import FolderWriter, problems, read_manifest
 
 KIND = "span store"
 _NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy")

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
-from realm_jax.corpus.folder import problems, read_manifest
 from realm_jax.corpus.split import Block
 from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
+from realm_jax.storage.resumable_folder import problems, read_manifest
 from realm_jax.text.wordpiece import WordPieces
 
 Bounds = tuple[Int64[np.ndarray, "R"], Int64[np.ndarray, "R"]]

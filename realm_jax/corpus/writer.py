@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.folder import FolderWriter
 from realm_jax.corpus.parallel import batches, in_order
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
 from realm_jax.errors import InputError
+from realm_jax.storage.resumable_folder import FolderWriter
 from realm_jax.text.wordpiece import WordPieces
 
 KIND = "passage store"

@@ -7,7 +7,7 @@ from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import order
+from realm_jax.data import sampling as order
 from realm_jax.data.rows import Rows, passage_rows, query_rows
 
 

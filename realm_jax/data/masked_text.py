@@ -9,7 +9,8 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import masking, order
+from realm_jax.data import masking
+from realm_jax.data import sampling as order
 from realm_jax.data.rows import Rows, query_rows
 from realm_jax.errors import InputError
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int32, Int64
 
-from realm_jax.data.order import generator
 from realm_jax.data.rows import Rows
+from realm_jax.data.sampling import generator
 
 Widths = tuple[int, ...]  # of the slots of a stream, widest first
 _STEPS = 12  # widths are multiples of so-manieth of the widest, and those of 8

@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
-from realm_jax.data.order import generator
 from realm_jax.data.packing import (
     LOOKED_AT,
     Packed,
@@ -23,6 +22,7 @@ from realm_jax.data.packing import (
     rung_for,
 )
 from realm_jax.data.rows import NULL_LENGTH, NULL_PASSAGE, Rows, joint_rows, passage_rows
+from realm_jax.data.sampling import generator
 
 
 class PretrainingBatch(NamedTuple):

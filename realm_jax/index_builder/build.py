@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import DamageError, MismatchError
-from realm_jax.exchange import commit
-from realm_jax.exchange.commit import NotPublishedError
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.published_index import PublishedIndex, open_index
 from realm_jax.index_builder.check import PROBE_HITS, recall, widened
-from realm_jax.search.plan import make_plan
-from realm_jax.search.searcher import BuiltSearcher, Reencodes, build_searcher
+from realm_jax.retrieval.partition_plan import make_plan
+from realm_jax.retrieval.searcher import BuiltSearcher, Reencodes, build_searcher
+from realm_jax.storage import commit
+from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.layout import RunDir, step_name
 
 log = logging.getLogger(__name__)
 _SAME = ("size", "dims", "leaves", "rescore", "dims_per_code", "soar")  # of two plans

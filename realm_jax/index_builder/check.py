@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
 
-from realm_jax.data import order
-from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.search.searcher import BuiltSearcher, Searcher
+from realm_jax.data import sampling as order
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import BuiltSearcher, Searcher
 
 PROBE_HITS = 10  # recall is measured at this many
 

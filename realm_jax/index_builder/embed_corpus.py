@@ -13,11 +13,11 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, Stopped
-from realm_jax.exchange import files
-from realm_jax.exchange.claims import Claim
-from realm_jax.failpoints import reach
-from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.search.scratch import scratch
+from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.temp_array import scratch
+from realm_jax.storage import files
+from realm_jax.storage.failpoints import reach
+from realm_jax.storage.locks import Claim
 
 log = logging.getLogger(__name__)
 

@@ -10,23 +10,24 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts import audit_log as history
+from realm_jax.artifacts.published_index import publish_index
+from realm_jax.artifacts.snapshots import Snapshot, read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError, Stopped
-from realm_jax.exchange import commit, files, heartbeat, history
-from realm_jax.exchange.alone import alone
-from realm_jax.exchange.claims import Claim
-from realm_jax.exchange.commit import NotPublishedError
-from realm_jax.exchange.follow import ended, follow
-from realm_jax.exchange.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name, step_of
-from realm_jax.exchange.leases import Lease, retain
-from realm_jax.exchange.published_index import publish_index
-from realm_jax.exchange.snapshots import Snapshot, read_snapshot
 from realm_jax.index_builder.build import built
 from realm_jax.index_builder.check import PROBE_HITS
 from realm_jax.index_builder.embed_corpus import embed_corpus
-from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.search.searcher import searcher_class
-from realm_jax.watch.writers import Writers, kept_writers
+from realm_jax.monitoring.writers import Writers, kept_writers
+from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.searcher import searcher_class
+from realm_jax.storage import commit, files, heartbeat
+from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.follow import ended, follow
+from realm_jax.storage.job_lock import alone
+from realm_jax.storage.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name, step_of
+from realm_jax.storage.leases import Lease, retain
+from realm_jax.storage.locks import Claim
 
 log = logging.getLogger(__name__)
 JOB = "index_builder"

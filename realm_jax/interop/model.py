@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError
+from realm_jax.interop.detect import QUESTIONS
 from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD
-from realm_jax.interop.recognise import QUESTIONS
-from realm_jax.interop.start import filled
+from realm_jax.interop.warm_start import filled
 from realm_jax.interop.weights import Weights
 from realm_jax.models.bert import Bert, Dense, Draw
 from realm_jax.models.embedder import Embedder

@@ -2,7 +2,7 @@
 
 Theirs are here in one form, whatever model they came from: `bert.*`, `cls.predictions.*` (masked
 LM), `cls.dense.*` and `cls.LayerNorm.*` (the embedder's projection), `qa_outputs.*` (spans).
-`realm_jax.interop.recognise` brings them to that form.
+`realm_jax.interop.detect` brings them to that form.
 """
 
 from typing import Any

@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from realm_jax.interop.description import (
+from realm_jax.interop.metadata import (
     DESCRIPTION,
     VOCABULARY,
     WEIGHTS,

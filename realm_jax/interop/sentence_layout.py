@@ -12,8 +12,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from realm_jax.errors import InputError
-from realm_jax.interop.description import WEIGHTS, Sizes
 from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.metadata import WEIGHTS, Sizes
 from realm_jax.interop.safetensors_file import open_safetensors
 from realm_jax.interop.save import write_json, write_network
 

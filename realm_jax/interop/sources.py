@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.errors import InputError
-from realm_jax.interop.description import DESCRIPTION, VOCABULARY, WEIGHTS, read_description
 from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.metadata import DESCRIPTION, VOCABULARY, WEIGHTS, read_description
 from realm_jax.interop.safetensors_file import read_safetensors
 from realm_jax.interop.sentence_layout import MODULES, read_sentence_transformers
 from realm_jax.interop.tensor_bundle import read_bundle

@@ -8,9 +8,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.interop.description import DESCRIPTION, Sizes, described, sizes_of
+from realm_jax.interop.detect import QUESTIONS, recognise
+from realm_jax.interop.metadata import DESCRIPTION, Sizes, described, sizes_of
 from realm_jax.interop.names import SPAN_HEAD, WORDS, from_bert_names, to_bert_names
-from realm_jax.interop.recognise import QUESTIONS, recognise
 from realm_jax.interop.save import write_network
 from realm_jax.interop.sources import open_source
 from realm_jax.models.modules import Parameters

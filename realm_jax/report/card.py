@@ -7,8 +7,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from realm_jax import __version__
-from realm_jax.report.finished import FinishedRun
-from realm_jax.watch.words import count, span
+from realm_jax.monitoring.format import count, span
+from realm_jax.report.run_data import FinishedRun
 
 CARD = "README.md"
 

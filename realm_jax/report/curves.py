@@ -1,8 +1,8 @@
 """The run's charts: what was learnt, how fast, and how old the index was."""
 
 from realm_jax.report.charts import Line, bar_chart, line_chart
-from realm_jax.report.finished import FinishedRun
 from realm_jax.report.html import Element, element
+from realm_jax.report.run_data import FinishedRun
 
 STAGE_TITLES = {
     "reader": "Reader warm start",

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.answer.answerer import Answerer
 from realm_jax.data.masked_text import MaskedText
-from realm_jax.report.examined import Examined, chosen_examples, is_right
+from realm_jax.inference.answerer import Answerer
 from realm_jax.report.html import Element, element, table
+from realm_jax.report.predictions import Examined, chosen_examples, is_right
 
 _PASSAGES = 3  # shown of each example, the null passage apart
 _AROUND = 110  # characters of a passage shown on both sides of the answer

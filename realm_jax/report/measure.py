@@ -7,12 +7,12 @@ from typing import Any
 
 import jax
 
-from realm_jax.exchange.export import read_export
-from realm_jax.report.finished import FinishedRun
+from realm_jax.artifacts.export import read_export
+from realm_jax.report.run_data import FinishedRun
 from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.init_params import initial_networks
 from realm_jax.trainer.inputs import Inputs, open_inputs
-from realm_jax.trainer.measure import masked_recall
-from realm_jax.trainer.networks import initial_networks
+from realm_jax.trainer.recall import masked_recall
 from realm_jax.trainer.swap_log import staleness
 
 log = logging.getLogger(__name__)

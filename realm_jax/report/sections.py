@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 from realm_jax import __version__
 from realm_jax import config as config_lib
 from realm_jax.defaults import default
+from realm_jax.monitoring.format import count, span
 from realm_jax.report.curves import STAGE_TITLES
-from realm_jax.report.finished import FinishedRun
 from realm_jax.report.html import Element, element, table
-from realm_jax.watch.words import count, span
+from realm_jax.report.run_data import FinishedRun
 
 _VERSIONED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "scann", "numpy", "tokenizers")
 _PARTS = ("embed", "build", "check", "publish")

@@ -8,15 +8,15 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.answer.answerer import Answerer
-from realm_jax.exchange import files
+from realm_jax.inference.answerer import Answerer
 from realm_jax.report import curves, sections
 from realm_jax.report.card import CARD, model_card
-from realm_jax.report.examined import examine, utility_by_rank
 from realm_jax.report.examples import examples_section
-from realm_jax.report.finished import FinishedRun, read_run
 from realm_jax.report.html import Element, element, page
 from realm_jax.report.measure import measure
+from realm_jax.report.predictions import examine, utility_by_rank
+from realm_jax.report.run_data import FinishedRun, read_run
+from realm_jax.storage import files
 from realm_jax.trainer.inputs import open_inputs
 
 PAGE = "report.html"

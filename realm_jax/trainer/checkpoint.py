@@ -7,13 +7,13 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
+from realm_jax.artifacts.params import load_parameters, save_parameters, save_sharded
 from realm_jax.errors import MismatchError
-from realm_jax.exchange import commit, files, leases
-from realm_jax.exchange.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
-from realm_jax.exchange.parameters import load_parameters, save_parameters, save_sharded
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gathered, place
+from realm_jax.storage import commit, files, leases
+from realm_jax.storage.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
 from realm_jax.trainer.state import TrainState
 
 KIND = "checkpoint"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.errors import RealmError
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.parallel import hosts
+from realm_jax.storage import commit
+from realm_jax.storage.layout import RunDir
 
 log = logging.getLogger(__name__)
 

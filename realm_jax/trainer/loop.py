@@ -12,24 +12,24 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.errors import Stopped
-from realm_jax.exchange import heartbeat
-from realm_jax.exchange.layout import RunDir
-from realm_jax.failpoints import reach
 from realm_jax.models.modules import Parameters
+from realm_jax.monitoring.terminal import person_writer
+from realm_jax.monitoring.writers import Writer, Writers, kept_writers
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import own_places, place_rows
+from realm_jax.storage import heartbeat
+from realm_jax.storage.failpoints import reach
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
-from realm_jax.trainer.feed import Feed, InStep
+from realm_jax.trainer.nonfinite import Suspects
 from realm_jax.trainer.optimizer import make_optimizer
+from realm_jax.trainer.prefetch import InStep, Prefetcher
 from realm_jax.trainer.publisher import NoPublisher, Publisher
-from realm_jax.trainer.report import Report
-from realm_jax.trainer.speed import Speed, peak_flops
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, make_state
 from realm_jax.trainer.step import make_step
-from realm_jax.trainer.suspects import Suspects
-from realm_jax.watch.terminal import person_writer
-from realm_jax.watch.writers import Writer, Writers, kept_writers
+from realm_jax.trainer.step_metrics import Report
+from realm_jax.trainer.throughput import Speed, peak_flops
 
 
 def train(
@@ -150,7 +150,7 @@ def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: in
     )
 
 
-def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Feed | InStep:
+def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | InStep:
     """Each process makes its own rows of every batch, and no other."""
     size = stage.settings.batch
     places = own_places(mesh, size)
@@ -158,7 +158,7 @@ def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Feed | InStep:
     def make(step: int, *parameters: Parameters) -> Any:
         return place_rows(mesh, stage.batch(step, places, *parameters), places, size)
 
-    return Feed(make, first, last) if stage.ahead else InStep(make)
+    return Prefetcher(make, first, last) if stage.ahead else InStep(make)
 
 
 def _due(step: int, every: int) -> bool:

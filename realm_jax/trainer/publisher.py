@@ -6,13 +6,13 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.errors import RealmError
-from realm_jax.exchange.layout import SNAPSHOTS, RunDir
-from realm_jax.exchange.leases import retain
-from realm_jax.exchange.snapshots import publish_snapshot
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gathered
+from realm_jax.storage.layout import SNAPSHOTS, RunDir
+from realm_jax.storage.leases import retain
 
 
 class Publisher:

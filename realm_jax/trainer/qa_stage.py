@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
-from realm_jax.data import order
+from realm_jax.data import sampling as order
 from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters

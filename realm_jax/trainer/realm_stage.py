@@ -13,19 +13,19 @@ from jaxtyping import Array, Float, Key, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax import losses
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import order
+from realm_jax.data import sampling as order
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
 from realm_jax.errors import RealmError
-from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
-from realm_jax.search.mesh_retriever import MeshRetriever
-from realm_jax.search.reranker import Reranker
-from realm_jax.search.retriever import Retriever, candidates
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.retrieval.mesh_retriever import MeshRetriever
+from realm_jax.retrieval.reranker import Reranker
+from realm_jax.retrieval.retriever import Retriever, candidates
+from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.stage import Loss, Places
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class RealmStage:
         store: PassageStore,
         text: MaskedTextSource,
         held_out: MaskedTextSource,
-        index: IndexInUse,
+        index: IndexManager,
         mesh: Mesh | None = None,
         groups: int = 1,
     ):

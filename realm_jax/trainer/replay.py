@@ -10,15 +10,15 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError
-from realm_jax.exchange.layout import RunDir
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.run import open_stages
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
-from realm_jax.trainer.suspects import read_batch
 
 
 def replay(workdir: str, config: ConfigDict, path: epath.PathLike) -> dict[str, Any]:

@@ -13,26 +13,26 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.export import publish_export
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.errors import MismatchError, Stopped
-from realm_jax.exchange import commit, files, follow, heartbeat
-from realm_jax.exchange.alone import alone
-from realm_jax.exchange.export import publish_export
-from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.published_index import PublishedIndex
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import check_batches, gathered, groups, make_mesh
-from realm_jax.search.retriever import Retriever
+from realm_jax.retrieval.retriever import Retriever
+from realm_jax.storage import commit, files, follow, heartbeat
+from realm_jax.storage.job_lock import alone
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields
-from realm_jax.trainer.index_in_use import IndexInUse, NoLongerWaiting
+from realm_jax.trainer.index_manager import IndexManager, WaitInterrupted
+from realm_jax.trainer.init_params import initial_networks, reader_of
 from realm_jax.trainer.inputs import Inputs, open_inputs, say_what_is_cut
 from realm_jax.trainer.loop import train
-from realm_jax.trainer.networks import initial_networks, reader_of
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.run_folder import (
+from realm_jax.trainer.resume import (
     check_claim,
     claim,
     indexes_asked_for,
@@ -193,7 +193,7 @@ class _Job:
         final = self.index([])
         try:
             index = final.of(steps)
-        except NoLongerWaiting as error:
+        except WaitInterrupted as error:
             raise Stopped("realm", steps) from error
         finally:
             final.close()
@@ -285,9 +285,9 @@ class _Job:
         self.networks |= gathered(self.mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
-    def index(self, replay: SwapLog, check: Callable[[], None] = lambda: None) -> IndexInUse:
+    def index(self, replay: SwapLog, check: Callable[[], None] = lambda: None) -> IndexManager:
         corpus_hash = self.inputs.knowledge.corpus_hash
-        return IndexInUse(
+        return IndexManager(
             self.run_dir,
             self.config,
             corpus_hash,
@@ -310,7 +310,7 @@ def mesh_of(config: ConfigDict) -> Mesh:
     return mesh
 
 
-def _swaps_until(index: IndexInUse) -> Callable[[int], dict[str, Any]]:
+def _swaps_until(index: IndexManager) -> Callable[[int], dict[str, Any]]:
     """Checkpoint fields: the swaps of all steps before the checkpoint's, and none prefetched."""
     return lambda step: {"swaps": [list(swap) for swap in index.swaps if swap[0] <= step]}
 

@@ -24,7 +24,7 @@ from realm_jax.data.packing import (
     pack,
     rung_for,
 )
-from realm_jax.data.reading import Reading, ReadingSource
+from realm_jax.data.reader_warmup import Reading, ReadingSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import IMPOSSIBLE

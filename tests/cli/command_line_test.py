@@ -150,7 +150,7 @@ def test_a_workdir_of_another_model(realm, finished, config_file):
 def test_errors_of_the_machine_are_one_sentence(realm, monkeypatch, tmp_path, number, words):
     import os
 
-    from realm_jax.exchange import check as check_module
+    from realm_jax.artifacts import verify as check_module
 
     def full(folder):
         raise OSError(number, os.strerror(number), str(tmp_path / "file"))
@@ -160,7 +160,7 @@ def test_errors_of_the_machine_are_one_sentence(realm, monkeypatch, tmp_path, nu
 
 
 def test_ctrl_c_in_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
-    from realm_jax.exchange import check as check_module
+    from realm_jax.artifacts import verify as check_module
 
     def interrupted(folder):
         raise KeyboardInterrupt

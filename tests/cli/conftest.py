@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
 
 from realm_jax.cli.main import main
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.finished_run import write_finished_run
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def config_file(tmp_path_factory, tiny):
     path = tmp_path_factory.mktemp("experiment") / "tiny.py"
     path.write_text(
         f"""
-from realm_jax.testing.fakes import tiny_config
+from support.tiny_corpus import tiny_config
 
 
 def get_config():

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.finished_run import STEP, random_networks
+from support.tiny_corpus import tiny_config
 
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.snapshots import publish_snapshot
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.finished_run import STEP, random_networks
+from realm_jax.artifacts.snapshots import publish_snapshot
+from realm_jax.storage.layout import RunDir, step_name
 
 
 def seen(folder):

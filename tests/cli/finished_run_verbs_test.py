@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.finished_run import STEP, publish_random_index, random_networks
+from support.tiny_corpus import tiny_config, write_tiny_corpus
 
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.testing.fakes import tiny_config, write_land
-from realm_jax.testing.finished_run import STEP, publish_random_index, random_networks
+from realm_jax.storage import commit
+from realm_jax.storage.layout import RunDir, step_name
 
 QUESTION = "What is the capital of Ora?"
 
@@ -101,7 +101,7 @@ def test_asking_what_is_not_finished(realm, tmp_path, verb):
 
 
 def test_a_question_to_a_run_that_only_fills_blanks(realm, tmp_path, tiny):
-    from realm_jax.testing.finished_run import write_finished_run
+    from support.finished_run import write_finished_run
 
     workdir = tmp_path / "run"
     write_finished_run(workdir, tiny, tiny_config(tiny.folder), tuned=False)
@@ -188,7 +188,7 @@ def test_question_files_that_cannot_be_used(realm, finished, tmp_path, content, 
 
 def test_an_index_of_another_corpus_is_refused(realm, copied, tmp_path):
     (tmp_path / "other").mkdir()
-    other = write_land(tmp_path / "other", count=30)
+    other = write_tiny_corpus(tmp_path / "other", count=30)
     config = tiny_config(other.folder)
     shutil.rmtree(copied.published_index)
     embedder = random_networks(config, other.store.vocabulary.size)["embedder"]
@@ -207,14 +207,14 @@ def test_an_index_of_another_width_is_refused(realm, copied, tiny):
 
 
 def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
-    from realm_jax.testing.finished_run import write_finished_run
+    from support.finished_run import write_finished_run
 
     write_finished_run(tmp_path / "run", tiny, tiny_config(tmp_path / "gone"))
     realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).refused("gone", "no folder")
 
 
 def test_a_run_asked_from_another_directory(realm, tmp_path, tiny, monkeypatch):
-    from realm_jax.testing.finished_run import write_finished_run
+    from support.finished_run import write_finished_run
 
     monkeypatch.chdir(tiny.folder.parent)
     write_finished_run(tmp_path / "run", tiny, tiny_config(tiny.folder.name))

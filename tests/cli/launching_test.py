@@ -10,10 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from realm_jax.artifacts.export import read_export
+from realm_jax.artifacts.verify import check
 from realm_jax.cli import exit_codes
-from realm_jax.exchange.check import check
-from realm_jax.exchange.export import read_export
-from realm_jax.exchange.layout import RunDir
+from realm_jax.storage.layout import RunDir
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 KUBERNETES = "1.33"
@@ -93,7 +93,7 @@ def test_when_one_process_fails_the_others_are_stopped(tmp_path):
 def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(
-        "from realm_jax.testing.fakes import tiny_config\n\n"
+        "from support.tiny_corpus import tiny_config\n\n"
         f"def get_config():\n    return tiny_config({str(tiny.folder)!r}, stages__realm__steps=4)\n"
     )
     asked = [f"--workdir={tmp_path / 'run'}", f"--config={config}", "--devices=2"]

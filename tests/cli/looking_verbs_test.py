@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from realm_jax.cli import doctor, extras
-from realm_jax.exchange import heartbeat
-from realm_jax.exchange.layout import RunDir
+from realm_jax.storage import heartbeat
+from realm_jax.storage.layout import RunDir
 
 CONTRACT = {"stage", "step", "index_step", "staleness_steps", "builder", "heartbeat_age_s"}
 
@@ -42,7 +42,7 @@ def test_status_of_a_finished_run_and_of_none(realm, finished, tmp_path):
 
 def test_status_watches_until_the_run_has_ended(realm, going, monkeypatch):
     from realm_jax.cli import status
-    from realm_jax.exchange import follow
+    from realm_jax.storage import follow
 
     looks = []
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from support.processes import Command, environment
 
 from realm_jax.cli import extras
-from realm_jax.testing.processes import Command, environment
 
 ASK = "ask --workdir={run}"
 BUILD = "corpus build --format=text --input={notes} --out={new}"

@@ -5,12 +5,12 @@ import shutil
 import threading
 
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.exchange.export import read_export
-from realm_jax.exchange.layout import RunDir
+from realm_jax.artifacts.export import read_export
 from realm_jax.index_builder import run as index_builder
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.inputs import open_inputs
 

@@ -9,10 +9,10 @@ import sys
 import urllib.request
 
 import pytest
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
 
 from realm_jax.cli import extras, serve
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.finished_run import write_finished_run
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")

@@ -29,7 +29,7 @@ def tag_config(tmp_path_factory):
     path = tmp_path_factory.mktemp("tag") / "tiny.py"
     path.write_text(
         """
-from realm_jax.testing.fakes import tiny_config
+from support.tiny_corpus import tiny_config
 
 
 def get_config():
@@ -78,7 +78,8 @@ def test_without_a_tagger_spans_are_those_of_capitals(realm, tmp_path, tiny):
 
 
 def test_spans_of_a_folder_are_those_that_training_masks(realm, tmp_path, tiny):
-    from realm_jax.testing.fakes import tiny_config
+    from support.tiny_corpus import tiny_config
+
     from realm_jax.trainer.inputs import open_inputs
 
     out = tmp_path / "spans"
@@ -121,7 +122,7 @@ def test_what_is_missing_is_named(realm, tmp_path, tiny):
 
 SLOW = """
 import sys, time
-from realm_jax.annotate.salient import ByCapitals
+from realm_jax.tagging.marker import ByCapitals
 from realm_jax.cli.main import main
 plain = ByCapitals.spans
 def slowly(self, store, passages):

@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
+from support.processes import Command, builder_of, environment, state_of, swaps_of
 
-from realm_jax.exchange.layout import RunDir
-from realm_jax.testing.processes import Command, builder_of, environment, state_of, swaps_of
+from realm_jax.storage.layout import RunDir
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def run_command(tmp_path, tiny):
     config = tmp_path / "two.py"
     config.write_text(
         f"""
-from realm_jax.testing.fakes import tiny_config
+from support.tiny_corpus import tiny_config
 
 
 def get_config():

@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support import other_formats as others
+from support.tiny_corpus import tiny_config
 
 import realm_jax.interop
+from realm_jax.artifacts.export import read_export
 from realm_jax.errors import DamageError, InputError, MismatchError
-from realm_jax.exchange.export import read_export
-from realm_jax.interop.start import load_networks
+from realm_jax.interop.warm_start import load_networks
 from realm_jax.interop.weights import open_weights
 from realm_jax.models.modules import Modules
-from realm_jax.testing import others
-from realm_jax.testing.fakes import tiny_config
 
 KINDS = ("bert", "embedder", "scorer", "encoder", "reader", "openqa")
 V = others.VOCABULARY

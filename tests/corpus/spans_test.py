@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.corpus.annotate import annotate
+from realm_jax.corpus.mark_spans import annotate
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
@@ -91,7 +91,7 @@ def test_annotated_spans_never_cross_sentences_or_overlap(store):
 
 
 def test_annotation_is_the_same_on_two_processes(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("realm_jax.corpus.annotate._ROWS", 20)
+    monkeypatch.setattr("realm_jax.corpus.mark_spans._ROWS", 20)
     done = []
     one = annotate(store, tmp_path / "one", progress=done.append)
     two = annotate(store, tmp_path / "two", workers=2)

@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from realm_jax.corpus.growing import ArrayFile
 from realm_jax.corpus.store import PassageStore, verify
 from realm_jax.corpus.writer import ARRAYS, StoreWriter, write_passages, write_store
 from realm_jax.errors import DamageError, InputError
+from realm_jax.storage.appendable import ArrayFile
 
 
 def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):

@@ -1,10 +1,10 @@
 """Inverse cloze: the sentence, the passage without it, and how often it stays."""
 
 import numpy as np
+from support.tiny_corpus import tiny_config
 
 from realm_jax.data.inverse_cloze import InverseClozeSource
 from realm_jax.data.rows import passage_rows
-from realm_jax.testing.fakes import tiny_config
 
 
 def batch_and_whole(tiny, removal, passage=64):

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import InputError
-from realm_jax.testing.fakes import tiny_config
 
 
 def source(tiny, part="all", **changes):

@@ -4,6 +4,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
@@ -11,7 +12,6 @@ from realm_jax.corpus.writer import write_passages
 from realm_jax.data import masking
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import ConfigError
-from realm_jax.testing.fakes import tiny_config
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL, WordPieces
 

@@ -1,6 +1,7 @@
 """Questions as batches: their hits, and where answers stand in the rows."""
 
 import numpy as np
+from support.tiny_corpus import tiny_config
 
 from realm_jax.data.answers import accepted
 from realm_jax.data.open_qa import (
@@ -11,7 +12,6 @@ from realm_jax.data.open_qa import (
     questions_hash,
 )
 from realm_jax.data.rows import joint_rows
-from realm_jax.testing.fakes import tiny_config
 
 
 def gold_texts(store, questions, hits, length, widest=5):

@@ -13,14 +13,14 @@ import signal
 import jax
 import numpy as np
 import pytest
+from support.two_jobs import TwoJobs, TwoTrainers
 
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import PARAMETERS, step_name
-from realm_jax.exchange.logs import read_log
-from realm_jax.exchange.parameters import load_parameters
-from realm_jax.exchange.snapshots import read_snapshot
-from realm_jax.failpoints import VARIABLE
-from realm_jax.testing.two_jobs import TwoJobs, TwoTrainers
+from realm_jax.artifacts.params import load_parameters
+from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.storage import commit
+from realm_jax.storage.failpoints import VARIABLE
+from realm_jax.storage.layout import PARAMETERS, step_name
+from realm_jax.storage.logs import read_log
 
 FORM = "bit for bit"
 AT_ONCE = 3
@@ -53,11 +53,11 @@ def final(jobs):
     return swaps, load_parameters(folder / PARAMETERS), load_parameters(folder / "optimizer")
 
 
-def play(folder, zygote, knowledge, mode):
+def play(folder, fork_server, knowledge, mode):
     def make(name):
         settings = {**SETTINGS, "refresh__mode": "async" if mode == "async" else "sync"}
         kind = TwoTrainers if mode == "two trainers" else TwoJobs
-        return kind(folder / name, zygote, knowledge, STEPS, EVERY, **settings)
+        return kind(folder / name, fork_server, knowledge, STEPS, EVERY, **settings)
 
     killed, straight = make("killed"), make("straight")
     kill_at_random_steps(killed, random.Random(mode))

@@ -4,23 +4,22 @@ import collections
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from realm_jax.testing.processes import environment
-from realm_jax.testing.zygote import Zygote
+from support.fork_server import ForkServer
+from support.processes import environment
 
 FORMS = "faults"  # under this name a test's report carries its form and its number of cases
 
 
 @pytest.fixture(scope="session")
-def zygote(tmp_path_factory):
+def fork_server(tmp_path_factory):
     """Forks `realm` processes; what one of them compiled, the next one need not."""
-    zygote = Zygote(environment(tmp_path_factory.mktemp("compiled")))
-    yield zygote
-    zygote.close()
+    fork_server = ForkServer(environment(tmp_path_factory.mktemp("compiled")))
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture(scope="module")
-def _playing(request, zygote, tiny, tmp_path_factory):
+def _playing(request, fork_server, tiny, tmp_path_factory):
     """Every chosen case of a module on its way, some at a time: each of them mostly waits."""
     chosen = [item for item in request.session.items if item.module is request.module]
     with ThreadPoolExecutor(request.module.AT_ONCE) as pool:
@@ -28,7 +27,7 @@ def _playing(request, zygote, tiny, tmp_path_factory):
             item.name: pool.submit(
                 request.module.play,
                 tmp_path_factory.mktemp("case"),
-                zygote,
+                fork_server,
                 tiny.folder,
                 **item.callspec.params,
             )
@@ -39,7 +38,7 @@ def _playing(request, zygote, tiny, tmp_path_factory):
 
 @pytest.fixture
 def played(request, _playing):
-    """What the module's `play(folder, zygote, knowledge, **parameters)` gave for this test."""
+    """What the module's `play(folder, fork_server, knowledge, **parameters)` gave for this test."""
     return _playing[request.node.name].result()
 
 

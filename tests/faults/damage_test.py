@@ -4,16 +4,16 @@ import shutil
 import time
 
 import pytest
+from support.steps import CORPUS_HASH, DIMS, KINDS, NEW, OLD
+from support.tiny_corpus import tiny_config
 
+from realm_jax.artifacts.repair import repair
+from realm_jax.artifacts.verify import check
 from realm_jax.cli.main import main
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.exchange import commit, files
-from realm_jax.exchange.check import check
-from realm_jax.exchange.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
-from realm_jax.exchange.repair import repair
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.steps import CORPUS_HASH, DIMS, KINDS, NEW, OLD
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
+from realm_jax.trainer.index_manager import IndexManager
 
 FORM = "damage"
 PATIENCE = 60.0
@@ -112,7 +112,7 @@ def test_the_old_index_stays_in_use(tmp_path, damage, cases, caplog):
     config = tiny_config(refresh__mode="async", model__embedding=DIMS)
     for run, name in damaged(tmp_path, "index", damage):
         (run.published_index / step_name(NEW)).rename(run.root / "new")
-        index = IndexInUse(run, config, CORPUS_HASH, [], set)
+        index = IndexManager(run, config, CORPUS_HASH, [], set)
         assert index.for_step(0).step == OLD
         caplog.clear()
         (run.root / "new").rename(run.published_index / step_name(NEW))

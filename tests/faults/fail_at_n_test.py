@@ -7,12 +7,12 @@ same call again succeeds.
 import itertools
 
 import pytest
+from support.steps import KINDS, NEW, OLD
 
-from realm_jax.exchange import commit, files, follow, leases
-from realm_jax.exchange.check import check
-from realm_jax.exchange.layout import RunDir
-from realm_jax.failpoints import armed
-from realm_jax.testing.steps import KINDS, NEW, OLD
+from realm_jax.artifacts.verify import check
+from realm_jax.storage import commit, files, follow, leases
+from realm_jax.storage.failpoints import armed
+from realm_jax.storage.layout import RunDir
 
 FORM = "fail at N"
 ACTIONS = [

@@ -15,31 +15,32 @@ import pytest
 from etils import epath
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.steps import KINDS, NEW, OLD
 
 from realm_jax import config as config_lib
-from realm_jax.corpus import folder as arrays
+from realm_jax.artifacts.export import read_export
+from realm_jax.artifacts.repair import repair
+from realm_jax.artifacts.verify import check
 from realm_jax.corpus import readers
-from realm_jax.corpus.growing import whole_lines
 from realm_jax.corpus.store import KIND as PASSAGES
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.conll import read_conll, read_predictions
 from realm_jax.data.question_files import READERS as QUESTIONS
 from realm_jax.data.question_files import read_questions
 from realm_jax.errors import RealmError
-from realm_jax.exchange import commit, files, leases, status
-from realm_jax.exchange.check import check
-from realm_jax.exchange.export import read_export
-from realm_jax.exchange.heartbeat import last_beat
-from realm_jax.exchange.layout import MANIFEST, POINTER, RunDir, step_name
-from realm_jax.exchange.logs import read_log
-from realm_jax.exchange.repair import repair
 from realm_jax.interop.block_records import convert_block_records
 from realm_jax.interop.sources import open_source
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.torch_file import read_torch
-from realm_jax.testing.steps import KINDS, NEW, OLD
+from realm_jax.monitoring import status
+from realm_jax.storage import commit, files, leases
+from realm_jax.storage import resumable_folder as arrays
+from realm_jax.storage.appendable import whole_lines
+from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name
+from realm_jax.storage.logs import read_log
+from realm_jax.tagging.conll import read_conll, read_predictions
 from realm_jax.text.wordpiece import WordPieces
-from realm_jax.trainer.suspects import read_batch, write_batch
+from realm_jax.trainer.nonfinite import read_batch, write_batch
 
 FORM = "fuzz"
 FEW, MANY = 30, 1000
@@ -286,7 +287,7 @@ def read_all(run):
 )
 def test_sealed_files_of_a_run(tmp_path, name, examples, cases):
     """Both torn ones and such as are sealed by our own hand with another content."""
-    from realm_jax.exchange import follow, heartbeat
+    from realm_jax.storage import follow, heartbeat
 
     run = RunDir(tmp_path)
     for step in (OLD, NEW):

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from support.history import assert_history
 
-from realm_jax.exchange import commit, history
-from realm_jax.exchange.layout import MANIFEST, RunDir, step_name
-from realm_jax.exchange.published_index import open_index, publish_index
-from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.testing.history import assert_history
+from realm_jax.artifacts import audit_log as history
+from realm_jax.artifacts.published_index import open_index, publish_index
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.storage import commit
+from realm_jax.storage.layout import MANIFEST, RunDir, step_name
 
 FORM = "history"
 ROWS = np.arange(120)[::-1].copy()

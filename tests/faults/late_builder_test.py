@@ -5,19 +5,19 @@ import signal
 import threading
 
 import pytest
+from support.history import assert_history
+from support.processes import swaps_of
+from support.tiny_corpus import tiny_config
+from support.two_jobs import TwoJobs
 
+from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.cli import exit_codes
-from realm_jax.exchange.follow import ended, follow
-from realm_jax.exchange.heartbeat import last_beat
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.logs import read_log
-from realm_jax.exchange.snapshots import read_snapshot
-from realm_jax.failpoints import VARIABLE
 from realm_jax.index_builder import run as index_builder
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.history import assert_history
-from realm_jax.testing.processes import swaps_of
-from realm_jax.testing.two_jobs import TwoJobs
+from realm_jax.storage.failpoints import VARIABLE
+from realm_jax.storage.follow import ended, follow
+from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.logs import read_log
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.swap_log import staleness
 
@@ -111,9 +111,11 @@ def test_a_builder_ten_times_too_slow_holds_nothing_up(tiny, tmp_path, caplog):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("n", [3, 40, 90])
-def test_a_full_disk_ends_the_run_in_words_and_the_same_command_finishes(tmp_path, tiny, zygote, n):
+def test_a_full_disk_ends_the_run_in_words_and_the_same_command_finishes(
+    tmp_path, tiny, fork_server, n
+):
     """Both jobs meet it at their n-th file operation; who is first says so."""
-    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+    jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     first = jobs.start(**{VARIABLE: f"file:{n}=full"})
     try:
         said = first.wait(1, PATIENCE)
@@ -125,8 +127,8 @@ def test_a_full_disk_ends_the_run_in_words_and_the_same_command_finishes(tmp_pat
 
 
 @pytest.mark.faults
-def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, zygote):
-    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, fork_server):
+    jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     try:
         first = jobs.start("index", "--poll=0.05")
         first.until(
@@ -144,8 +146,8 @@ def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, zygote):
 
 
 @pytest.mark.faults
-def test_a_second_trainer_waits_names_the_first_and_changes_nothing(tmp_path, tiny, zygote):
-    jobs = TwoJobs(tmp_path, zygote, tiny.folder, 30, 10)
+def test_a_second_trainer_waits_names_the_first_and_changes_nothing(tmp_path, tiny, fork_server):
+    jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     try:
         first = jobs.start("train")  # waits for its first index
         first.until(lambda: last_beat(jobs.run, "trainer") is not None, "sign of life", PATIENCE)

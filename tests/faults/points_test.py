@@ -10,10 +10,10 @@ import signal
 import time
 
 import pytest
+from support.processes import builder_of, state_of
+from support.two_jobs import TwoJobs
 
-from realm_jax.failpoints import VARIABLE
-from realm_jax.testing.processes import builder_of, state_of
-from realm_jax.testing.two_jobs import TwoJobs
+from realm_jax.storage.failpoints import VARIABLE
 
 FORM = "failpoints x signals"
 STEPS, EVERY = 30, 10
@@ -107,10 +107,12 @@ def hung_processes(jobs, command):
     return trainer, builder_of(jobs.run)
 
 
-def play(folder, zygote, knowledge, point, do):
+def play(folder, fork_server, knowledge, point, do):
     """One case, from the first life to the finished run."""
     # a keep of 1 has either job's retention delete something in so short a run
-    jobs = TwoJobs(folder, zygote, knowledge, STEPS, EVERY, refresh__keep=1, checkpoint__keep=1)
+    jobs = TwoJobs(
+        folder, fork_server, knowledge, STEPS, EVERY, refresh__keep=1, checkpoint__keep=1
+    )
     first = jobs.start(**{VARIABLE: f"{point}:{POINTS[point]}=hang"})
     try:
         do(*hung_processes(jobs, first))

@@ -7,9 +7,8 @@ import signal
 import subprocess
 
 import pytest
-
-from realm_jax.testing.processes import builder_of, state_of, swaps_of
-from realm_jax.testing.two_jobs import TwoJobs
+from support.processes import builder_of, state_of, swaps_of
+from support.two_jobs import TwoJobs
 
 FORM = "kills at random times"
 AT_ONCE = 5
@@ -36,14 +35,14 @@ def kill_one(jobs, draw, seconds):
     return "+".join(victims)
 
 
-def play(folder, zygote, knowledge, seed):
+def play(folder, fork_server, knowledge, seed):
     """Ten kills of one run, or of the runs after it where it got through; then all are whole."""
     draw = random.Random(seed)
     done = []
 
     def make():
         return TwoJobs(
-            folder / str(len(done)), zygote, knowledge, STEPS, EVERY, refresh__mode="async"
+            folder / str(len(done)), fork_server, knowledge, STEPS, EVERY, refresh__mode="async"
         )
 
     jobs, kills, seconds = make(), [], SECONDS

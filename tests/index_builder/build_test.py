@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.published_index import open_index, publish_index
+from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.index_builder.build import built
-from realm_jax.search.exact_searcher import ExactSearcher
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.storage.layout import RunDir, step_name
 
 N, E, CORPUS = 25_000, 32, "c0ffee"
 QUERY = {"w": np.ones(1, np.float32)}

@@ -5,20 +5,20 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.published_index import open_index
+from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.data.rows import passage_rows
 from realm_jax.errors import RealmError, Stopped
-from realm_jax.exchange import commit, follow, heartbeat
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.published_index import open_index
-from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.index_builder.run import refresh
 from realm_jax.index_builder.run import run as run_builder
 from realm_jax.models.modules import Modules
-from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.storage import commit, follow, heartbeat
+from realm_jax.storage.layout import RunDir, step_name
 
 
 def embedder_parameters(config, vocabulary, seed=0):

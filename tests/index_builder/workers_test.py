@@ -8,21 +8,21 @@ import time
 import jax
 import numpy as np
 import pytest
+from support.processes import Command, environment
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.published_index import open_index
+from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.errors import RealmError
-from realm_jax.exchange import commit, files, follow
-from realm_jax.exchange.claims import Claim
-from realm_jax.exchange.layout import RunDir, step_name
-from realm_jax.exchange.published_index import open_index
-from realm_jax.exchange.snapshots import publish_snapshot, read_snapshot
 from realm_jax.index_builder import embed_corpus as embedding
 from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.models.modules import Modules
-from realm_jax.search.passage_vectors import PassageEmbedder
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.processes import Command, environment
+from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.storage import commit, files, follow
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.locks import Claim
 
 PATIENCE = 600.0
 

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support import other_formats as others
+from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import InputError, MismatchError
+from realm_jax.interop.detect import recognise
 from realm_jax.interop.lazy import Lazy
 from realm_jax.interop.names import SPAN_HEAD, from_bert_names, network_of, to_bert_names
-from realm_jax.interop.recognise import recognise
 from realm_jax.interop.save import save_bert
-from realm_jax.interop.start import load_networks
+from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules
-from realm_jax.testing import others
-from realm_jax.testing.fakes import tiny_config
 
 LAYERS, H, HEADS, V = others.LAYERS, others.HIDDEN, others.HEADS, others.VOCABULARY
 

@@ -19,13 +19,13 @@ from peers import (
     the_class,
     torch,
 )
+from support.tiny_corpus import vocabulary
 
 import realm_jax.interop
 from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.sentence_layout import write_sentence_transformers
 from realm_jax.interop.weights import write_weights
 from realm_jax.models.modules import Modules
-from realm_jax.testing.fakes import vocabulary
 from realm_jax.text.wordpiece import WordPieces
 
 pytestmark = PARITY
@@ -66,8 +66,9 @@ def pieces(tmp_path):
 @pytest.fixture
 def embedder(tmp_path, pieces):
     """Weights of an embedder of ours, which no other tool has seen."""
+    from support.tiny_corpus import tiny_config
+
     from realm_jax.interop.weights import of_networks
-    from realm_jax.testing.fakes import tiny_config
 
     config = tiny_config(model__init_stddev=0.3)
     networks = Modules(config.model, V, ("embedder", "reader", SPAN_HEAD)).init(jax.random.key(3))

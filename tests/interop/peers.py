@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.tiny_corpus import vocabulary
 
 import realm_jax.interop
+from realm_jax.interop.detect import recognise
 from realm_jax.interop.lazy import Lazy
 from realm_jax.interop.names import SPAN_HEAD, network_of, to_bert_names
-from realm_jax.interop.recognise import recognise
 from realm_jax.interop.weights import open_weights, write_weights
 from realm_jax.models.modules import Modules
-from realm_jax.testing.fakes import vocabulary
 
 NOT_HERE = "is not installed: make test-parity"
 torch = pytest.importorskip("torch", reason=f"torch {NOT_HERE}")

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax.models.modules import Modules
 from realm_jax.models.span_head import IMPOSSIBLE
-from realm_jax.testing.fakes import tiny_config
 
 V = 30
 NAMES = ("embedder", "reader", "span_head")

@@ -7,7 +7,7 @@ import time
 
 from realm_jax.cli.main import main
 from realm_jax.errors import DamageError
-from realm_jax.trainer import index_in_use
+from realm_jax.trainer import index_manager as index_in_use
 
 opened = index_in_use.open_index
 refused = []

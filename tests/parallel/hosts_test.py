@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import environment
+from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import Stopped
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import RunDir
-from realm_jax.exchange.logs import read_log
 from realm_jax.index_builder import run as index_builder
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.processes import environment
+from realm_jax.storage import commit
+from realm_jax.storage.layout import RunDir
+from realm_jax.storage.logs import read_log
 from realm_jax.trainer import run as trainer
 
 HERE = Path(__file__).parent

@@ -1,11 +1,11 @@
 """What a step over packed rows sends between devices: gradients and figures, never pieces."""
 
 from ml_collections import ConfigDict
+from support.tiny_corpus import tiny_config
 
 from realm_jax.parallel.sharding import make_mesh
-from realm_jax.rehearsal.hlo import parse
-from realm_jax.rehearsal.programs import train_program
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.planning.hlo import parse
+from realm_jax.planning.programs import train_program
 
 TALK = ("all-gather", "all-to-all", "collective-permute", "reduce-scatter", "all-reduce")
 

@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import Mesh
+from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
-from realm_jax.exchange.layout import RunDir
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding, make_mesh
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
@@ -41,7 +41,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
     rng = np.random.default_rng(0)
     hits = rng.permuted(np.tile(np.arange(40), (40, 1)), axis=1)[:, :6]
     if name == "realm":
-        index = IndexInUse(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
+        index = IndexManager(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
         stage = RealmStage(config, tiny.store, text, text, index)
         batches = [
             stage.with_candidates(text.batch(step, 8), hits[8 * (step % 5) :][:8], 8 // GROUPS)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
+from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import ConfigError
 from realm_jax.models.modules import Modules
 from realm_jax.parallel import sharding
-from realm_jax.testing.fakes import tiny_config
 
 
 def mesh(data, model, fsdp=1, replica=1):

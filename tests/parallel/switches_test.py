@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
+from support.tiny_corpus import tiny_config
 
 from realm_jax import losses
 from realm_jax.data.masked_text import MaskedTextSource
@@ -12,7 +13,6 @@ from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules
 from realm_jax.models.operations import product
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding
-from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.stage import IctStage, ReaderStage
 from realm_jax.trainer.state import make_state

@@ -6,10 +6,10 @@ import shutil
 import pytest
 from huggingface_hub import ModelCard
 
-from realm_jax.exchange.check import check
-from realm_jax.exchange.layout import RunDir
+from realm_jax.artifacts.verify import check
 from realm_jax.report.card import model_card
-from realm_jax.report.finished import read_run
+from realm_jax.report.run_data import read_run
+from realm_jax.storage.layout import RunDir
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from realm_jax.report.charts import Line, bar_chart, line_chart
-from realm_jax.report.examined import chosen_examples
-from realm_jax.report.finished import once
 from realm_jax.report.html import element, page
+from realm_jax.report.predictions import chosen_examples
+from realm_jax.report.run_data import once
 from realm_jax.report.scale import scale, tick_text
 
 

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from support.finished_run import STEP, write_finished_run
+from support.tiny_corpus import TinyCorpus, passages, tiny_config, vocabulary
 
-from realm_jax.corpus.annotate import salient
+from realm_jax.corpus.mark_spans import salient
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.report.write import write_report
-from realm_jax.testing.fakes import Land, passages, tiny_config, vocabulary
-from realm_jax.testing.finished_run import STEP, write_finished_run
 from realm_jax.text.vocabulary import write_vocabulary
 
 HOSTILE = '</style><script src="https://evil.example/x.js">alert(1)</script>" onload="y'
@@ -56,7 +56,7 @@ def hostile(tmp_path_factory):
     rows = np.arange(len(store), dtype=np.int64)
     own = np.full(len(store), -1, np.int64)
     spans = [salient(store, row) for row in range(len(store))]
-    return Land(
+    return TinyCorpus(
         folder / "land", store, SpanStore.write(None, store, spans, own=own, evidence=rows), []
     )
 

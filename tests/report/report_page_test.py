@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from realm_jax.errors import InputError
-from realm_jax.exchange import files
-from realm_jax.exchange.layout import RunDir
 from realm_jax.report.write import write_report
+from realm_jax.storage import files
+from realm_jax.storage.layout import RunDir
 from tests.report.conftest import HOSTILE
 
 SECTIONS = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from realm_jax.data.conll import read_conll
+from realm_jax.tagging.conll import read_conll
 from realm_jax.text.tokens import SHAPES, sentence_of_text, sentence_of_words, shape
 
 VALID = Path(__file__).parents[3] / "shared/data/conll2003.en.valid.txt.xz"

@@ -4,8 +4,8 @@ import copy
 import logging
 
 import pytest
+from support.tiny_corpus import tiny_config
 
-from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.inputs import say_what_is_cut
 
 

@@ -8,19 +8,19 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
+from realm_jax.artifacts.params import load_parameters
 from realm_jax.errors import DamageError, InputError, MismatchError, RealmError, Stopped
-from realm_jax.exchange import commit
-from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
-from realm_jax.exchange.parameters import load_parameters
 from realm_jax.parallel.sharding import make_mesh
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.storage import commit
+from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.trainer.checkpoint import kept_fields
 from realm_jax.trainer.loop import train
+from realm_jax.trainer.nonfinite import read_batch, write_batch
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.replay import replay
 from realm_jax.trainer.stage import IctStage
-from realm_jax.trainer.suspects import read_batch, write_batch
 
 STEPS = 4
 DEVICES = 8

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.testing.fakes import tiny_config
 from realm_jax.trainer.optimizer import decayed, make_optimizer, schedule
 
 PARAMETERS = {

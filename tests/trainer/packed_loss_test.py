@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 import pytest
+from support.padded import padded_batch, padded_ict_loss, padded_realm_loss
+from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.exchange.layout import RunDir
-from realm_jax.testing.fakes import tiny_config
-from realm_jax.testing.padded import padded_batch, padded_ict_loss, padded_realm_loss
-from realm_jax.trainer.index_in_use import IndexInUse
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.stage import IctStage
 
@@ -55,7 +55,7 @@ def test_realm_has_the_loss_and_the_gradients_of_padded_rows(
 ):
     config.objective.marginal = marginal
     text = MaskedTextSource(tiny.store, tiny.spans, config)
-    index = IndexInUse(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
+    index = IndexManager(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
     stage = RealmStage(config, tiny.store, text, text, index, groups=groups)
     drawn = text.batch(0, SIZE)
     assert len(set(drawn.weights.sum(1))) > 1

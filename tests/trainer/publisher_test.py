@@ -3,10 +3,10 @@
 import threading
 
 import pytest
+from support.tiny_corpus import tiny_config
 
-from realm_jax import failpoints
 from realm_jax.errors import RealmError
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.storage import failpoints
 from realm_jax.trainer import run as trainer
 
 

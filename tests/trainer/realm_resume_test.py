@@ -8,22 +8,22 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.export import read_export
+from realm_jax.artifacts.params import load_parameters
+from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.cli.jobs import run_both
 from realm_jax.errors import InputError, MismatchError, Stopped
-from realm_jax.exchange import commit
-from realm_jax.exchange.alone import alone
-from realm_jax.exchange.export import read_export
-from realm_jax.exchange.heartbeat import last_beat
-from realm_jax.exchange.layout import PARAMETERS, RunDir, step_name
-from realm_jax.exchange.parameters import load_parameters
-from realm_jax.exchange.snapshots import read_snapshot
 from realm_jax.index_builder import run as index_builder
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.storage import commit
+from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.job_lock import alone
+from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.networks import reader_of
-from realm_jax.trainer.run_folder import indexes_asked_for
+from realm_jax.trainer.init_params import reader_of
+from realm_jax.trainer.resume import indexes_asked_for
 
 STEPS, POLL = 6, 0.02
 PATIENCE = 300.0

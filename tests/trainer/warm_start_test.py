@@ -5,10 +5,10 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import ConfigError
-from realm_jax.exchange.layout import RunDir
-from realm_jax.testing.fakes import tiny_config
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.checkpoint import final_parameters
 

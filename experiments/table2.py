@@ -1,0 +1,184 @@
+r"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, on two cores.
+
+Data:     the shared Wikipedia sample (7,156 articles), CoNLL-2003, BERT's vocabulary, and the
+          questions of NQ, WebQuestions, CuratedTREC and SQuAD, all in one folder (--data); which
+          part of each is used, and by what rule, is said in docs/results.md
+Command:  python experiments/table2.py --all --data=DATA --home=runs/miniature
+          one run: python experiments/table2.py --row=realm --seed=0 \
+              --workdir=runs/miniature/realm_0 --data=DATA
+          tables and plots of what has been run: python experiments/table2.py --tables
+          other sizes: --config.KEY=VALUE after any of them
+Hours:    see docs/results.md; every command goes on where it was stopped
+Expect:   docs/results.md, beside the figures of the paper
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax import runtime
+from realm_jax.cli import exit_codes
+from realm_jax.cli.jobs import until_stopped
+from realm_jax.cli.launching import check_overrides
+from realm_jax.cli.tag_config import tagger_config
+from realm_jax.errors import InputError, RealmError
+
+SEEDS = 3
+RESULTS = Path(__file__).parent / "results"
+RUNS = RESULTS / "miniature"  # ROW_SEED.json of every run, and counts.json of the questions
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+
+
+def get_config(home: str = "runs/miniature") -> ConfigDict:
+    """The row `realm`; what the others change of it stands in table2_small/rows.py."""
+    config = config_lib.default()
+    config.corpus.knowledge = f"{home}/knowledge"
+    config.corpus.pretraining = f"{home}/wikipedia"
+    config.corpus.spans = f"{home}/text_spans"
+
+    config.model.update(layers=2, hidden=128, heads=4, mlp=512, positions=96, dropout=0.0)
+    config.model.init_stddev = 0.08
+    config.model.compute = "bfloat16"  # a third more steps a second on two cores than in float32
+    config.lengths.update(query=32, passage=64, joint=96, masks=3, answer=8)
+    config.retrieval.candidates = 4
+    config.masking.update(permute=0.3, neighbour=0.3, alone=0.05, unseen=0.1)
+    config.objective.update(hidden=0.1, removal=0.7)
+    # As in the demo: without bias correction 0.999 makes the first hundreds of steps too large.
+    config.optimizer.b2 = 0.98
+    config.search.kind = "exact"
+
+    tagger = tagger_config()
+    config.lengths.sentences = tagger.lengths.sentences
+    stages = config.stages
+    stages.ict.update(steps=200, batch=64, learning_rate=1e-3)
+    stages.reader.update(steps=10_000, batch=32, learning_rate=2e-3)
+    stages.realm.update(steps=960, batch=32, learning_rate=3e-4, evaluate_every=60)
+    stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
+    stages.qa.update(reader_passages=5, retriever_passages=20)
+    stages.tagger.update(tagger.stages.tagger)
+
+    config.refresh.update(mode="sync", every=30, keep=3, alarm_steps=1000)
+    config.checkpoint.update(every=120, keep=1)
+    config.builder.update(shard=8192, batch_pieces=8192, poll_seconds=0.1)
+    config.evaluation.queries = 256
+    config.report.update(every=30, writers="", most_passages=0)
+    return config
+
+
+def main() -> None:
+    """Makes runs, or the tables of those that were made."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--row", help="of table2_small/rows.py")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workdir", type=Path, help="of the run; default: HOME/ROW_SEED")
+    parser.add_argument("--home", type=Path, default=Path("runs/miniature"), help="of all runs")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
+    parser.add_argument("--all", action="store_true", help="the rows of the paper, every seed")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of --all; default: {SEEDS}")
+    parser.add_argument("--jobs", type=int, default=1, help="runs of --all at a time; default: 1")
+    parser.add_argument("--tables", action="store_true", help="make tables and plots anew")
+    parser.add_argument("--no-tables", action="store_true", help="leave them as they are")
+    arguments, overrides = parser.parse_known_args()
+    try:
+        check_overrides(overrides)
+    except InputError as error:
+        parser.error(str(error))
+    failed = 0
+    if arguments.all:
+        failed = all_runs(arguments, overrides)
+    elif arguments.row:
+        workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
+        try:
+            one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
+        except RealmError as error:
+            sys.exit(str(error))
+    elif not arguments.tables:
+        parser.error("give --row, --all or --tables")
+    if not arguments.no_tables:
+        write_tables()
+    sys.exit(failed)
+
+
+def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    """Every row of the paper with every seed, each in a process of its own, `jobs` at a time.
+
+    Returns:
+      0, or the exit code of a run that failed or was stopped; what it would be needed for is not
+      begun.
+    """
+    from table2_small.processes import run_processes
+    from table2_small.rows import PAPER, in_order, run_folder
+
+    def command(row: str, seed: int) -> list[str]:
+        workdir = run_folder(arguments.home, row, seed)
+        words = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
+        return [sys.executable, __file__, *words, f"--data={arguments.data}", *overrides]
+
+    every = [(row, seed) for seed in range(arguments.seeds) for row in PAPER]
+    stop = runtime.start()
+    for runs in in_order([run for run in every if not figures_of(*run).exists()]):
+        failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
+        if failed or stop.is_set():
+            return failed or exit_codes.STOPPED
+    return 0
+
+
+def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
+    """One run, and its figures among the results; what is there already is not made again."""
+    from table2_small.making import make_row, prepare
+    from table2_small.rows import ROWS
+
+    if row not in ROWS:
+        sys.exit(f"no row {row!r}; there are {', '.join(ROWS)}")
+    kept = figures_of(row, seed)
+    if kept.exists():
+        if json.loads(kept.read_text())["overrides"] != overrides:
+            sys.exit(f"{kept} is of a run with other overrides; delete it, or give the same")
+        return
+    stop = runtime.start()
+    home = workdir.parent
+
+    def work() -> dict[str, Any]:
+        base = get_config(str(home))
+        for override in overrides:
+            key, _, value = override.removeprefix("--config.").partition("=")
+            config_lib.set_key(base, key, value)
+        prepare(home, data, base, stop)
+        return make_row(row, seed, workdir, base, stop)
+
+    figures = until_stopped(work)
+    if "exit_code" in figures:
+        sys.exit(figures["exit_code"])
+    RUNS.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
+    kept.write_text(json.dumps({**figures, "overrides": overrides}) + "\n")
+
+
+def figures_of(row: str, seed: int) -> Path:
+    """Where the figures of a run are kept."""
+    return RUNS / f"{row}_{seed}.json"
+
+
+def write_tables() -> None:
+    """`miniature.json` from the runs; tables and plots from it."""
+    from table2_small.figures import assembled
+    from table2_small.plots import plots
+    from table2_small.tables import with_tables
+
+    made = assembled(RUNS)
+    (RESULTS / "miniature.json").write_text(json.dumps(made, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), made))
+    for name, drawing in plots(made).items():
+        (PAGE.parent / name).write_text(drawing)
+
+
+if __name__ == "__main__":
+    main()

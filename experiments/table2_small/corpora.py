@@ -1,0 +1,207 @@
+"""The corpora of the miniature: Z, X and what X hides, cut from a sample of Wikipedia by rule.
+
+| folder | what |
+|---|---|
+| `wikipedia` | the whole sample in passages of at most 160 pieces |
+| `wikipedia/tagged_spans` | its names and dates |
+| `wikipedia/shown_spans` | those in sentences that end within its first 60 pieces |
+| `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
+| `text_spans` | X: names and dates of all other passages, tied to Z |
+| `news`, `news/tagged_spans` | Reuters news, and its names and dates |
+| `news_spans` | the other X: those tied to Z |
+
+X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
+names and dates those are kept which the beginning of the same article says too (one in five), in
+sentences that also hold a rare piece of the article's title (one in four of these): what is hidden
+can be read in Z, and the sentence says where. Else a small model would see twenty times as many.
+News has no article of its own in Z: there it is any whose title the sentence names.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.cli.tag_config import tagger_config
+from realm_jax.corpus.build import build
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.storage.resumable_folder import MANIFEST
+from realm_jax.tagging.mark_corpus import annotate_corpus
+from realm_jax.tagging.marker import ByTagger
+from realm_jax.tagging.tagger import Tagger
+from realm_jax.tagging.train import train_tagger
+from table2_small.titles import Titles
+
+log = logging.getLogger(__name__)
+SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncased-vocab.txt"
+NEWS = "reuters21578.tar.xz"
+TAGGED = "conll2003.en.train.txt.xz"
+TAGGED_SPANS, SHOWN_SPANS = "tagged_spans", "shown_spans"
+TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
+SHOWN_PIECES = 60  # of a passage, that a row of the reader shows beside any query
+QUERY_PIECES = 30  # of a sentence of X that a query holds, special pieces not included
+
+Spans = list[tuple[int, int]]
+
+
+def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
+    """Everything under `home` that all runs share; what is there already stays as it is.
+
+    Args:
+      home: folder of all runs.
+      data: the folder with the sample, the vocabulary and the tagged text.
+      base: the config of the row `realm`; the tagger's stage and rows are as it says.
+      stop: ends the training of the tagger and the marking, both of which go on when called again.
+
+    Raises:
+      Stopped, Interrupted: the stop signal came.
+      RealmError: see the message.
+    """
+    vocabulary = data / VOCABULARY
+    for name, format, file in (("wikipedia", "wikiextractor", SAMPLE), ("news", "reuters", NEWS)):
+        built = home / name
+        if not (built / MANIFEST).exists():
+            source = str(data / file)
+            build(format, source, built, vocabulary, passage_pieces=TEXT_PIECES, workers=2)
+        marked = built / TAGGED_SPANS
+        if not (marked / MANIFEST).exists():
+            _mark(PassageStore.open(built), marked, home / "tagger", data, base, stop)
+    text, news = PassageStore.open(home / "wikipedia"), PassageStore.open(home / "news")
+    cut_corpora(home, SpanStore.open(text.path / TAGGED_SPANS, text), text, vocabulary)
+    tie_news(home, SpanStore.open(news.path / TAGGED_SPANS, news), news)
+
+
+def _mark(
+    text: PassageStore,
+    out: Path,
+    workdir: Path,
+    data: Path,
+    base: ConfigDict,
+    stop: threading.Event,
+) -> None:
+    config = tagger_config()
+    config.lengths.sentences = base.lengths.sentences
+    config.stages.tagger.update(base.stages.tagger)
+    config.corpus.update(tagged=str(data / TAGGED), vocabulary=str(data / VOCABULARY))
+    train_tagger(str(workdir), config_lib.check(config), stop)
+    tagger, published = Tagger.open(str(workdir))
+    annotate_corpus(text, out, ByTagger(tagger, published.identity), stopped=stop.is_set)
+
+
+def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:
+    """Z, and the spans of X tied to it, unless they are there; and those of sentences shown."""
+    shown = text.path / SHOWN_SPANS
+    if not (shown / MANIFEST).exists():
+        SpanStore.write(shown, text, _shown(marked, text), own=np.arange(len(text)))
+    knowledge = home / "knowledge"
+    first = begins(text)
+    if not (knowledge / MANIFEST).exists():
+        leads = (_lead(text, int(row)) for row in np.flatnonzero(first))
+        found = write_passages(knowledge, leads, vocabulary)
+        log.info("Z: %d passages of %d articles", found["passages"], found["documents"])
+    store, article = PassageStore.open(knowledge), np.cumsum(first) - 1
+    if not (home / "text_spans" / MANIFEST).exists():
+        SpanStore.write(
+            home / "text_spans",
+            text,
+            _spans_of_the_rest(marked, text, store, article, first),
+            own=np.full(len(text), -1, np.int64),
+            evidence=article,
+            knowledge=store,
+        )
+
+
+def _shown(marked: SpanStore, text: PassageStore) -> Iterator[Spans]:
+    for row in range(len(marked)):
+        ends = text.sentences(row)
+        yield [(a, b) for a, b in marked.of(row).tolist() if ends[ends > a][0] <= SHOWN_PIECES]
+
+
+def begins(text: PassageStore) -> Bool[np.ndarray, "N"]:
+    """True where an article begins."""
+    documents = np.fromiter(map(text.document, range(len(text))), np.int64, len(text))
+    return np.diff(documents, prepend=-1) > 0
+
+
+def _lead(text: PassageStore, row: int) -> tuple[str, list[str]]:
+    """Title and first sentences of an article: as many as fit, at least one."""
+    room = KNOWLEDGE_PIECES - 3 - len(text.title_ids(row))
+    body, offsets = text.body(row), text.body_offsets(row)
+    bounds = list(pairwise(text.sentences(row).tolist()))
+    kept = [pair for pair in bounds if pair[1] <= room] or bounds[:1]
+    return text.title(row), [body[offsets[a, 0] : offsets[b - 1, 1]] for a, b in kept]
+
+
+def _spans_of_the_rest(
+    marked: SpanStore,
+    text: PassageStore,
+    knowledge: PassageStore,
+    article: Int64[np.ndarray, "N"],
+    first: Bool[np.ndarray, "N"],
+) -> Iterator[Spans]:
+    """The names and dates that the beginning of the article says too; none in a beginning.
+
+    Their sentences name the article, apart from the span.
+    """
+    titles = Titles(knowledge)
+    said, of = "", -1
+    for row in range(len(marked)):
+        if article[row] != of:
+            of = int(article[row])
+            said = _spelt(knowledge.body_ids(of))
+        pieces = text.body_ids(row)
+        yield [
+            (a, b)
+            for a, b in ([] if first[row] else marked.of(row).tolist())
+            if _spelt(pieces[a:b]) in said and of in titles.named(_around(text, row, a, b))
+        ]
+
+
+def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
+    """The names and dates of news that a passage says whose title their sentence names."""
+    if (home / "news_spans" / MANIFEST).exists():
+        return
+    knowledge = PassageStore.open(home / "knowledge")
+    titles = Titles(knowledge)
+    bodies = [_spelt(knowledge.body_ids(row)) for row in range(len(knowledge))]
+
+    def tied(row: int) -> Spans:
+        pieces = news.body_ids(row)
+        return [
+            (a, b)
+            for a, b in marked.of(row).tolist()
+            if any(
+                _spelt(pieces[a:b]) in bodies[named]
+                for named in titles.named(_around(news, row, a, b))
+            )
+        ]
+
+    nowhere = np.full(len(news), -1, np.int64)
+    SpanStore.write(
+        home / "news_spans",
+        news,
+        map(tied, range(len(news))),
+        own=nowhere,
+        evidence=nowhere,
+        knowledge=knowledge,
+    )
+
+
+def _around(text: PassageStore, row: int, a: int, b: int) -> Int32[np.ndarray, "n"]:
+    """What a query holds of the sentence of a span, apart from the span."""
+    pieces, bounds = text.body_ids(row), text.sentences(row)
+    begin, end = bounds[bounds <= a][-1], bounds[bounds > a][0]
+    return np.append(pieces[begin:a], pieces[b : min(end, begin + QUERY_PIECES)])
+
+
+def _spelt(pieces: Int32[np.ndarray, "n"]) -> str:
+    """Pieces as a text in which a run of them is found whole."""
+    return f" {' '.join(map(str, pieces.tolist()))} "

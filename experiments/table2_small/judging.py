@@ -1,0 +1,132 @@
+"""What is measured of a finished run: recall before fine-tuning, exact match, retrieval utility."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.open_qa import question_rows
+from realm_jax.data.question_files import Question
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.evaluate import evaluate
+from realm_jax.report.run_data import read_run
+from realm_jax.retrieval.retriever import Retriever
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.init_params import reader_of
+from realm_jax.trainer.inputs import open_inputs
+from realm_jax.trainer.realm_stage import RealmStage
+from table2_small.examples import examples
+from table2_small.questions import ANSWERED, DEV, JUDGED, read_kept
+
+NEIGHBOURS = 5
+MOST_SENTENCES = 1024  # masked sentences that utility is measured on at the end
+MOST_ANSWERED = 1000  # questions of a set that are answered for exact match, the first
+
+
+def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
+    """The figures of one run, by the same measure for every row.
+
+    Args:
+      workdir: of the finished run.
+      config: of the run.
+      base: of the row `realm`: sentences to measure on are that row's, masked as there.
+      home: holds the kept questions.
+
+    Returns:
+      `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
+      `own_recall_at_5`: of masked held-out sentences, how often the beginning of their own article
+      is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned` of NQ dev after fine-tuning,
+      `exact_match_of` every set that is answered and `exact_match_of_all` their questions;
+      `retrieval_utility` in nats per piece on held-out sentences, and its `curve` over the steps;
+      `examples`, for runs that read with their own reader; `seconds` by stage.
+    """
+    answerer = Answerer.open(str(workdir))
+    store, index = answerer.store, answerer.index
+    assert isinstance(index, PublishedIndex)
+    retriever = Retriever(config, store.vocabulary.size)
+    recalls = {
+        name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
+        for name in JUDGED
+    }
+    answered = {
+        name: evaluate(answerer, read_kept(home, name)[:MOST_ANSWERED]) for name in ANSWERED
+    }
+    tuned, exact = answered[DEV], {name: one["exact_match"] for name, one in answered.items()}
+    finished = read_run(str(workdir))
+    held_out = _on_held_out(workdir, config, base, answerer)
+    return {
+        "recall_at_5": recalls[DEV],
+        "exact_match": exact[DEV],
+        "exact_match_of": exact,
+        "exact_match_of_all": float(
+            np.average(
+                list(exact.values()), weights=[one["questions"] for one in answered.values()]
+            )
+        ),
+        "recall_of": recalls,
+        **held_out,
+        "reader_oracle": tuned["reader_oracle"],
+        "recall_at_5_tuned": tuned["recall_at"][str(NEIGHBOURS)],
+        "curve": finished.course("realm", "held_out_retrieval_utility"),
+        "own_curve": finished.course("realm", f"held_out_recall_at_{NEIGHBOURS}"),
+        "seconds": finished.stage_seconds,
+        "index_seconds": sum(record["seconds"] for record in finished.refreshes),
+        "config_hash": config_lib.model_hash(config),
+    }
+
+
+def zero_shot_recall(
+    retriever: Retriever,
+    index: PublishedIndex,
+    store: PassageStore,
+    questions: list[Question],
+    length: int,
+) -> float:
+    """Share of questions whose answer is said in one of the five best passages."""
+    rows = question_rows([q.text for q in questions], store.vocabulary, length)
+    found = retriever.hits(index, rows, NEIGHBOURS)
+    right = [
+        any(says_answer(finder, store, passage) for passage in passages)
+        for finder, passages in zip(map(accepted, questions), found.tolist(), strict=True)
+    ]
+    return float(np.mean(right))
+
+
+def _on_held_out(
+    workdir: Path, config: ConfigDict, base: ConfigDict, answerer: Answerer
+) -> dict[str, Any]:
+    """What masked sentences that were not trained on say, with the index of the end."""
+    same = ConfigDict(config.to_dict())
+    for part in ("masking", "objective", "retrieval", "search"):
+        same[part] = base[part]
+    same.lengths.masks = base.lengths.masks
+    same.corpus.update(pretraining=base.corpus.pretraining, spans=base.corpus.spans)
+    same.evaluation.queries = MOST_SENTENCES
+    same = config_lib.check(same)
+    inputs = open_inputs(same)
+    index = IndexManager(
+        RunDir(workdir), same, inputs.knowledge.corpus_hash, [], kept=set, stop=threading.Event()
+    )
+    stage = RealmStage(same, inputs.knowledge, inputs.text, inputs.held_out, index)
+    networks = answerer.export.networks
+    others = reader_of(config.stages.qa.reader_from, config)
+    parameters = {"embedder": networks["embedder"], "reader": networks["reader"], **others}
+    try:
+        index.of(answerer.export.index_step)
+        figures = stage.evaluate(jax.device_put(parameters))
+    finally:
+        stage.close()
+    text = inputs.held_out.first(same.evaluation.queries)
+    found = {
+        "retrieval_utility": figures["held_out_retrieval_utility"],
+        "own_recall_at_5": figures[f"held_out_recall_at_{same.evaluation.neighbours}"],
+    }
+    return found if others else {**found, "examples": examples(answerer, text)}

@@ -1,0 +1,151 @@
+"""One run of a row: the shared warm start, pre-training, fine-tuning, judging; each goes on."""
+
+import json
+import logging
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.cli.jobs import run_both
+from realm_jax.corpus.store import PassageStore
+from realm_jax.interop.save import save_bert
+from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
+from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.run import finetune, run
+from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
+from table2_small.judging import judged
+from table2_small.questions import TRAIN, keep_questions, kept_file
+from table2_small.rows import COPYING, READING, ROWS, row_config, run_folder
+
+log = logging.getLogger(__name__)
+COPIES = 0.3  # of the reader's steps: these teach it language and to copy, the others to read
+
+
+def make_row(
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+) -> dict[str, Any]:
+    """The figures of a row's run in `workdir`; what is finished of it is not done again.
+
+    Args:
+      name: of the row.
+      seed: of the run.
+      workdir: of the run; runs of one parent folder share its corpora and its warm starts.
+      base: the config of the row `realm`.
+      stop: ends the run so that the same call goes on.
+
+    Raises:
+      Stopped: the stop signal came; all is saved.
+      RealmError: see the message.
+    """
+    home, result = workdir.parent, workdir / "row.json"
+    if result.exists():
+        return dict(json.loads(result.read_text()))
+    row = ROWS[name]
+    for other in filter(None, dict.fromkeys((row.retriever_of, row.reader_of))):
+        make_row(other, seed, run_folder(home, other, seed), base, stop)
+    config = row_config(base, name, seed, home)
+    config.corpus.questions = str(kept_file(home, TRAIN))
+    config = config_lib.check(config)
+    if row.retriever_of:
+        trained = run_folder(home, row.retriever_of, seed)
+        _copy(workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
+        finetune(str(workdir), config, stop)
+    else:
+        _copy(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
+        steps = config.stages.ict.steps
+        warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
+        _copy(workdir, warm, f"{CHECKPOINTS}/ict")
+        run_both(str(workdir), config, stop)
+    figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
+    result.write_text(json.dumps(figures) + "\n")
+    return figures
+
+
+def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that has trained the reader that all runs start from: what BERT is in the paper.
+
+    It learns language and copying first, and then to read: names and dates of X, each sentence
+    beside the beginning of its own article, or of another: it must see which.
+    """
+    folder, before = home / READING, home / COPYING
+    run(str(before), config_lib.check(_copying(_only(base, "reader", 0, home), home)), stop)
+    _copy(folder, before, f"{CHECKPOINTS}/reader")
+    run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
+    return folder
+
+
+def warm_ict(
+    home: Path, seed: int, steps: int, reader: str, base: ConfigDict, stop: threading.Event
+) -> Path:
+    """The run that has trained the embedder that the rows of a seed start from, in so many steps.
+
+    ICT starts from the encoder of `reader`, as ORQA's did from BERT, and learns on the whole
+    sample: that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
+    """
+    warm_reader(home, base, stop)
+    folder = home / f"{reader}_ict_{steps}_{seed}"
+    config = _only(base, "ict", seed, home)
+    config.stages.ict.steps = steps
+    _on_sample(config, home, TAGGED_SPANS)
+    config.model.start = str(_encoder_of(home / reader, folder / "bert", base))
+    run(str(folder), config_lib.check(config), stop)
+    return folder
+
+
+def _only(base: ConfigDict, stage: str, seed: int, home: Path) -> ConfigDict:
+    """The config of a run of one stage."""
+    config = row_config(base, "realm", seed, home)
+    for other in {"ict", "reader", "realm"} - {stage}:
+        config.stages[other].steps = 0
+    return config
+
+
+def _on_sample(config: ConfigDict, home: Path, spans: str) -> None:
+    sample = home / "wikipedia"
+    config.corpus.update(knowledge=str(sample), pretraining="", spans=str(sample / spans))
+
+
+def _copying(config: ConfigDict, home: Path) -> ConfigDict:
+    """The first steps of the reader: random pieces of sentences beside the text they stand in.
+
+    A reader of names and dates alone learns nothing in as many steps: one span of one or two pieces
+    in a row, which stands in the passage among other words.
+    """
+    _on_sample(config, home, SHOWN_SPANS)
+    config.stages.reader.steps = int(COPIES * config.stages.reader.steps)
+    config.masking.update(scheme="random_token", rate=0.2)
+    config.masking.update(permute=0.5, neighbour=0.0, alone=0.0, unseen=0.0)
+    config.lengths.masks = 6
+    return config
+
+
+def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
+    """The trained reader's encoder, as weights to start from."""
+    trained = final_parameters(RunDir(reader), "reader")
+    assert trained is not None
+    save_bert(out, trained[1]["reader"], base.model)
+    return out
+
+
+def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
+    """Corpora and questions, which all runs share."""
+    make_corpora(home, data, base, stop)
+    keep_questions(home, data, PassageStore.open(home / "knowledge"))
+
+
+def _copy(workdir: Path, source: Path, *parts: str) -> None:
+    """Copies parts of one run into another, once; what a kill left of a copy is made again."""
+    done = workdir / f"copied_{source.name}.json"
+    if done.exists():
+        return
+    for part in parts:
+        shutil.rmtree(workdir / part, ignore_errors=True)
+        if (source / part).exists():
+            shutil.copytree(source / part, workdir / part)
+    workdir.mkdir(parents=True, exist_ok=True)
+    done.write_text(json.dumps({"from": source.name, "parts": parts}) + "\n")
+    log.info("%s: %s of %s", workdir.name, ", ".join(parts), source.name)

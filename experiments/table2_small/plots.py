@@ -1,0 +1,96 @@
+"""The plots of docs/results.md, made of `miniature.json`."""
+
+from itertools import chain
+from statistics import fmean
+from typing import Any
+from xml.etree import ElementTree
+
+from realm_jax.report.charts import Line, line_chart
+from realm_jax.report.html import element
+from realm_jax.report.scale import scale, tick_text
+from table2_small.tables import OF_THE_PAPER
+
+_PLOTS = {  # name: title, unit, curve of a row
+    "utility": ("Retrieval utility of held-out sentences", "nats per masked piece", "curve"),
+    "own_recall": ("Beginning of a sentence's own article among the first 5", "share", "own_curve"),
+}
+_STYLE = """
+text { font: 12px Helvetica, Arial, sans-serif; fill: #444 } .end { text-anchor: end }
+.middle { text-anchor: middle } .grid { stroke: #ddd } .axis { stroke: #888 } .line { fill: none;
+stroke-width: 1.8 } .c1 { stroke: #1f5fbf } .c2 { stroke: #c2410c } .c3 { stroke: #15803d }
+.c4 { stroke: #7c3aed } .c5 { stroke: #a16207 } .seed { fill: #1f5fbf; fill-opacity: 0.5 }
+.paper { fill: none; stroke: #c2410c; stroke-width: 1.8 }
+"""
+
+
+def plots(made: dict[str, Any]) -> dict[str, str]:
+    """SVG of each plot, by the name of its file; none before there is a curve."""
+    found = {}
+    for name, (title, unit, curve) in _PLOTS.items():
+        lines = [
+            Line(row, [(float(x), float(y)) for x, y in made["rows"][row][curve]])
+            for row in ("realm", "random_span", "random_token", "stale_30x")
+            if row in made["rows"]
+        ]
+        figure = line_chart(title, unit, lines, zero=True)
+        if figure is not None:
+            found[f"miniature_{name}.svg"] = _standalone(figure, title, unit, lines)
+    if made["rows"]:
+        found["miniature_rows.svg"] = _recall_of_rows(made["rows"])
+    return found
+
+
+def _recall_of_rows(rows: dict[str, Any]) -> str:
+    """Every row's recall@5: its seeds, their mean, and what the paper has."""
+    own = {
+        name: [100 * one for one in row["recall_of"]["all"]["seeds"]] for name, row in rows.items()
+    }
+    papers = {name: OF_THE_PAPER[name][1] for name in own if name in OF_THE_PAPER}
+    top, step, left, right = 52.0, 22.0, 150.0, 620.0
+    bottom = top + step * len(own)
+    shown = [*chain.from_iterable(own.values()), *papers.values()]
+    across = scale(shown, left, right, count=8, zero=True)
+    parts = [
+        element("style", _STYLE),
+        element("rect", width=640, height=bottom + 24, fill="#fff"),
+        element("text", "Recall@5 before fine-tuning, per cent", x=12, y=18),
+        element("circle", cx=16, cy=34, r=4, class_="seed"),
+        element("text", "a seed, all five sets of questions", x=26, y=38),
+        element("circle", cx=266, cy=34, r=4, class_="paper"),
+        element("text", "the paper, NQ", x=276, y=38),
+    ]
+    for tick in across.ticks:
+        x = across(tick)
+        parts.append(element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
+        label = tick_text(tick, across.ticks)
+        parts.append(element("text", label, x=x, y=bottom + 16, class_="middle"))
+    for number, (name, seeds) in enumerate(own.items()):
+        y = top + step * (number + 0.5)
+        mean = across(fmean(seeds))
+        parts.append(element("text", name, x=left - 8, y=y + 4, class_="end"))
+        parts.append(element("line", x1=mean, x2=mean, y1=y - 8, y2=y + 8, class_="line c1"))
+        parts += [element("circle", cx=across(one), cy=y, r=4, class_="seed") for one in seeds]
+        if name in papers:
+            parts.append(element("circle", cx=across(papers[name]), cy=y, r=4, class_="paper"))
+    drawing = element("svg", *parts, viewBox=f"0 0 640 {bottom + 24:g}")
+    drawing.set("xmlns", "http://www.w3.org/2000/svg")
+    return ElementTree.tostring(drawing, encoding="unicode") + "\n"
+
+
+def _standalone(figure: ElementTree.Element, title: str, unit: str, lines: list[Line]) -> str:
+    """The drawing of a figure by itself, with its title and the names of its lines."""
+    drawing = figure.find("svg")
+    assert drawing is not None
+    left, top, width, height = map(float, drawing.attrib["viewBox"].split())
+    head = 22.0 + 16.0 * len(lines)
+    drawing.set("viewBox", f"{left:g} {top - head:g} {width:g} {height + head:g}")
+    drawing.set("xmlns", "http://www.w3.org/2000/svg")
+    paper = element("rect", x=left, y=top - head, width=width, height=height + head, fill="#fff")
+    keys = [element("text", f"{title}, {unit}", x=12, y=top - head + 16)]
+    for number, line in enumerate(lines, 1):
+        y = top - head + 18 + 16 * number
+        keys.append(element("line", x1=12, x2=32, y1=y - 4, y2=y - 4, class_=f"line c{number}"))
+        keys.append(element("text", line.label, x=38, y=y))
+    for place, child in enumerate((element("style", _STYLE), paper, *keys)):
+        drawing.insert(place + 1, child)
+    return ElementTree.tostring(drawing, encoding="unicode") + "\n"

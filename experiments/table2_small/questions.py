@@ -1,0 +1,136 @@
+"""Which questions the miniature keeps: those that Z answers, and not by chance.
+
+The rule, fixed before any run that is reported: some passage of Z says the answer, by exact match
+(`data.answers`), at most one passage in a hundred does, and the question names one of those: it
+holds a rare piece of the title. The second part leaves out answers such as "France" or "two", which
+five passages taken at random would often hold; the third, passages that say an answer by chance.
+"""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.open_qa import question_rows
+from realm_jax.data.question_files import Question, read_questions
+from realm_jax.text.answer_form import folded, normalise_answer, plain
+from table2_small.titles import Titles
+
+MOST_SHARE = 0.01  # of the passages of Z
+QUESTION_PIECES = 64
+TRAIN, DEV, HELD_OUT = "nq_train", "nq_dev", "nq_held_out"
+HELD_OUT_EVERY = 10  # kept questions of NQ train, held out for choosing settings
+_WORD = re.compile(r"\w+")
+
+# name: (files of the shared data, their format)
+SOURCES = {
+    TRAIN: ("NQ-open.train.partial55589.jsonl.xz", "nq"),
+    DEV: ("topics.dpr.nq.dev.txt", "nq"),
+    "webquestions": ("webquestions.*.json", "webquestions"),
+    "trec": ("curatedtrec.large2180-train.tsv", "trec"),
+    "squad": ("squad-train-v1.1.json.xz", "squad"),
+}
+SAID = "nq_dev_said"  # as NQ dev, whether the question names the passage or not
+JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad", SAID)  # none of these is trained on
+ANSWERED = (DEV, "webquestions", "trec", "squad")  # of those, read for exact match
+
+
+class AnsweringPassages:
+    """Finds the passages of a store that say an answer, by way of the words in them."""
+
+    def __init__(self, store: PassageStore):
+        self._store = store
+        self._bodies = [store.body(row) for row in range(len(store))]
+        self._with: dict[str, set[int]] = defaultdict(set)
+        for row, body in enumerate(self._bodies):
+            for word in {*plain(body).split(), *_WORD.findall(folded(body))}:
+                self._with[word].add(row)
+
+    def few(self, question: Question, most: int) -> list[int]:
+        """The passages that say the answer; none if there are more than `most`."""
+        finder, found = accepted(question), []
+        for row in sorted(self._candidates(question)):
+            if question.expression:
+                says = finder.may_be_in(self._bodies[row])
+            else:
+                says = says_answer(finder, self._store, row)
+            if says:
+                found.append(row)
+            if len(found) > most:
+                return []
+        return found
+
+    def _candidates(self, question: Question) -> set[int]:
+        if question.expression:
+            return set(range(len(self._bodies)))
+        found: set[int] = set()
+        for answer in question.answers:
+            words = normalise_answer(answer).split()
+            if words:
+                found |= set.intersection(*(self._with.get(word, set()) for word in words))
+        return found
+
+
+def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
+    """Writes `questions/NAME` and `questions/counts.json` under `home`, unless they are there."""
+    folder = home / "questions"
+    if (folder / "counts.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    passages, most = AnsweringPassages(store), max(1, int(MOST_SHARE * len(store)))
+    titles = Titles(store)
+    dev = {question.text for question in read_questions(*_source(data, DEV))}
+    counts = {}
+    for name in SOURCES:
+        read = read_questions(*_source(data, name))
+        fresh = [q for q in read if name != TRAIN or q.text not in dev]
+        said = [(q, rows) for q in fresh if (rows := passages.few(q, most))]
+        texts = question_rows([q.text for q, _ in said], store.vocabulary, QUESTION_PIECES)
+        kept = [
+            question
+            for (question, rows), pieces in zip(said, texts.ids, strict=True)
+            if not titles.named(pieces).isdisjoint(rows)
+        ]
+        shares = {name: kept}
+        if name == TRAIN:
+            apart = kept[::HELD_OUT_EVERY]
+            rest = [q for number, q in enumerate(kept) if number % HELD_OUT_EVERY]
+            shares = {TRAIN: rest, HELD_OUT: apart}
+        if name == DEV:
+            shares[SAID] = [question for question, _ in said]
+        for share, own in shares.items():
+            _write(kept_file(home, share), own)
+            counts[share] = {
+                "read": len(read),
+                "not_in_dev": len(fresh),
+                "said": len(said),
+                "kept": len(own),
+            }
+    (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
+
+
+def _source(data: Path, name: str) -> tuple[str, str]:
+    file, format = SOURCES[name]
+    return str(data / file), format
+
+
+def kept_file(home: Path, name: str) -> Path:
+    """Where the kept questions of a set lie."""
+    return home / "questions" / f"{name}.{'tsv' if name == 'trec' else 'jsonl'}"
+
+
+def read_kept(home: Path, name: str) -> list[Question]:
+    """The kept questions of a set."""
+    return read_questions(kept_file(home, name), "trec" if name == "trec" else "own")
+
+
+def _write(path: Path, questions: list[Question]) -> None:
+    lines = [
+        f"{number}\tkept\t{question.text}\t{question.answers[0]}\n"
+        if question.expression
+        else json.dumps({"question": question.text, "answers": question.answers}) + "\n"
+        for number, question in enumerate(questions)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,92 @@
+"""The export of a finished run: the networks that answer, bound to the index they were tuned on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from etils import epath
+
+from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.errors import InputError
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir, step_name
+
+KIND = "export"
+
+
+@dataclass(frozen=True)
+class Export:
+    """A verified export.
+
+    Attributes:
+      step: pre-training and fine-tuning steps behind it.
+      index_step: of the published index that goes with it.
+      networks: network name to parameters: `embedder`, `reader`, and after fine-tuning
+        `question_embedder`, `question_reader` and `span_head`.
+      config_json: of the run.
+    """
+
+    step: int
+    index_step: int
+    networks: dict[str, Any]
+    config_json: str
+
+
+def publish_export(
+    run: RunDir, step: int, index_step: int, networks: dict[str, Any], config_json: str
+) -> None:
+    """Publishes networks after `step` steps of all stages, tied to the index of `index_step`."""
+
+    def write(folder: epath.Path) -> None:
+        save_parameters(folder / PARAMETERS, networks)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+
+    fields = {"kind": KIND, "index_step": index_step, "networks": sorted(networks)}
+    commit.publish(run.export, step, write, fields)
+
+
+def read_export(run: RunDir) -> Export:
+    """The newest export of a run.
+
+    Raises:
+      InputError: the run has none yet.
+      DamageError: names the file.
+    """
+    step = commit.latest(run.export)
+    if step is None:
+        raise _nothing_yet(run)
+    folder = run.export / step_name(step)
+    manifest = commit.verified(folder, KIND)
+    return Export(
+        step=step,
+        index_step=manifest["index_step"],
+        networks=load_parameters(folder / PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+    )
+
+
+def _nothing_yet(run: RunDir) -> InputError:
+    """Says how the run is finished, or begun; of a file, that it is none."""
+    command = f"realm run --workdir={run.workdir}"
+    if run.config.exists():
+        found, fix = "a run that is not finished", f"finish it: {command}"
+    elif run.root.exists() and not run.root.is_dir():
+        found, fix = "a file", "give the folder of a finished run"
+    else:
+        found, fix = "no run", f"begin one there: {command} --config=experiments/NAME.py"
+    return InputError(
+        "nothing to answer with yet",
+        where=run.export if run.config.exists() else run.root,
+        expected="the export of a finished run",
+        found=found,
+        fix=fix,
+    )
+
+
+def missing_index(run: RunDir) -> epath.Path | None:
+    """Where the index of the newest export should be, if it is not published there."""
+    step = commit.latest(run.export)
+    manifest = None if step is None else commit.read_manifest(run.export / step_name(step))
+    if manifest is None:
+        return None
+    folder = run.published_index / step_name(manifest["index_step"])
+    return None if commit.is_published(folder) else folder

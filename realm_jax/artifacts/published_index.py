@@ -1,0 +1,166 @@
+"""Published indexes: what the index builder hands to the trainer, whole and verified."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float16, Float32, Int64
+
+from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.errors import MismatchError
+from realm_jax.retrieval.searcher import BuiltSearcher, Searcher, load_searcher
+from realm_jax.storage import commit, files
+from realm_jax.storage.failpoints import reach
+from realm_jax.storage.layout import (
+    CONFIG,
+    QUERY_PARAMETERS,
+    ROWS,
+    SEARCHER,
+    VECTORS,
+    RunDir,
+)
+from realm_jax.storage.staging import local_to_read, local_to_write
+
+KIND = "published_index"
+
+
+@dataclass(frozen=True)
+class PublishedIndex:
+    """A verified index, opened.
+
+    Attributes:
+      step: of the snapshot it was built from.
+      searcher: speaks index rows.
+      rows: index row -> passage id.
+      vectors: passage vectors by index row, memory-mapped; what fine-tuning scores hits with.
+      query_params: query-embedder parameters of that same snapshot, for searching with.
+      config_json: the config of that snapshot.
+      manifest: all recorded fields.
+    """
+
+    step: int
+    searcher: Searcher
+    rows: Int64[np.ndarray, "N"]
+    vectors: Float16[np.ndarray, "N E"]
+    query_params: dict[str, Any]
+    config_json: str
+    manifest: dict[str, Any]
+
+    def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
+        """Vectors of passages by id, all of them in the index."""
+        return self.vectors[self.row_of[passages]]
+
+    @cached_property
+    def row_of(self) -> Int64[np.ndarray, "ids"]:
+        """Passage id -> index row; -1 for ids that are not in the index."""
+        row_of = np.full(int(self.rows.max()) + 1, -1, np.int64)
+        row_of[self.rows] = np.arange(len(self.rows))
+        return row_of
+
+
+def publish_index(
+    run: RunDir,
+    step: int,
+    searcher: BuiltSearcher,
+    rows: Int64[np.ndarray, "N"],
+    vectors: Float32[np.ndarray, "N E"],
+    query_params: dict[str, Any],
+    fields: dict[str, Any],
+    config_json: str,
+) -> bool:
+    """Publishes the index built from the snapshot of `step`.
+
+    Args:
+      run: the run folder.
+      step: of the snapshot.
+      searcher: over N vectors.
+      rows: index row -> passage id.
+      vectors: what the searcher was built from; kept in float16.
+      query_params: nested dict of the snapshot's query-embedder parameters.
+      fields: what else the manifest records, as JSON values: snapshot_step, config_hash,
+        corpus_hash, passages, dtype, recall ... `dims` and `searcher` are taken from the searcher.
+      config_json: the snapshot's config.
+
+    Returns:
+      False if that step was published before; that one stands.
+    """
+    if rows.shape != (searcher.size,):
+        raise MismatchError(
+            "row map does not fit the searcher",
+            where="publish_index",
+            expected=f"{searcher.size} rows",
+            found=list(rows.shape),
+        )
+
+    def write(folder: epath.Path) -> None:
+        with files.foreign_write(folder), local_to_write(folder / SEARCHER) as local:
+            local.mkdir(parents=True, exist_ok=True)
+            searcher.save(Path(local))
+        reach("searcher.written")
+        files.write_array(folder / ROWS, rows.astype(np.int64))
+        files.write_array(folder / VECTORS, vectors.astype(np.float16))
+        save_parameters(folder / QUERY_PARAMETERS, query_params)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+
+    measured = {"dims": searcher.dims, "searcher": searcher.kind, "kind": KIND}
+    return commit.publish(run.published_index, step, write, {**fields, **measured})
+
+
+def open_index(
+    folder: epath.PathLike,
+    expect: Mapping[str, Any] | None = None,
+    mesh: Any = None,
+    load: Callable[[Path, Any], Searcher] = load_searcher,
+) -> PublishedIndex:
+    """Opens an index after checking every byte and every expected field.
+
+    Args:
+      folder: a step folder of `RunDir.published_index`. Local files may stay memory-mapped: hold a
+        lease from before the call for as long as the index is in use.
+      expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
+      mesh: where a mesh searcher spreads its rows; None is all devices.
+      load: makes a searcher of its folder and the mesh.
+
+    Raises:
+      NotPublishedError: nothing there, or taken away meanwhile.
+      DamageError: names the file.
+      MismatchError: names the field and both values.
+    """
+    folder = epath.Path(folder)
+    manifest = commit.verified(folder, KIND)
+    reach("index.verified")
+    for field, expected in (expect or {}).items():
+        if manifest.get(field) != expected:
+            raise MismatchError(
+                f"index has another {field}",
+                where=folder,
+                expected=f"{field} {expected}",
+                found=f"{field} {manifest.get(field)}",
+                fix="build the index from this run's snapshots and corpus",
+            )
+    with (folder / ROWS).open("rb") as file:
+        rows = np.load(file)
+    with local_to_read(folder / SEARCHER) as local:
+        searcher = load(Path(local), mesh)
+    with local_to_read(folder / VECTORS) as local:
+        vectors = np.load(local, mmap_mode="r")
+    if rows.shape != (searcher.size,):
+        raise MismatchError(
+            "row map does not fit the searcher",
+            where=folder,
+            expected=f"{searcher.size} rows",
+            found=list(rows.shape),
+        )
+    return PublishedIndex(
+        step=manifest["step"],
+        searcher=searcher,
+        rows=rows,
+        vectors=vectors,
+        query_params=load_parameters(folder / QUERY_PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+        manifest=manifest,
+    )

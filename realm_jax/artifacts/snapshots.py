@@ -1,0 +1,57 @@
+"""Snapshots: parameters and config, published by the trainer for the index builder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from etils import epath
+
+from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir
+
+KIND = "snapshot"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A verified snapshot; `params` is a nested dict of numpy arrays."""
+
+    step: int
+    params: dict[str, Any]
+    config_json: str
+    manifest: dict[str, Any]
+
+
+def publish_snapshot(
+    run: RunDir, step: int, params: dict[str, Any], config_json: str, fields: dict[str, Any]
+) -> bool:
+    """Publishes the parameters of `step`; returns when they are durable, so call it in a thread.
+
+    Args:
+      run: the run folder.
+      step: trainer step.
+      params: nested dict of arrays, each readable whole by this process.
+      config_json: `config.to_json` of the run.
+      fields: what else the manifest records, as JSON values: config_hash, stage ...
+
+    Returns:
+      False if the step was published before; that one stands.
+    """
+
+    def write(folder: epath.Path) -> None:
+        save_parameters(folder / PARAMETERS, params)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+
+    return commit.publish(run.snapshots, step, write, {**fields, "kind": KIND})
+
+
+def read_snapshot(folder: epath.PathLike) -> Snapshot:
+    """Reads a snapshot after checking every byte; see `commit.verified` for what it raises."""
+    folder = epath.Path(folder)
+    manifest = commit.verified(folder, KIND)
+    return Snapshot(
+        step=manifest["step"],
+        params=load_parameters(folder / PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+        manifest=manifest,
+    )

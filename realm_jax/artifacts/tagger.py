@@ -1,0 +1,74 @@
+"""A trained tagger, published: what `realm tag annotate` and `realm tag eval` work with."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from etils import epath
+
+from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.errors import InputError
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import CONFIG, PARAMETERS, VOCABULARY, RunDir, step_name
+
+KIND = "tagger"
+
+
+@dataclass(frozen=True)
+class PublishedTagger:
+    """A verified tagger.
+
+    Attributes:
+      folder: holds it, its vocabulary (`vocab.txt`) too.
+      identity: checksum of its parameters, configuration and vocabulary together.
+      parameters: of the network `tagger`.
+      config_json: of the run that trained it.
+    """
+
+    folder: epath.Path
+    identity: str
+    parameters: dict[str, Any]
+    config_json: str
+
+
+def publish_tagger(
+    run: RunDir, step: int, parameters: dict[str, Any], config_json: str, vocabulary: bytes
+) -> None:
+    """Publishes the tagger of a run after `step` steps; `vocabulary` is its file."""
+
+    def write(folder: epath.Path) -> None:
+        save_parameters(folder / PARAMETERS, parameters)
+        files.write_bytes(folder / CONFIG, config_json.encode())
+        files.write_bytes(folder / VOCABULARY, vocabulary)
+
+    commit.publish(run.tagger, step, write, {"kind": KIND})
+
+
+def read_tagger(run: RunDir) -> PublishedTagger:
+    """The newest tagger of a run.
+
+    Raises:
+      InputError: the run has none yet.
+      DamageError: names the file.
+    """
+    step = commit.latest(run.tagger)
+    if step is None:
+        raise InputError(
+            "no tagger here",
+            where=run.tagger,
+            expected="the workdir of a finished `realm tag train`",
+            fix=f"realm tag train --input=FILE --workdir={run.workdir}",
+        )
+    folder = run.tagger / step_name(step)
+    manifest = commit.verified(folder, KIND)
+    return PublishedTagger(
+        folder=folder,
+        identity=_identity(manifest["files"]),
+        parameters=load_parameters(folder / PARAMETERS),
+        config_json=(folder / CONFIG).read_text(),
+    )
+
+
+def _identity(table: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,231 @@
+"""A trained run that answers: questions with evidence, and blanks with and without retrieval."""
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.export import Export, read_export
+from realm_jax.artifacts.published_index import PublishedIndex, open_index
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.open_qa import question_rows
+from realm_jax.data.rows import Rows, joint_rows
+from realm_jax.errors import InputError
+from realm_jax.inference.edits import EditedIndex, EditedStore
+from realm_jax.inference.evidence import Evidence, Shown
+from realm_jax.inference.networks import Networks
+from realm_jax.retrieval.retriever import hits
+from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.layout import RunDir, step_name
+
+_MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cut in silence
+
+
+@dataclass(frozen=True)
+class Answer(Shown):
+    """An answer; `probability` is the share of all spans read that say the same."""
+
+    question: str
+    answer: str
+    probability: float
+    index_step: int
+    passages: list[Evidence]
+
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return f"{self.answer}   p {self.probability:.3f}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+class Answerer:
+    """The export of a run with its index and corpus, opened once and asked often."""
+
+    def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
+        self.export, self.store = export, store
+        self.index: PublishedIndex | EditedIndex = index
+        self.config: ConfigDict = config_lib.from_json(export.config_json)
+        self.networks = Networks(export, self.config, store.vocabulary.size)
+
+    @classmethod
+    def open(cls, workdir: str) -> "Answerer":
+        """Opens what a finished run exported.
+
+        Raises:
+          InputError: the run is not finished, or has lost the index of its export.
+          DamageError: names the file.
+          MismatchError: index and corpus do not belong together.
+        """
+        run = RunDir(workdir)
+        export = read_export(run)
+        config = config_lib.from_json(export.config_json)
+        store = PassageStore.open(config.corpus.knowledge)
+        folder = run.published_index / step_name(export.index_step)
+        expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
+        try:
+            return cls(export, open_index(folder, expected), store)
+        except NotPublishedError as error:
+            raise InputError(
+                "the index of the newest export is not there",
+                where=folder,
+                expected=error.expected,
+                found="none: dropped by a repair, or deleted",
+                fix=f"build it again: realm run --workdir={workdir}",
+            ) from error
+
+    def over(self, index: EditedIndex, store: EditedStore) -> "Answerer":
+        """The same networks, compiled once, over other passages."""
+        other = copy.copy(self)
+        other.index, other.store = index, store
+        return other
+
+    def ask(self, question: str, k: int | None = None) -> Answer:
+        """The best answer among the spans of the `k` best passages (as many as in fine-tuning).
+
+        Raises:
+          InputError: an empty question, one too long, or a run that was never fine-tuned.
+        """
+        self.check_whole(question)
+        return self.ask_all([question], k)[0]
+
+    def check_whole(self, question: str) -> None:
+        """Refuses a question that is empty, or would be cut."""
+        _check_question(question)
+        most = self.config.lengths.query - 2
+        count = len(self.store.vocabulary.pieces([question])[0][0])
+        if count > most:
+            raise InputError(
+                "the question is too long",
+                expected=f"at most {most} word pieces (lengths.query)",
+                found=count,
+            )
+
+    def ask_all(self, questions: list[str], k: int | None = None) -> list[Answer]:
+        """`ask` for many questions in one batch; of long ones the tail is cut, as in training."""
+        for question in questions:
+            _check_question(question)
+        rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
+        found, scores = self.retrieve(rows, k or self.config.stages.qa.reader_passages)
+        return self.read(questions, rows, found, scores)
+
+    def retrieve(
+        self, rows: Rows, k: int
+    ) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+        """Passage ids and relevance scores of questions, best first; k is cut to the index."""
+        vectors = self.networks.vectors("question_embedder", rows)
+        found = hits(self.index, vectors, k)
+        return found, relevance(self.index, vectors, found)
+
+    def read(
+        self,
+        questions: list[str],
+        rows: Rows,
+        found: Int64[np.ndarray, "B T"],
+        scores: Float32[np.ndarray, "B T"],
+    ) -> list[Answer]:
+        """The best spans of passages that were retrieved."""
+        joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
+        spans = self.networks.span_scores(joint, scores)
+        used = rows.mask.sum(-1)
+        return [
+            self._answer(question, found[i], scores[i], spans[i], int(used[i]))
+            for i, question in enumerate(questions)
+        ]
+
+    def _answer(
+        self,
+        question: str,
+        found: np.ndarray,
+        scores: np.ndarray,
+        spans: np.ndarray,
+        body_starts: int,
+    ) -> Answer:
+        """Reads spans [T, J, W] back into text."""
+        p_z = _softmax(scores)
+        p_all = _softmax(spans.reshape(-1)).reshape(spans.shape)
+        place, start, width = np.unravel_index(int(p_all.argmax()), spans.shape)
+        pieces = (int(start) - body_starts, int(start + width) - body_starts)
+        first, last = self._characters(int(found[place]), pieces)
+        answer = self.store.body(int(found[place]))[first:last]
+        evidence, probability = [], 0.0
+        for row, passage in enumerate(found.tolist()):
+            same = self._same_text(passage, answer, spans.shape[1:], body_starts)
+            within = _softmax(spans[row].reshape(-1)).reshape(spans.shape[1:])
+            probability += float(p_all[row][same].sum())
+            evidence.append(
+                Evidence(
+                    id=passage,
+                    title=self.store.title(passage),
+                    text=self.store.body(passage),
+                    p_z=float(p_z[row]),
+                    p_answer=float(within[same].sum()),
+                    span=self._best_place(passage, np.where(same, within, 0.0), body_starts),
+                )
+            )
+        return Answer(question, answer, probability, self.index.step, evidence)
+
+    def _same_text(
+        self, passage: int, answer: str, shape: tuple[int, ...], body_starts: int
+    ) -> np.ndarray:
+        """Which spans [J, W] of a passage read as the answer does, case apart."""
+        body, offsets = self.store.body(passage), self.store.body_offsets(passage)
+        same = np.zeros(shape, bool)
+        ends = {int(stop): piece for piece, stop in enumerate(offsets[:, 1])}
+        begins = {int(start): piece for piece, start in enumerate(offsets[:, 0])}
+        wanted, text = answer.casefold(), body.casefold()
+        at = text.find(wanted) if len(text) == len(body) else body.find(answer)
+        while at >= 0:
+            start, stop = begins.get(at), ends.get(at + len(answer))
+            if start is not None and stop is not None and stop - start < shape[1]:
+                row = start + body_starts
+                if row < shape[0]:
+                    same[row, stop - start] = True
+            at = text.find(wanted, at + 1) if len(text) == len(body) else body.find(answer, at + 1)
+        return same
+
+    def _best_place(
+        self, passage: int, within: np.ndarray, body_starts: int
+    ) -> tuple[int, int] | None:
+        if not within.any():
+            return None
+        start, width = np.unravel_index(int(within.argmax()), within.shape)
+        return self._characters(
+            passage, (int(start) - body_starts, int(start + width) - body_starts)
+        )
+
+    def _characters(self, passage: int, pieces: tuple[int, int]) -> tuple[int, int]:
+        """Characters of body pieces first .. last, both included."""
+        offsets = self.store.body_offsets(passage)
+        return int(offsets[pieces[0], 0]), int(offsets[pieces[1], 1])
+
+
+def _check_question(question: str) -> None:
+    if not question.strip():
+        raise InputError("the question is empty", expected="a question", found=repr(question))
+    if len(question) > _MOST_CHARACTERS:
+        raise InputError(
+            "the question is too long",
+            expected=f"at most {_MOST_CHARACTERS} characters",
+            found=len(question),
+        )
+
+
+def relevance(
+    index: PublishedIndex | EditedIndex,
+    vectors: Float32[np.ndarray, "B E"],
+    found: Int64[np.ndarray, "B K"],
+) -> Float32[np.ndarray, "B K"]:
+    """Relevance scores of passages that were found: exact, whatever the searcher's are."""
+    return np.einsum("be,bke->bk", vectors, index.vectors_of(found).astype(np.float32))
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max())
+    return shifted / shifted.sum()

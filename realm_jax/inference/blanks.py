@@ -1,0 +1,166 @@
+"""Filling blanks: p(y|x) with the passages beside p(y|x) without (Table 3 of the paper)."""
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
+from realm_jax.errors import InputError
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.evidence import Evidence, Shown
+from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
+from realm_jax.retrieval.retriever import candidates, hits
+
+BLANK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class Filling(Shown):
+    """What goes into the blank, and how much retrieval had to do with it.
+
+    `probability` is p(y|x) of `answer`, `without_retrieval` that of the same answer with the null
+    passage alone, and `answer_without_retrieval` what would have been said then.
+    """
+
+    text: str
+    answer: str
+    probability: float
+    without_retrieval: float
+    answer_without_retrieval: str
+    index_step: int
+    passages: list[Evidence]
+
+    @property
+    def headline(self) -> str:
+        """See `Shown`."""
+        return (
+            f"{self.answer}   p(y|x) {self.probability:.3f}   without retrieval "
+            f"{self.without_retrieval:.2g} (it would say {self.answer_without_retrieval!r})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+class BlankFiller:
+    """Fills blanks with the pre-trained embedder and reader of a run."""
+
+    def __init__(self, answerer: Answerer):
+        self._a = answerer
+
+    def over(self, answerer: Answerer) -> "BlankFiller":
+        """The same, over the passages of another answerer."""
+        other = copy.copy(self)
+        other._a = answerer
+        return other
+
+    def fill(self, text: str, answer: str | None = None) -> Filling:
+        """Fills the one `[MASK]` of `text`, or says how likely `answer` is there.
+
+        Without an answer, widths of 1 to `lengths.masks` pieces are tried, as far as they fit into
+        a query, and the likeliest per piece is taken.
+
+        Raises:
+          InputError: not exactly one blank, or a text too long to be a query.
+        """
+        if text.count(BLANK) != 1:
+            raise InputError(
+                "not exactly one blank",
+                expected=f"one {BLANK} in the text",
+                found=text.count(BLANK),
+            )
+        most = self._a.config.lengths.masks
+        if answer is not None:
+            pieces = self._pieces(answer)
+            if not 1 <= len(pieces) <= most:
+                raise InputError(
+                    "the answer does not fit the blank",
+                    expected=f"1 to {most} word pieces (lengths.masks)",
+                    found=len(pieces),
+                )
+            return self._filled(text, pieces, None)[1]
+        beside = sum(len(self._pieces(part)) for part in text.split(BLANK))
+        widest = min(most, self._a.config.lengths.query - 2 - beside)
+        # Where not even one piece fits, trying it says so.
+        tries = [self._filled(text, None, width) for width in range(1, max(widest, 1) + 1)]
+        return max(tries, key=lambda scored: scored[0])[1]
+
+    def _pieces(self, text: str) -> np.ndarray:
+        return self._a.store.vocabulary.pieces([text])[0][0]
+
+    def _filled(
+        self, text: str, answer: np.ndarray | None, width: int | None
+    ) -> tuple[float, Filling]:
+        """The mean log p per piece, and the filling."""
+        count = len(answer) if answer is not None else width
+        assert count is not None
+        a, words = self._a, self._a.store.vocabulary
+        before, after = (self._pieces(part) for part in text.split(BLANK))
+        pieces = np.concatenate([before, np.full(count, words.mask), after]).astype(np.int32)
+        if len(pieces) > a.config.lengths.query - 2:
+            raise InputError(
+                "the text is too long to be a query",
+                expected=f"at most {a.config.lengths.query - 2} word pieces (lengths.query)",
+                found=len(pieces),
+            )
+        query = query_rows([pieces], a.config.lengths.query, words)
+        # Always `lengths.masks` places, so that all widths share one trace; those past count are 0.
+        places = np.arange(a.config.lengths.masks, dtype=np.int32)
+        counts = places < count
+        positions = np.where(counts, places + len(before) + 1, 0)[None]
+        chosen, log_p_z, log_p = self._marginal(query, positions)
+        by_token = np.logaddexp.reduce(log_p_z[:, None, None] + log_p, axis=0)
+        said = by_token.argmax(-1) if answer is None else np.resize(answer, len(places))
+        of_said = np.take_along_axis(log_p, said[None, :, None], axis=-1)[..., 0]
+        by_passage = np.where(counts, of_said, 0.0).sum(-1)
+        total = float(
+            marginal_log_likelihood(
+                jnp.asarray(log_p_z[None]),
+                jnp.asarray(of_said[None]),
+                jnp.asarray(counts[None], jnp.float32),
+                "paper",
+            )[0]
+        )
+        evidence = [
+            self._evidence(passage, float(np.exp(z)), float(np.exp(p)))
+            for passage, z, p in zip(chosen, log_p_z, by_passage, strict=True)
+        ]
+        filling = Filling(
+            text=text,
+            answer=words.decode(said[:count]),
+            probability=float(np.exp(total)),
+            without_retrieval=float(np.exp(by_passage[0])),
+            answer_without_retrieval=words.decode(log_p[0].argmax(-1)[:count]),
+            index_step=a.index.step,
+            passages=evidence,
+        )
+        return total / count, filling
+
+    def _marginal(
+        self, query: Rows, positions: np.ndarray
+    ) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """Candidates (null first), log p(z|x) [K] and log p(.|z,x) [K, M, V]."""
+        a, retrieval = self._a, self._a.config.retrieval
+        vector = a.networks.vectors("embedder", query)
+        found = hits(a.index, vector, retrieval.candidates)
+        chosen, valid = candidates(found, None, retrieval.candidates, retrieval.null_passage)
+        scores = np.einsum("e,ke->k", vector[0], self._candidate_vectors(chosen[0]))
+        log_p_z = np.asarray(retrieval_log_prob(jnp.asarray(scores[None]), jnp.asarray(valid)))[0]
+        joint = joint_rows(query, a.store, chosen, a.config.lengths.joint)
+        rows = Rows(*(part[0] for part in joint))
+        repeated = np.repeat(positions, len(chosen[0]), axis=0)
+        return chosen[0].tolist(), log_p_z, a.networks.log_probabilities(rows, repeated)
+
+    def _candidate_vectors(self, chosen: np.ndarray) -> np.ndarray:
+        rows = passage_rows(self._a.store, chosen, self._a.config.lengths.passage)
+        return self._a.networks.vectors("embedder", rows)
+
+    def _evidence(self, passage: int, p_z: float, p_answer: float) -> Evidence:
+        if passage < 0:
+            return Evidence(passage, "(no passage)", "", p_z, p_answer, None)
+        store = self._a.store
+        return Evidence(passage, store.title(passage), store.body(passage), p_z, p_answer, None)

@@ -1,0 +1,214 @@
+"""Passages added, edited and removed while a run answers: kept in memory beside a published index.
+
+Nothing that was published is written to. `EditedStore` and `EditedIndex` are views that never
+change; the next edit makes new ones. In both, passage ids are the only numbers: a changed passage
+keeps its id, a new one gets the next free id, and index row i of an `EditedIndex` is passage i.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float16, Float32, Int32, Int64, Integer
+
+from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.corpus.store import Bounds, PassageStore
+from realm_jax.retrieval.searcher import check_queries
+
+
+@dataclass(frozen=True)
+class WrittenPassage:
+    """A passage as a person wrote it, in word pieces, with its vector once it was embedded."""
+
+    title: str
+    body: str
+    title_ids: Int32[np.ndarray, "t"]
+    body_ids: Int32[np.ndarray, "b"]
+    body_offsets: Int32[np.ndarray, "b 2"]
+    vector: Float32[np.ndarray, "E"] | None = None
+
+
+class EditedStore(PassageStore):
+    """A passage store with some passages replaced and some added; `corpus_hash` stays the base's.
+
+    A written passage counts as one sentence.
+    """
+
+    def __init__(self, base: PassageStore, written: Mapping[int, WrittenPassage]):
+        base.vocabulary  # noqa: B018 - read once, so that all views share it
+        vars(self).update(vars(base))  # the same memory maps, opened once
+        self._base, self._written = base, dict(written)
+        self._ids = np.array(sorted(written), np.int64)
+        in_order = [self._written[i] for i in self._ids.tolist()]
+        parts = [part for w in in_order for part in (w.title_ids, w.body_ids)]
+        ends = len(base.flat) + np.cumsum([0] + [len(part) for part in parts])
+        self._bounds = ends[:-1].reshape(-1, 2), ends[1:].reshape(-1, 2)  # of titles and bodies
+        self.flat: Any = _Overlaid(base.flat, np.arange(len(base.flat), ends[-1]), _joined(parts))
+
+    def __len__(self) -> int:
+        return max(len(self._base), int(self._ids.max(initial=-1)) + 1)
+
+    def title(self, i: int) -> str:
+        """See `PassageStore.title`."""
+        return self._written[i].title if i in self._written else super().title(i)
+
+    def body(self, i: int) -> str:
+        """See `PassageStore.body`."""
+        return self._written[i].body if i in self._written else super().body(i)
+
+    def body_offsets(self, i: int) -> Int32[np.ndarray, "n 2"]:
+        """See `PassageStore.body_offsets`."""
+        return self._written[i].body_offsets if i in self._written else super().body_offsets(i)
+
+    def sentences(self, i: int) -> Int32[np.ndarray, "bounds"]:
+        """See `PassageStore.sentences`."""
+        if i not in self._written:
+            return super().sentences(i)
+        return np.array([0, len(self._written[i].body_ids)], np.int32)
+
+    def document(self, i: int) -> int:
+        """The document that passage `i` was cut from; -1 for an added one."""
+        return super().document(i) if i < len(self._base) else -1
+
+    def lengths(self) -> Int32[np.ndarray, "N"]:
+        """See `PassageStore.lengths`; 3 for ids that are no longer in use."""
+        out = np.full(len(self), 3, np.int32)
+        out[: len(self._base)] = super().lengths()
+        for i, written in self._written.items():
+            out[i] = len(written.title_ids) + len(written.body_ids) + 3
+        return out
+
+    def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
+        """See `PassageStore.title_bounds`."""
+        return self._either(super().title_bounds, rows, 0)
+
+    def body_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
+        """See `PassageStore.body_bounds`."""
+        return self._either(super().body_bounds, rows, 1)
+
+    def _either(self, of_base: Any, rows: np.ndarray, part: int) -> Bounds:
+        mine, place = _find(self._ids, rows)
+        start, stop = of_base(np.where(mine, 0, rows))
+        if not len(self._ids):
+            return start, stop
+        starts, stops = self._bounds
+        return (
+            np.where(mine, starts[place, part], start),
+            np.where(mine, stops[place, part], stop),
+        )
+
+    def _title_range(self, i: int) -> tuple[int, int]:
+        start, stop = self.title_bounds(np.array([i]))
+        return int(start[0]), int(stop[0])
+
+    def _body_range(self, i: int) -> tuple[int, int]:
+        start, stop = self.body_bounds(np.array([i]))
+        return int(start[0]), int(stop[0])
+
+
+class EditedSearcher:
+    """A searcher whose rows are passage ids: what the base finds, less the hidden, and the new."""
+
+    kind = "edited"
+
+    def __init__(
+        self, base: PublishedIndex, written: Mapping[int, WrittenPassage], removed: Set[int]
+    ):
+        known = set(written) | removed
+        self._base = base
+        self._hidden = np.array([i for i in known if i < base.searcher.size], np.int64)
+        self._ids = np.array(sorted(written), np.int32)
+        self._vectors = vectors_of(written, base.searcher.dims)
+        self.size = base.searcher.size - len(self._hidden) + len(self._ids)
+        self.dims = base.searcher.dims
+        self.bytes = base.searcher.bytes + self._vectors.nbytes
+
+    def search(
+        self, queries: Float32[np.ndarray, "B E"], k: int
+    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+        """See `Searcher.search`; as exact as the base is."""
+        check_queries(self, queries, k)
+        searcher = self._base.searcher
+        rows, scores = searcher.search(queries, min(k + len(self._hidden), searcher.size))
+        ids = self._base.rows[rows]
+        scores = np.where(np.isin(ids, self._hidden), -np.inf, scores)
+        own = np.broadcast_to(self._ids, (len(queries), len(self._ids)))
+        ids = np.concatenate([ids, own], axis=1).astype(np.int32)
+        scores = np.concatenate([scores, queries @ self._vectors.T], axis=1).astype(np.float32)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
+
+
+@dataclass(frozen=True)
+class EditedIndex:
+    """What answering needs of an index; the fields are those of `PublishedIndex`."""
+
+    step: int
+    searcher: EditedSearcher
+    rows: Int64[np.ndarray, "N"]
+    vectors: Any  # [N, E] by passage id; only indexing by an array of ids
+    query_params: dict[str, Any]
+
+    def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
+        """See `PublishedIndex.vectors_of`."""
+        return self.vectors[passages]
+
+
+def edited_index(
+    base: PublishedIndex, written: Mapping[int, WrittenPassage], removed: Set[int]
+) -> EditedIndex:
+    """The view of `base` in which `written` (each with a vector) and `removed` hold."""
+    ids = np.array(sorted(written), np.int64)
+    count = max(base.searcher.size, int(ids.max(initial=-1)) + 1)
+    own = vectors_of(written, base.searcher.dims)
+    vectors = _Overlaid(base.vectors, ids, own, base.row_of)
+    searcher = EditedSearcher(base, written, removed)
+    return EditedIndex(base.step, searcher, np.arange(count), vectors, base.query_params)
+
+
+def vectors_of(written: Mapping[int, WrittenPassage], dims: int) -> Float32[np.ndarray, "W E"]:
+    """The vectors of written passages by ascending id."""
+    vectors = [w.vector for _, w in sorted(written.items()) if w.vector is not None]
+    return np.array(vectors, np.float32).reshape(-1, dims)
+
+
+class _Overlaid:
+    """An array read by arrays of numbers or by slices, with some entries from elsewhere.
+
+    Args:
+      base: memory-mapped and perhaps huge; never copied.
+      ids: ascending numbers whose entries are those of `own`.
+      own: [len(ids), ...].
+      place: number -> row of `base`; None if they are the same.
+    """
+
+    def __init__(
+        self, base: np.ndarray, ids: np.ndarray, own: np.ndarray, place: np.ndarray | None = None
+    ):
+        self._base, self._ids, self._place = base, ids, place
+        self._own = own.astype(base.dtype)
+
+    def __len__(self) -> int:
+        return max(len(self._base), int(self._ids.max(initial=-1)) + 1)
+
+    def __getitem__(self, numbers: Any) -> np.ndarray:
+        if isinstance(numbers, slice):
+            numbers = np.arange(*numbers.indices(len(self)))
+        mine, at = _find(self._ids, numbers)
+        rest = np.where(mine, 0, numbers)
+        out = np.array(self._base[rest if self._place is None else self._place[rest]])
+        out[mine] = self._own[at[mine]]
+        return out
+
+
+def _find(ids: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which numbers are in ascending `ids`, and where."""
+    if not len(ids):
+        return np.zeros(np.shape(numbers), bool), np.zeros(np.shape(numbers), np.int64)
+    at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
+    return ids[at] == numbers, at
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int32), *parts])

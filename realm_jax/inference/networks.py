@@ -1,0 +1,106 @@
+"""The networks of an export at work: put on the device and compiled when first used, each once."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int
+from ml_collections import ConfigDict
+
+from realm_jax.artifacts.export import Export
+from realm_jax.data.rows import Rows
+from realm_jax.errors import InputError
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.span_head import IMPOSSIBLE
+
+
+class Networks:
+    """What everything that answers computes with; one object may be shared by all of it."""
+
+    def __init__(self, export: Export, config: ConfigDict, vocabulary: int):
+        self._export, self._config, self._vocabulary = export, config, vocabulary
+        self._placed: dict[str, Any] = {}
+
+    def has(self, network: str) -> bool:
+        """Whether the export holds it; those of questions come with fine-tuning only."""
+        return network in self._export.networks
+
+    def vectors(self, embedder: str, rows: Rows) -> Float32[np.ndarray, "B E"]:
+        """Vectors of query or passage rows [B, L], as `embedder` or `question_embedder` sees them.
+
+        Raises:
+          InputError: the export has no such network.
+        """
+        return np.asarray(self._embed(self._network(embedder), rows))
+
+    def log_probabilities(
+        self, joint: Rows, positions: Int[np.ndarray, "R M"]
+    ) -> Float32[np.ndarray, "R M V"]:
+        """log p of every word piece at masked positions of joint rows [R, J], pre-trained."""
+        return np.asarray(self._read(self._network("reader"), joint, positions))
+
+    def span_scores(
+        self, joint: Rows, relevance: Float32[np.ndarray, "B T"]
+    ) -> Float32[np.ndarray, "B T J W"]:
+        """Span score + relevance score of every span of joint rows [B, T, J], as the reader was
+        trained; -inf where no answer may stand.
+
+        Raises:
+          InputError: the run was never fine-tuned.
+        """
+        reader = {
+            "reader": self._network("question_reader"),
+            "span_head": self._network("span_head"),
+        }
+        return np.asarray(self._spans(reader, joint, relevance))
+
+    def _network(self, name: str) -> Parameters:
+        if name not in self._placed:
+            if not self.has(name):
+                raise InputError(
+                    "this run was never taught to answer questions",
+                    where=f"export of step {self._export.step}",
+                    expected=f"a {name}",
+                    found=", ".join(sorted(self._export.networks)),
+                    fix="realm finetune --workdir=W --questions=FILE, or ask with a [MASK]",
+                )
+            self._placed[name] = jax.device_put(self._export.networks[name])
+        return self._placed[name]
+
+    def _modules(self, *names: str) -> Modules:
+        return Modules(self._config.model, self._vocabulary, names)
+
+    @cached_property
+    def _embed(self) -> Callable[..., Float[Array, "B E"]]:
+        modules = self._modules("embedder")
+        return jax.jit(lambda p, rows: modules.bind({"embedder": p}).embedder.embed(*rows))
+
+    @cached_property
+    def _read(self) -> Callable[..., Float[Array, "R M V"]]:
+        modules = self._modules("reader")
+        return jax.jit(
+            lambda p, rows, positions: jax.nn.log_softmax(
+                modules.bind({"reader": p}).reader.mlm_logits(*rows, positions), axis=-1
+            )
+        )
+
+    @cached_property
+    def _spans(self) -> Callable[..., Float[Array, "B T J W"]]:
+        modules = self._modules("reader", "span_head")
+        widest = self._config.lengths.answer
+
+        def scores(
+            parameters: Parameters, joint: Rows, relevance: Float[Array, "B T"]
+        ) -> Float[Array, "B T J W"]:
+            size, read, length = joint.ids.shape
+            networks = modules.bind(parameters)
+            flat = Rows(*(part.reshape(-1, length) for part in joint))
+            hidden = networks.reader.bert(*flat)
+            spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, widest)
+            spans = spans.reshape(size, read, length, -1)
+            return jnp.where(spans > IMPOSSIBLE, spans + relevance[:, :, None, None], -jnp.inf)
+
+        return jax.jit(scores)

@@ -1,0 +1,56 @@
+"""What a person wrote becomes a passage: word pieces, and the vector the index would give it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Float32
+from ml_collections import ConfigDict
+
+from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.rows import passage_rows
+from realm_jax.errors import InputError
+from realm_jax.inference.edits import EditedStore, WrittenPassage
+from realm_jax.models.modules import Modules
+
+
+class PassageWriter:
+    """Embeds with the parameters published in the index, so that all its vectors are comparable."""
+
+    def __init__(self, index: PublishedIndex, store: PassageStore, config: ConfigDict):
+        self._store, self._length = store, config.lengths.passage
+        modules = Modules(config.model, store.vocabulary.size, ("embedder",))
+        self._parameters = jax.device_put({"embedder": index.query_params})
+        self._embed: Callable[..., Float[Array, "R E"]] = jax.jit(
+            lambda p, rows: modules.bind(p).embedder.embed(*rows)
+        )
+
+    def write(self, title: str, text: str) -> WrittenPassage:
+        """The passage with its vector.
+
+        Raises:
+          InputError: nothing to read in it, or more than the embedder reads.
+        """
+        passage = self.pieces(title, text)
+        return replace(passage, vector=self.vectors([passage])[0])
+
+    def pieces(self, title: str, text: str) -> WrittenPassage:
+        """The passage in word pieces; see `write`."""
+        words, most = self._store.vocabulary, self._length - 3
+        (title_ids, _), (body_ids, offsets) = words.pieces([title, text])
+        count = len(title_ids) + len(body_ids)
+        if not len(body_ids) or count > most:
+            raise InputError(
+                "the passage is too long" if count > most else "the passage is empty",
+                expected=f"a text, and with its title at most {most} word pieces (lengths.passage)",
+                found=count,
+            )
+        return WrittenPassage(title, text, title_ids, body_ids, offsets)
+
+    def vectors(self, passages: list[WrittenPassage]) -> Float32[np.ndarray, "R E"]:
+        """As the embedder of the index sees them."""
+        store = EditedStore(self._store, dict(enumerate(passages)))
+        rows = passage_rows(store, np.arange(len(passages)), self._length)
+        return np.asarray(self._embed(self._parameters, rows))

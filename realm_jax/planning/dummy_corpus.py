@@ -1,0 +1,32 @@
+"""A corpus of one passage, for programs whose shapes come from a config and not from a corpus.
+
+It goes through the real writers and sources, so a batch made of it has the shapes, dtypes and
+structure of the batches of a run.
+"""
+
+from pathlib import Path
+
+from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.text.vocabulary import write_vocabulary
+from realm_jax.text.wordpiece import SPECIAL
+
+_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
+_SENTENCES = ("The capital of Ora is Ube.", "The river of Ora is Ilo.")
+
+
+def write_stand_in(folder: Path, vocabulary: int) -> tuple[PassageStore, SpanStore]:
+    """Writes the corpus under `folder`.
+
+    Args:
+      folder: an empty one.
+      vocabulary: V, the pieces that the models are to have rows for.
+    """
+    pieces = [*SPECIAL, *_CHARACTERS, *(f"##{c}" for c in _CHARACTERS)]
+    pieces += [f"[unused{number}]" for number in range(vocabulary - len(pieces))]
+    write_vocabulary(folder / "vocab.txt", pieces)
+    write_passages(folder / "passages", [("Ora", _SENTENCES)] * 2, folder / "vocab.txt")
+    store = PassageStore.open(folder / "passages")
+    return store, annotate(store)

@@ -1,0 +1,133 @@
+"""Held-out sentences looked at one by one: p(y|x) with retrieval and without (Table 3)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float32, Int32, Int64
+
+from realm_jax.data.masked_text import MaskedText
+from realm_jax.data.rows import Rows, joint_rows, passage_rows
+from realm_jax.inference.answerer import Answerer
+from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
+from realm_jax.models.modules import Modules
+from realm_jax.retrieval.retriever import Retriever, candidates
+
+_BATCH = 16  # queries at a time
+
+
+class Examined(NamedTuple):
+    """What a finished model does with masked sentences; candidate 0 is the null passage."""
+
+    chosen: Int64[Any, "B K"]  # passage ids
+    valid: Bool[Any, "B K"]
+    log_p_z: Float32[Any, "B K"]  # log p(z|x)
+    log_p_y: Float32[Any, "B K"]  # log p(y|z,x) of the true pieces
+    log_p: Float32[Any, "B"]  # log p(y|x)
+    said: Int32[Any, "B M"]  # the likeliest pieces with retrieval
+    alone: Int32[Any, "B M"]  # and beside the null passage alone
+
+
+def examine(answerer: Answerer, text: MaskedText) -> Examined:
+    """Runs the pre-trained embedder and reader of an export over masked sentences."""
+    size = len(text.own)
+    parts = []
+    forward = _Forward(answerer)
+    for start in range(0, size, _BATCH):
+        wrapped = np.arange(start, start + _BATCH) % size  # one shape, so one trace
+        parts.append(forward(jax.tree.map(lambda part, rows=wrapped: part[rows], text)))
+    return Examined(*(np.concatenate(column)[:size] for column in zip(*parts, strict=True)))
+
+
+class _Forward:
+    def __init__(self, answerer: Answerer):
+        self._a = answerer
+        vocabulary = answerer.store.vocabulary.size
+        self._modules = Modules(answerer.config.model, vocabulary, ("embedder", "reader"))
+        self._retriever = Retriever(answerer.config, vocabulary)
+        networks = answerer.export.networks
+        self._parameters = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
+        self._read = jax.jit(self._scored)
+
+    def __call__(self, text: MaskedText) -> Examined:
+        a, retrieval = self._a, self._a.config.retrieval
+        found = self._retriever.hits(a.index, text.queries, retrieval.candidates)
+        own = text.own if retrieval.exclude_own else None
+        chosen, valid = candidates(found, own, retrieval.candidates, retrieval.null_passage)
+        passages = passage_rows(a.store, chosen, a.config.lengths.passage)
+        joint = joint_rows(text.queries, a.store, chosen, a.config.lengths.joint)
+        read = self._read(self._parameters, text, passages, joint, valid)
+        return Examined(chosen, valid, *map(np.asarray, read))
+
+    def _scored(
+        self, parameters: Any, text: MaskedText, passages: Rows, joint: Rows, valid: Any
+    ) -> tuple[
+        Float[Array, "B K"],
+        Float[Array, "B K"],
+        Float[Array, "B"],
+        Int32[Array, "B M"],
+        Int32[Array, "B M"],
+    ]:
+        networks = self._modules.bind(parameters)
+        size, count, _ = joint.ids.shape
+        queries = networks.embedder.embed(*text.queries)
+        vectors = networks.embedder.embed(*_flat(passages)).reshape(size, count, -1)
+        log_p_z = retrieval_log_prob(jnp.einsum("be,bke->bk", queries, vectors), valid)
+        positions = jnp.repeat(text.positions, count, axis=0)
+        logits = networks.reader.mlm_logits(*_flat(joint), positions).astype(jnp.float32)
+        all_log_p = jax.nn.log_softmax(logits, axis=-1).reshape(size, count, *logits.shape[1:])
+        places = text.targets[:, None, :, None]
+        log_p = jnp.take_along_axis(all_log_p, places, axis=-1)[..., 0]
+        mixed = jax.nn.logsumexp(log_p_z[:, :, None, None] + all_log_p, axis=1)
+        return (
+            log_p_z,
+            (log_p * text.weights[:, None, :]).sum(-1),
+            marginal_log_likelihood(log_p_z, log_p, text.weights, "paper"),
+            mixed.argmax(-1).astype(jnp.int32),
+            all_log_p[:, 0].argmax(-1).astype(jnp.int32),
+        )
+
+
+def _flat(rows: Rows) -> Rows:
+    return Rows(*(part.reshape(-1, part.shape[-1]) for part in rows))
+
+
+def is_right(text: MaskedText, said: Int32[np.ndarray, "B M"]) -> Bool[np.ndarray, "B"]:
+    """Whether all hidden pieces were said."""
+    return ((said == text.targets) | (text.weights == 0)).all(1)
+
+
+def utility_by_rank(text: MaskedText, seen: Examined) -> list[tuple[float, float]]:
+    """For each rank from the first hit on: retrieval utility in nats per piece, and mean p(z|x).
+
+    Utility is log p(y|z,x) - log p(y|null,x) of the passage at that rank (REALM appendix D), over
+    all pieces of all sentences that have a passage there.
+    """
+    found = []
+    for rank in range(1, seen.valid.shape[1]):
+        there = seen.valid[:, rank]
+        if there.any():
+            gained = (seen.log_p_y[:, rank] - seen.log_p_y[:, 0])[there].sum()
+            share = np.exp(seen.log_p_z[there, rank]).mean()
+            found.append((float(gained / text.weights[there].sum()), float(share)))
+    return found
+
+
+def chosen_examples(right: Bool[np.ndarray, "B"], count: int) -> list[int]:
+    """Which sentences to show: failures for half of them, if there are so many, evenly drawn."""
+    failures, successes = np.flatnonzero(~right), np.flatnonzero(right)
+    of_failures = min(len(failures), max(count // 2, count - len(successes)))
+    shown = [
+        *_evenly(successes, min(count - of_failures, len(successes))),
+        *_evenly(failures, of_failures),
+    ]
+    return [int(number) for number in shown]
+
+
+def _evenly(numbers: Int64[np.ndarray, "_"], count: int) -> Int64[np.ndarray, "_"]:
+    return (
+        numbers[np.linspace(0, len(numbers) - 1, count).round().astype(int)]
+        if count
+        else numbers[:0]
+    )

@@ -1,0 +1,223 @@
+"""A finished run that answers while its passages are being changed (REALM's modularity, live)."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from realm_jax import __version__
+from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.errors import InputError
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.batches import SIZES, batches
+from realm_jax.inference.blanks import BlankFiller
+from realm_jax.inference.closed_book import ClosedBook
+from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
+from realm_jax.inference.passage_writer import PassageWriter
+
+MOST_CHANGES = 1000  # passages added, edited or removed at a time
+MOST_PASSAGES = 20  # read per question
+MOST_QUESTIONS = SIZES[-1]  # in one batch
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What was changed since the start; `version` counts the changes."""
+
+    version: int = 0
+    next_id: int = 0
+    written: dict[int, WrittenPassage] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+
+
+class LiveRun:
+    """Answers, and takes changes to its passages; one thing at a time, from any thread.
+
+    Changes are kept in memory and never written to the run folder. A changed passage is embedded
+    with the parameters published in the index, so the vectors of one index stay comparable.
+    """
+
+    def __init__(self, answerer: Answerer):
+        assert isinstance(answerer.index, PublishedIndex)
+        self._index = answerer.index
+        self._lock = threading.Lock()
+        self._published, self._base_filler = answerer, BlankFiller(answerer)
+        self._size = len(answerer.store)  # ids from here on are added ones
+        self._closed_book = ClosedBook(answerer)
+        self._writer = PassageWriter(self._index, answerer.store, answerer.config)
+        self._apply(_Changes(next_id=self._size))
+
+    @classmethod
+    def open(cls, workdir: str) -> "LiveRun":
+        """See `Answerer.open`."""
+        return cls(Answerer.open(workdir))
+
+    @property
+    def answers_questions(self) -> bool:
+        """Whether the run was fine-tuned; if not, it only fills blanks."""
+        return self._published.networks.has("question_embedder")
+
+    def warm_up(self) -> None:
+        """Compiles what the first requests would otherwise wait for."""
+        self.fill("[MASK]")
+        if self.answers_questions:
+            self.ask("?", None)
+        self._writer.write("?", "?")
+
+    def about(self) -> dict[str, Any]:
+        """What is served, as JSON values."""
+        a = self._published
+        return {
+            "version": __version__,
+            "step": a.export.step,
+            "index_step": self._index.step,
+            "passages": self._answerer.index.searcher.size,
+            "answers_questions": self.answers_questions,
+            "k": a.config.stages.qa.reader_passages,
+            "edits_version": self._changes.version,
+        }
+
+    def ask(self, question: str, k: int | None = None) -> dict[str, Any]:
+        """The fields of `Answer`, and `closed_book`.
+
+        Raises:
+          InputError: see `Answerer.ask`.
+        """
+        with self._lock:
+            return self._said(self._answerer.ask(question, k).as_dict())
+
+    def ask_all(self, questions: list[str], k: int | None = None) -> list[dict[str, Any]]:
+        """`ask` for up to MOST_QUESTIONS questions in one batch; none of them is cut."""
+        with self._lock:
+            for question in questions:
+                self._answerer.check_whole(question)
+            answers = []
+            for some, count in batches(questions):
+                answers += self._answerer.ask_all(some, k)[:count]
+            return [self._said(answer.as_dict()) for answer in answers]
+
+    def fill(self, text: str, answer: str | None = None) -> dict[str, Any]:
+        """The fields of `Filling`.
+
+        Raises:
+          InputError: see `BlankFiller.fill`.
+        """
+        with self._lock:
+            return self._marked(self._filler.fill(text, answer).as_dict())
+
+    def _said(self, answer: dict[str, Any]) -> dict[str, Any]:
+        unaided = self._closed_book.ask(answer["question"])
+        return self._marked({**answer, "closed_book": unaided and vars(unaided)})
+
+    def _marked(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Says which index answered, under which changes, and which passages are changed ones."""
+        marked = [{**p, "edit": self._kind(p["id"])} for p in answer["passages"]]
+        return {**answer, "passages": marked, "edits_version": self._changes.version}
+
+    def _kind(self, i: int) -> str | None:
+        changed = i in self._changes.written
+        return None if not changed else "edited" if i < self._size else "added"
+
+    def add(self, title: str, text: str) -> dict[str, Any]:
+        """Adds a passage; it can be retrieved from the next question on.
+
+        Raises:
+          InputError: nothing to read in it, longer than the embedder reads, or too many changes.
+        """
+        with self._lock:
+            changes = self._changes
+            return self._write(changes.next_id, title, text, next_id=changes.next_id + 1)
+
+    def edit(self, i: int, title: str, text: str) -> dict[str, Any]:
+        """Replaces passage `i`, as `add` does; a removed one comes back."""
+        with self._lock:
+            self._check_known(i)
+            return self._write(i, title, text, next_id=self._changes.next_id)
+
+    def remove(self, i: int) -> dict[str, Any]:
+        """Takes passage `i` out of what can be retrieved."""
+        with self._lock:
+            self._check_known(i)
+            self._check_room(i)
+            changes = self._changes
+            published = {i} if i < self._size else set()
+            return self._change(
+                i, written=_without(changes.written, i), removed=changes.removed | published
+            )
+
+    def undo(self, i: int | None = None) -> dict[str, Any]:
+        """Takes back what was done to passage `i`, or everything."""
+        with self._lock:
+            changes = self._changes
+            if i is None:
+                return self._change(None, written={}, removed=frozenset())
+            self._check_known(i)
+            return self._change(
+                i, written=_without(changes.written, i), removed=changes.removed - {i}
+            )
+
+    def changes(self) -> dict[str, Any]:
+        """All passages changed since the start."""
+        changes = self._changes
+        written = [
+            {"id": i, "title": w.title, "text": w.body, "edit": self._kind(i)}
+            for i, w in sorted(changes.written.items())
+        ]
+        store = self._published.store
+        removed = [
+            {"id": i, "title": store.title(i), "text": store.body(i), "edit": "removed"}
+            for i in sorted(changes.removed)
+        ]
+        return {
+            "passages": written + removed,
+            "index_step": self._index.step,
+            "edits_version": changes.version,
+        }
+
+    def _write(self, i: int, title: str, text: str, next_id: int) -> dict[str, Any]:
+        self._check_room(i)
+        written = {**self._changes.written, i: self._writer.write(title.strip(), text.strip())}
+        removed = self._changes.removed - {i}
+        return self._change(i, written=written, removed=removed, next_id=next_id)
+
+    def _change(self, i: int | None, **parts: Any) -> dict[str, Any]:
+        self._apply(replace(self._changes, version=self._changes.version + 1, **parts))
+        return {
+            "id": i,
+            "edit": None if i is None else self._kind(i),
+            "index_step": self._index.step,
+            "edits_version": self._changes.version,
+        }
+
+    def _apply(self, changes: _Changes) -> None:
+        """New views; the ones in use are never touched."""
+        base = self._published
+        index = edited_index(self._index, changes.written, changes.removed)
+        if index.searcher.size == 0:
+            raise InputError("the last passage cannot go", expected="one that stays", found="none")
+        self._answerer = base.over(index, EditedStore(base.store, changes.written))
+        self._filler = self._base_filler.over(self._answerer)
+        self._changes = changes
+
+    def _check_known(self, i: int) -> None:
+        changes = self._changes
+        if not (0 <= i < self._size or i in changes.written):
+            raise InputError(
+                "no such passage",
+                where=f"passage {i}",
+                expected=f"0 to {self._size - 1}, or the id of an added passage",
+                found=i,
+            )
+
+    def _check_room(self, i: int) -> None:
+        changed = set(self._changes.written) | self._changes.removed
+        if len(changed | {i}) > MOST_CHANGES:
+            raise InputError(
+                "too many changes at a time",
+                expected=f"at most {MOST_CHANGES}",
+                found=len(changed) + 1,
+                fix="undo some, or put them into the corpus and index that",
+            )
+
+
+def _without(written: dict[int, WrittenPassage], i: int) -> dict[int, WrittenPassage]:
+    return {j: passage for j, passage in written.items() if j != i}

@@ -1,0 +1,63 @@
+"""Local copies for libraries that read and write local files only, like ScaNN and Orbax,
+and for processes."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from etils import epath
+
+from realm_jax.storage import files
+from realm_jax.storage.failpoints import reach
+
+
+@contextlib.contextmanager
+def local_to_write(folder: epath.Path) -> Iterator[epath.Path]:
+    """A local folder, not made yet, whose files are put into `folder` at the end of the block."""
+    if files.is_local(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = epath.Path(staged) / folder.name
+        yield local
+        for name in files.list_files(local):
+            reach("file.put")
+            _copy(local / name, folder / name)
+
+
+@contextlib.contextmanager
+def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
+    """A local copy of a file or folder; what is memory-mapped from it outlives its name."""
+    if files.is_local(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = epath.Path(staged) / path.name
+        # A store lists a file as the one name inside itself.
+        for name in files.list_files(path) if path.is_dir() else [""]:
+            _copy(path / name if name else path, local / name if name else local)
+        yield local
+
+
+@contextlib.contextmanager
+def local_to_append(path: epath.Path) -> Iterator[Path]:
+    """A local file with what `path` holds, to append to; put there however the block ends."""
+    if files.is_local(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory() as staged:
+        local = Path(staged) / path.name
+        local.write_bytes(files.read_bytes(path) or b"")
+        try:
+            yield local
+        finally:
+            files.write_bytes(path, local.read_bytes())
+
+
+def _copy(source: epath.Path, target: epath.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as read, target.open("wb") as write:
+        shutil.copyfileobj(read, write, files.CHUNK)

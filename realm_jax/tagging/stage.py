@@ -1,0 +1,83 @@
+"""The tagger's stage: which words of newswire are people, places, organisations."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+from ml_collections import ConfigDict
+
+from realm_jax import losses
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.tagging.batches import TaggedRows, TaggingSource, sentences_of
+from realm_jax.tagging.conll import Tagged
+from realm_jax.tagging.conlleval import Figures, score
+from realm_jax.tagging.tagger import Tagger
+from realm_jax.text.bio import labels
+from realm_jax.text.wordpiece import WordPieces
+from realm_jax.trainer.stage import Loss, Places, Unindexed
+
+
+class TaggerStage(Unindexed):
+    """Cross-entropy of the label of each word, on its first piece."""
+
+    name, ahead = "tagger", True
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        pieces: WordPieces,
+        taught: list[list[Tagged]],
+        held_out: list[list[Tagged]],
+    ):
+        self.settings, self._config, self._pieces = config.stages.tagger, config, pieces
+        self.modules = Modules(config.model, pieces.size, ("tagger",))
+        self._held_out = held_out
+        self._source = TaggingSource(
+            taught,
+            pieces,
+            labels(config.model.entities),
+            config.lengths.sentences,
+            config.masking.words,
+            config.seed,
+        )
+
+    def batch(self, step: int, places: Places = None) -> TaggedRows:
+        """Rows of sentences and the labels of their words."""
+        return self._source.batch(step, self.settings.batch, places)
+
+    def loss(
+        self, networks: SimpleNamespace, batch: TaggedRows, key: Key[Array, ""] | None
+    ) -> Loss:
+        """Cross-entropy per word."""
+        logits = networks.tagger.label_logits(*batch.rows, key)
+        log_p = losses.token_log_probs(logits, batch.labels)
+        loss, metrics = losses.masked_lm_loss(log_p, batch.weights)
+        return loss, metrics | losses.real_pieces(len(batch.rows.mask), batch.rows.mask)
+
+    def weight(self, batch: TaggedRows) -> Float[Array, ""]:
+        """Words."""
+        return jnp.maximum(batch.weights.sum(), 1.0)
+
+    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+        """conlleval's figures on the held-out file, in per cent; nothing without one."""
+        if not self._held_out:
+            return {}
+        tagger = Tagger(self._config, self._pieces, jax.device_get(parameters["tagger"]))
+        figures = judged(tagger, self._held_out)
+        total = figures.total
+        return {
+            "held_out_precision": total.precision,
+            "held_out_recall": total.recall,
+            "held_out_fb1": total.fb1,
+        }
+
+
+def judged(tagger: Tagger, documents: list[list[Tagged]]) -> Figures:
+    """What conlleval says of a tagger on tagged documents."""
+    guessed = tagger.tags(sentences_of(documents))
+    return score(
+        (sentence.tags, tags)
+        for document, found in zip(documents, guessed, strict=True)
+        for sentence, tags in zip(document, found, strict=True)
+    )

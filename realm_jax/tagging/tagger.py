@@ -1,0 +1,130 @@
+"""A trained tagger at work: documents to the BIO tags of their words."""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Float32
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.tagger import PublishedTagger, read_tagger
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.storage.layout import VOCABULARY, RunDir
+from realm_jax.tagging.batches import Window, rows, windows
+from realm_jax.text.bio import decode, labels
+from realm_jax.text.tokens import Sentence
+from realm_jax.text.wordpiece import WordPieces
+
+_WIDTHS = (1.0, 0.75, 0.5, 0.25)  # row widths, as shares of lengths.sentences: one trace for each
+_TOGETHER = 64  # documents decoded at a time, those of like length
+
+
+class Tagger:
+    """Tags sentences with one set of parameters; `types` are the entity types it knows.
+
+    Args:
+      config: of the run that trained it.
+      pieces: its vocabulary.
+      parameters: of the network `tagger`.
+    """
+
+    def __init__(self, config: ConfigDict, pieces: WordPieces, parameters: Parameters):
+        self._pieces, self._parameters = pieces, jax.device_put(parameters)
+        self._length = config.lengths.sentences
+        self._widths = sorted({max(8, int(share * self._length)) for share in _WIDTHS})
+        self._budget = config.builder.batch_pieces
+        self.types: str = config.model.entities
+        self._labels = labels(self.types)
+        self._score = _score_function(config.model.to_json(), pieces.size)
+
+    @classmethod
+    def open(cls, workdir: str) -> tuple["Tagger", PublishedTagger]:
+        """The newest tagger of a run, and what was published of it.
+
+        Raises:
+          InputError: the run has none yet.
+          DamageError: names the file.
+        """
+        found = read_tagger(RunDir(workdir))
+        config = config_lib.from_json(found.config_json, where=found.folder)
+        return cls(config, WordPieces.load(found.folder / VOCABULARY), found.parameters), found
+
+    def tags(self, documents: Sequence[Sequence[Sentence]]) -> list[list[list[str]]]:
+        """One BIO tag for each word of each sentence of each document; an I always follows."""
+        sizes = [sum(len(s.words) for s in document) for document in documents]
+        scores = self._scores(documents, sizes)
+        found: list[list[list[str]]] = [[] for _ in documents]
+        by_size = np.argsort(sizes, kind="stable")
+        for start in range(0, len(by_size), _TOGETHER):
+            members = by_size[start : start + _TOGETHER].tolist()
+            best = _decoded([documents[i] for i in members], [scores[i] for i in members])
+            for number, chosen in zip(members, best, strict=True):
+                tags = iter(chosen[: sizes[number]].tolist())
+                found[number] = [
+                    [self._labels[next(tags)] for _ in sentence.words]
+                    for sentence in documents[number]
+                ]
+        return found
+
+    def _scores(
+        self, documents: Sequence[Sequence[Sentence]], sizes: list[int]
+    ) -> list[Float32[np.ndarray, "_ C"]]:
+        """Label scores of the words of each document; a word without pieces is outside."""
+        outside = np.where(np.arange(len(self._labels)) == 0, 0.0, -100.0).astype(np.float32)
+        scores = [np.tile(outside, (size, 1)) for size in sizes]
+        cut = windows(documents, self._pieces, self._length)
+        width = np.searchsorted(self._widths, [len(window.ids) + 2 for window in cut])
+        pending: list[tuple[list[Window], Float[Array, "R L C"]]] = []
+        for bucket in range(len(self._widths)):
+            members = [cut[i] for i in np.flatnonzero(width == bucket)]
+            size = max(1, self._budget // self._widths[bucket])
+            for start in range(0, len(members), size):
+                chosen = members[start : start + size]
+                padded = [chosen[i % len(chosen)] for i in range(size)]  # one shape a width
+                made = rows(padded, self._widths[bucket], self._pieces)
+                pending.append((chosen, self._score(self._parameters, made)))
+                if len(pending) > 1:  # the next batch is laid out while this one is computed
+                    _take(scores, *pending.pop(0))
+        for chosen, computed in pending:
+            _take(scores, chosen, computed)
+        return scores
+
+
+def _take(
+    scores: list[Float32[np.ndarray, "_ C"]],
+    chosen: list[Window],
+    computed: Float[Array, "R L C"],
+) -> None:
+    values = np.asarray(computed)
+    for row, window in enumerate(chosen):
+        places = np.flatnonzero(window.first)
+        scores[window.document][window.words[places]] = values[row, places + 1]
+
+
+def _decoded(
+    documents: Sequence[Sequence[Sentence]], scores: Sequence[Float32[np.ndarray, "_ C"]]
+) -> np.ndarray:
+    """Label numbers [B, T]; beyond the words of a document they mean nothing."""
+    longest = max(len(own) for own in scores)
+    padded = np.zeros((len(scores), longest, scores[0].shape[1]), np.float32)
+    begins = np.zeros((len(scores), longest), bool)
+    for row, (document, own) in enumerate(zip(documents, scores, strict=True)):
+        padded[row, : len(own)] = own
+        counts = np.array([0, *(len(s.words) for s in document)])
+        starts = counts.cumsum()
+        begins[row, starts[starts < len(own)]] = True
+    return decode(padded, begins)
+
+
+@functools.lru_cache(maxsize=2)
+def _score_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R L C"]]:
+    """Log probabilities of the labels; kept, so that each width is compiled once per process."""
+    modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("tagger",))
+    return jax.jit(
+        lambda parameters, made: jax.nn.log_softmax(
+            modules.bind({"tagger": parameters}).tagger.label_logits(*made)
+        )
+    )

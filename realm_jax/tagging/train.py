@@ -1,0 +1,108 @@
+"""From tagged text to a published tagger, through the one training loop."""
+
+import threading
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.tagger import publish_tagger
+from realm_jax.errors import ConfigError, MismatchError
+from realm_jax.interop.warm_start import load_networks
+from realm_jax.models.modules import Parameters
+from realm_jax.parallel.sharding import check_batches, make_mesh
+from realm_jax.storage import files, heartbeat
+from realm_jax.storage.job_lock import alone
+from realm_jax.storage.layout import VOCABULARY, RunDir
+from realm_jax.tagging.conll import Tagged, read_conll
+from realm_jax.tagging.stage import TaggerStage
+from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
+from realm_jax.text.wordpiece import WordPieces
+from realm_jax.trainer.loop import train
+from realm_jax.trainer.publisher import NoPublisher
+from realm_jax.trainer.resume import claim
+from realm_jax.trainer.run import JOB
+from realm_jax.trainer.state import stream
+
+
+def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
+    """Trains on `config.corpus.tagged` and publishes; returns the step. Rerun it to go on.
+
+    Raises:
+      Stopped: SIGTERM or SIGINT came; all is saved.
+      RealmError: see the message.
+    """
+    run_dir, corpus = RunDir(workdir), config.corpus
+    _check(config)
+    taught = read_conll(corpus.tagged, config.model.entities)
+    held_out = (
+        read_conll(corpus.tagged_held_out, config.model.entities) if corpus.tagged_held_out else []
+    )
+    mesh = make_mesh(config.mesh)
+    batches = {"stages.tagger.batch": config.stages.tagger.batch}
+    check_batches(mesh, batches, config.optimizer.accumulate_steps)
+    with alone(run_dir, JOB, stop) as stop_or_lost:
+        claim(run_dir, config)
+        pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
+        heartbeat.beat(run_dir, JOB, stage="start", step=0)
+        stage = TaggerStage(config, pieces, taught, held_out)
+        given = _start(config, stage)
+        trained = train(run_dir, config, stage, given, mesh, stop_or_lost, NoPublisher())
+        publish_tagger(
+            run_dir,
+            config.stages.tagger.steps,
+            jax.device_get(trained)["tagger"],
+            config_lib.to_json(config),
+            (run_dir.root / VOCABULARY).read_bytes(),
+        )
+        heartbeat.beat(run_dir, JOB, stage="done", step=config.stages.tagger.steps)
+    return config.stages.tagger.steps
+
+
+def _check(config: ConfigDict) -> None:
+    if not config.corpus.tagged:
+        raise ConfigError(
+            "no tagged text to learn from",
+            where="config.corpus.tagged",
+            expected="a CoNLL file",
+            found="nothing",
+            fix="--input=FILE",
+        )
+    if config.lengths.sentences > config.model.positions:
+        raise ConfigError(
+            "rows are longer than the position table",
+            where="config.lengths.sentences",
+            expected=f"at most config.model.positions, {config.model.positions}",
+            found=config.lengths.sentences,
+        )
+
+
+def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
+    """BERT from `model.start`, the layer above it drawn; nothing without a `model.start`."""
+    if not config.model.start:
+        return {}
+    drawn = jax.jit(stage.modules.init)(stream(config.seed, "init"))
+    return load_networks(config.model.start, jax.device_get(drawn), config.model)
+
+
+def _vocabulary(run_dir: RunDir, given: str, taught: list[list[Tagged]]) -> WordPieces:
+    """The run's vocabulary: the one it has, or the given one, or one learnt from the text."""
+    kept = run_dir.root / VOCABULARY
+    if not kept.is_file():
+        if given:
+            WordPieces.load(given)  # refuses what is none
+            files.write_bytes(kept, Path(given).read_bytes())
+        else:
+            texts = (" ".join(s.words) for document in taught for s in document)
+            write_vocabulary(kept, sample_vocabulary(texts))
+    pieces = WordPieces.load(kept)
+    if given and WordPieces.load(given).sha256 != pieces.sha256:
+        raise MismatchError(
+            "the workdir holds a tagger of another vocabulary",
+            where=kept,
+            expected=f"sha256 {pieces.sha256}",
+            found=f"sha256 {WordPieces.load(given).sha256} ({given})",
+            fix="choose another --workdir, or the vocabulary that run began with",
+        )
+    return pieces

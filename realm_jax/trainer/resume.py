@@ -1,0 +1,103 @@
+"""What a run's folder says before training goes on: its config, how far it came, what it needs."""
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.errors import InputError, MismatchError
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.logs import read_log
+from realm_jax.trainer.checkpoint import kept_fields, swap_log_of
+from realm_jax.trainer.swap_log import SwapLog, index_step_at
+
+
+def claim(run_dir: RunDir, config: ConfigDict) -> None:
+    """Writes the run's config, or refuses one that would make another model of the same run."""
+    check_claim(run_dir, config)
+    run_dir.root.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
+
+
+def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
+    """Refuses a config of another model than the one that the run began with."""
+    if run_dir.config.exists():
+        before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
+        require_same_model(
+            before,
+            config,
+            "the workdir holds a run of another model",
+            where=run_dir.config,
+            fix="choose another --workdir, or the config that run began with",
+        )
+
+
+def require_same_model(
+    kept: ConfigDict, asked: ConfigDict, problem: str, where: epath.Path, fix: str
+) -> None:
+    """Raises a MismatchError that names each setting in which the two models differ."""
+    differing = config_lib.model_differences(kept, asked)
+    if differing:
+        raise MismatchError(
+            problem,
+            where=where,
+            expected=", ".join(f"{key} {value}" for key, (value, _) in differing.items()),
+            found=", ".join(f"{key} {value}" for key, (_, value) in differing.items()),
+            fix=fix,
+        )
+
+
+def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
+    """Refuses a run whose newest checkpoint is not that of the last pre-training step."""
+    step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
+    if step is None or step < last:
+        raise InputError(
+            "pre-training is not finished",
+            where=run_dir.checkpoints("realm"),
+            expected=f"a checkpoint of step {last}",
+            found="none" if step is None else f"step {step}",
+            fix=f"realm run --workdir={run_dir.workdir}",
+        )
+    refuse_fewer_steps(run_dir, config)
+
+
+def refuse_fewer_steps(run_dir: RunDir, config: ConfigDict) -> None:
+    """Refuses to end a run before where it is: its networks are of no such step any more."""
+    step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
+    if step is not None and step > last:
+        raise InputError(
+            "the run was pre-trained for more steps than its config says now",
+            where=run_dir.checkpoints("realm"),
+            expected=f"step {last}, of config.stages.realm.steps",
+            found=f"step {step}",
+            fix=f"leave that setting as it was, or give --config.stages.realm.steps={step}",
+        )
+
+
+def read_swaps(run_dir: RunDir) -> SwapLog:
+    """All swaps of a run: the newest checkpoint's log, then those of the steps after it."""
+    kept = kept_fields(run_dir, "realm")
+    known = swap_log_of(kept[-1]) if kept else []
+    last = known[-1][0] if known else -1
+    later = [record for record in read_log(run_dir.swaps) if record["step"] > last]
+    return known + [(record["step"], record["index_step"]) for record in later]
+
+
+def indexes_asked_for(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
+    """Index steps that the run may still ask for: to resume a checkpoint, and to answer.
+
+    In sync mode a resumed run asks for the index of every snapshot since its checkpoint, and no
+    builder would make again what has newer ones.
+    """
+    needed, last = set(), 0
+    for manifest in kept_fields(run_dir, "realm"):
+        last, swaps = manifest["step"], swap_log_of(manifest)
+        needed |= {index_step_at(swaps, last)} if swaps else set()
+    if refresh.mode == "sync":
+        since = last - last % refresh.every
+        needed |= {step for step in commit.steps(run_dir.published_index) if step >= since}
+    exported = commit.latest(run_dir.export)
+    if exported is not None:
+        export = commit.read_manifest(run_dir.export / step_name(exported))
+        needed |= {export["index_step"]} if export is not None else set()
+    return needed

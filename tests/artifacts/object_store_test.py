@@ -1,0 +1,251 @@
+"""A whole run on an object store: s3:// as moto serves it on loopback."""
+
+import json
+import sys
+import threading
+import time
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.export import read_export
+from realm_jax.artifacts.params import load_parameters
+from realm_jax.artifacts.published_index import open_index
+from realm_jax.artifacts.verify import check
+from realm_jax.cli import jobs
+from realm_jax.cli.main import main
+from realm_jax.errors import InputError, RealmError, Stopped
+from realm_jax.index_builder import run as index_builder
+from realm_jax.monitoring.status import read_status
+from realm_jax.storage import commit, files, heartbeat
+from realm_jax.storage import job_lock as alone
+from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
+from realm_jax.storage.locks import Claim
+from realm_jax.storage.logs import Log, read_log
+from realm_jax.tagging.tagger import Tagger
+from realm_jax.tagging.train import train_tagger
+from realm_jax.trainer import run as trainer
+
+PATIENCE = 600.0
+served = pytest.importorskip("moto.server", reason="moto serves the object store of these tests")
+s3fs = pytest.importorskip("s3fs", reason="s3fs reads it (extra s3)")
+
+
+@pytest.fixture(scope="module")
+def store():
+    """An empty bucket; yields its address."""
+    server = served.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
+    now = [0.0]
+    first, second = (
+        Claim(RunDir(f"{store}/claims").root, "it", seconds=10.0, clock=lambda: now[0])
+        for _ in range(2)
+    )
+    assert first.take() and not second.take()
+    now[0] = 9.0
+    first.renew()
+    now[0] = 18.0
+    assert not second.take()
+    now[0] = 20.0
+    assert second.take()
+
+
+def take_over(run, job):
+    """As another process does that has heard nothing of the holder for two minutes."""
+    later = Claim(run.leases, job, clock=lambda: time.time() + 120.0)
+    while not later.take():
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("job", ["trainer", "index_builder"])
+def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny, monkeypatch, job):
+    run, stop, over = RunDir(f"{store}/lost_{job}"), threading.Event(), threading.Event()
+    config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=10**6)
+    monkeypatch.setattr(alone, "Claim", partial(Claim, seconds=1.0))
+
+    def work():
+        if job == "trainer":
+            trainer.run(str(run.workdir), config, stop)
+        else:
+            index_builder.run(str(run.workdir), 0.05, stop)
+
+    def at_work():
+        beat = heartbeat.last_beat(run, job)
+        return beat is not None and (beat.get("stage") == "ict" or job == "index_builder")
+
+    def other():
+        until = time.monotonic() + PATIENCE
+        while not at_work() and time.monotonic() < until:
+            time.sleep(0.05)
+        take_over(run, job)
+        over.wait(PATIENCE)
+        stop.set()  # lest a job that does not notice works for ever
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with pytest.raises(RealmError, match="another process has taken over"):
+        work()
+    over.set()
+    thread.join(PATIENCE)
+    assert commit.latest(run.checkpoints("ict")) is None
+    assert Claim(run.leases, job).holder() is not None
+
+
+def test_only_one_creates_a_file(store):
+    path = RunDir(f"{store}/create").root / "it"
+    assert files.create(path, b"first") and not files.create(path, b"second")
+    assert files.read_bytes(path) == b"first"
+
+
+def test_a_log_is_put_in_parts_and_read_as_one(store, monkeypatch):
+    monkeypatch.setattr("realm_jax.storage.logs.PART", 40)
+    path = RunDir(f"{store}/logs").logs / "it.jsonl"
+    for life in range(2):
+        log = Log(path)
+        for number in range(5):
+            log.append({"life": life, "number": number})
+    assert [(r["life"], r["number"]) for r in read_log(path)] == [
+        (life, number) for life in range(2) for number in range(5)
+    ]
+    assert len(files.list_names(path.with_name("it.jsonl.parts"))) > 2
+
+
+def test_where_a_run_on_the_store_stands(store, capsys):
+    run = RunDir(f"{store}/middle")
+    config = tiny_config("land", stages__realm__steps=40)
+    files.write_bytes(run.config, config_lib.to_json(config).encode())
+    heartbeat.beat(run, "trainer", stage="realm", step=12)
+    heartbeat.beat(run, "index_builder", state="embedding", done=20, total=80, eta_s=6.5)
+    for step, index_step in ((0, 0), (8, 4), (14, 10)):
+        Log(run.swaps).append({"step": step, "index_step": index_step})
+    assert main(["status", f"--workdir={run.workdir}", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["stage"], said["step"], said["steps"]) == ("realm", 12, 40)
+    assert (said["index_step"], said["staleness_steps"]) == (4, 8)
+    assert (said["builder"]["done"], said["builder"]["total"]) == (20, 80)
+
+
+def test_the_words_of_a_builder_are_put_there_at_its_end(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDir(f"{store}/words")
+    says = "import sys; print('said'); sys.exit(3)"
+    monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", says])
+
+    def waits(workdir, config, stop, beside):
+        with beside():
+            stop.wait(PATIENCE)
+
+    monkeypatch.setattr(trainer, "run", waits)
+    for life in (1, 2):
+        with pytest.raises(RealmError, match=r"s3://bucket/words/logs/\S+log[\s\S]*code 3: .*said"):
+            jobs.run_both(run.workdir, tiny_config(), threading.Event())
+        assert files.read_bytes(run.logs / "index_builder.log") == b"said\n" * life
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_are_put_into_a_run_on_the_store(store, tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = tiny_config(tiny.folder, model__layers=1, stages__qa__steps=4)
+    run = write_finished_run(f"{store}/finished", tiny, config)
+    (tmp_path / "questions.jsonl").write_text('{"question": "what is a?", "answers": ["a"]}\n')
+    assert main(["eval", f"--workdir={run.workdir}", "--questions=questions.jsonl"]) == 0
+    assert "what is a?" in capsys.readouterr().out
+    assert b"what is a?" in files.read_bytes(run.root / "predictions.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
+
+
+def test_a_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tagged = tmp_path / "train.txt"
+    tagged.write_text("Oslo NN B-LOC\nrose NN O\n\nBo NN B-PER\nsang NN O\n\n" * 10)
+    steps = {"model__layers": 1, "lengths__sentences": 24, "stages__tagger__steps": 1}
+    config = tiny_config(corpus__tagged=str(tagged), **steps)
+    for _ in range(2):  # the second goes on with the vocabulary that the first has learnt
+        assert train_tagger(f"{store}/tagger", config, threading.Event()) == 1
+    Tagger.open(f"{store}/tagger")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.txt"]
+
+
+def both(workdir, config, stop):
+    """Trainer here, index builder in a thread."""
+    over = threading.Event()
+    builder = threading.Thread(target=index_builder.run, args=(workdir, 0.05, over))
+    builder.start()
+    try:
+        trainer.run(workdir, config, stop)
+    finally:
+        over.set()
+        builder.join(PATIENCE)
+
+
+class StopAt(threading.Event):
+    """Set once the trainer's heartbeat is at a step."""
+
+    def __init__(self, run, step):
+        super().__init__()
+        self._run, self._step = run, step
+
+    def is_set(self):
+        beat = heartbeat.last_beat(self._run, "trainer") or {}
+        if beat.get("stage") == "realm" and beat["step"] >= self._step:
+            self.set()
+        return super().is_set()
+
+
+@pytest.mark.slow
+def test_a_run_on_the_store_stops_resumes_and_is_the_same_as_on_a_disk(store, tiny, tmp_path):
+    steps = {"model__layers": 1, "stages__ict__steps": 2, "stages__realm__steps": 6}
+    config = tiny_config(tiny.folder, checkpoint__every=3, **steps)
+    run = RunDir(f"{store}/run")
+    with pytest.raises(Stopped):
+        both(str(run.workdir), config, StopAt(run, 4))
+    both(str(run.workdir), config, threading.Event())
+    both(str(tmp_path), config, threading.Event())
+    assert read_export(run).step == 6
+    assert read_status(run)["stage"] == "done"
+    assert check(run.root)["ok"]
+    assert commit.steps(run.published_index) == commit.steps(RunDir(tmp_path).published_index)
+    index = open_index(run.published_index / step_name(6))
+    hits, _ = index.searcher.search(np.asarray(index.vectors[:3], np.float32), 1)
+    assert hits.shape == (3, 1)
+    assert [r["index_step"] for r in read_log(run.swaps)] == [0, 2, 4]
+    there, here = (
+        load_parameters(place.checkpoints("realm") / step_name(6) / PARAMETERS)
+        for place in (run, RunDir(tmp_path))
+    )
+    jax.tree.map(np.testing.assert_array_equal, there, here)
+
+
+def test_a_bucket_that_is_not_there_is_named(store, tiny):
+    with pytest.raises(InputError, match="make the bucket first"):
+        trainer.run("s3://no-such-bucket/run", tiny_config(tiny.folder), threading.Event())
+
+
+def test_a_bucket_without_permission_is_refused_with_the_fix(store, tiny):
+    refusing = pytest.importorskip("moto.core").set_initial_no_auth_action_count(0)
+
+    @refusing
+    def start():
+        trainer.run(f"{store}/forbidden", tiny_config(tiny.folder), threading.Event())
+
+    with pytest.raises(InputError, match="no permission to write there") as error:
+        start()
+    assert "s3:PutObject" in str(error.value)

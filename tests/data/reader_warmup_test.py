@@ -1,0 +1,193 @@
+"""Reading batches: the right passage or a neighbour, consistent names, where the answer stands."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.writer import write_passages
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.reader_warmup import ReadingSource, piece_spans
+from realm_jax.data.rows import Rows
+from realm_jax.text.vocabulary import write_vocabulary
+from realm_jax.text.wordpiece import SPECIAL
+
+B = 40
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """2,500 names that are one piece each, every one of them rare: "kaba lies in muto ."."""
+    syllables = [c + v for c in "bdfgklmnrt" for v in "aeiou"]
+    names = [one + two for one in syllables for two in syllables]
+    folder = tmp_path_factory.mktemp("names")
+    write_vocabulary(folder / "vocab.txt", [*SPECIAL, "lies", "in", ".", *names])
+    pairs = zip(names, np.random.default_rng(0).permutation(names), strict=True)
+    passages = [("", [f"{one} lies in {two}."]) for one, two in pairs]
+    write_passages(folder / "z", passages, folder / "vocab.txt")
+    store = PassageStore.open(folder / "z")
+    spans = [[(3, 4)]] * len(store)
+    own = np.arange(len(store), dtype=np.int64)
+    SpanStore.write(None, store, spans, own=own, evidence=None, knowledge=store)
+    return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
+
+
+def source_of(tiny, more=None, **masking):
+    masking = {f"masking__{key}": value for key, value in masking.items()}
+    config = tiny_config(tiny.folder, **masking, **(more or {}))
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    return ReadingSource(config, tiny.store, text), text
+
+
+def body(joint, row):
+    ids = joint.ids[row][joint.mask[row] & (joint.segments[row] == 1)]
+    return ids[:-1]  # [SEP]
+
+
+def gold_pieces(reading, row):
+    """What each gold span reads."""
+    return [
+        reading.joint.ids[row, start : start + width + 1]
+        for start, width in np.argwhere(reading.gold[row])
+    ]
+
+
+def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(tiny):
+    source, plain = source_of(tiny)
+    reading, text = source.batch(3, B), plain.batch(3, B)
+    fits = 0
+    for row in range(B):
+        own = tiny.store.body_ids(int(text.own[row]))
+        np.testing.assert_array_equal(
+            body(reading.joint, row), own[: len(body(reading.joint, row))]
+        )
+        real = text.weights[row] > 0
+        found = gold_pieces(reading, row)
+        fits += bool(found)
+        for pieces in found:
+            np.testing.assert_array_equal(pieces, text.targets[row, real])
+    assert fits > B / 2
+    np.testing.assert_array_equal(reading.text.targets, text.targets)
+    np.testing.assert_array_equal(reading.text.weights, text.weights)
+
+
+def test_permuted_rows_say_the_same_of_other_names(names):
+    (source, plain), (usual, _) = source_of(names, permute=1.0), source_of(names)
+    reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
+    changed = reading.joint.ids != same.joint.ids
+    others = {}
+    for old, new in zip(same.joint.ids[changed], reading.joint.ids[changed], strict=True):
+        assert others.setdefault(int(old), int(new)) == int(new)
+    # The subject in the sentence, and subject and answer in the passage.
+    assert changed.sum(-1).tolist() == [3] * B
+    for old, new in zip(text.targets[:, 0], reading.text.targets[:, 0], strict=True):
+        assert others[int(old)] == int(new)
+    np.testing.assert_array_equal(reading.gold, same.gold)
+    assert same.gold.any((1, 2)).all()
+
+
+def test_only_a_share_is_permuted(names):
+    (source, _), (usual, _) = source_of(names, permute=0.5), source_of(names)
+    changed = (source.batch(1, 400).joint.ids != usual.batch(1, 400).joint.ids).any(-1)
+    assert 0.4 < changed.mean() < 0.6
+
+
+def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
+    (source, _), (usual, _) = source_of(tiny, unseen=1.0), source_of(tiny)
+    reading, same = source.batch(2, B), usual.batch(2, B)
+    blank = reading.joint.ids == tiny.store.vocabulary.mask
+    np.testing.assert_array_equal(reading.joint.mask, same.joint.mask & ~blank)
+    assert blank.any() and not reading.text.weights.any()
+    np.testing.assert_array_equal(reading.gold, same.gold)
+    np.testing.assert_array_equal(reading.one_span, same.one_span)
+
+
+def test_a_neighbour_is_at_most_two_passages_away(tiny):
+    (source, plain), count = source_of(tiny, neighbour=1.0), len(tiny.store)
+    reading, text = source.batch(0, B), plain.batch(0, B)
+    for row in range(B):
+        near = (int(text.own[row]) + np.array([-2, -1, 1, 2])) % count
+        read = body(reading.joint, row)
+        assert any(np.array_equal(tiny.store.body_ids(p)[: len(read)], read) for p in near.tolist())
+
+
+def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(tiny):
+    (source, _), (usual, _) = source_of(tiny, neighbour=0.3, alone=0.4), source_of(tiny)
+    neighbours, _ = source_of(tiny, neighbour=0.3)
+    reading, without, all_beside = (s.batch(0, 400) for s in (source, neighbours, usual))
+    alone = np.array([not len(body(reading.joint, row)) for row in range(400)])
+    assert 0.3 < alone.mean() < 0.5
+    assert (reading.text.weights[alone] == all_beside.text.weights[alone]).all()
+    assert not reading.gold[alone].any() and all_beside.gold[alone].any()
+    np.testing.assert_array_equal(reading.joint.ids[~alone], without.joint.ids[~alone])
+
+
+def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
+    steps = {"stages__reader__steps": 10}
+    wrong = {"neighbour": 0.5, "alone": 0.5, "unseen": 0.5}
+    source, _ = source_of(tiny, copying=0.4, more=steps, **wrong)
+    usual, plain = source_of(tiny, more=steps, **wrong)
+    first = source.batch(3, B)
+    own = plain.batch(3, B).own
+    for row in range(B):
+        passage = tiny.store.body_ids(int(own[row]))
+        read = body(first.joint, row)
+        np.testing.assert_array_equal(read, passage[: len(read)])
+        real = first.text.weights[row] > 0
+        assert real.any() and np.isin(first.text.targets[row, real], passage).all()
+    assert not first.one_span.all()  # the spans of this corpus are one piece or few together
+    for part, same in zip(source.batch(4, B), usual.batch(4, B), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, part, same)
+
+
+def test_scattered_blanks_are_no_span(tiny):
+    source, plain = source_of(tiny, scheme="random_token", rate=0.3)
+    reading, text = source.batch(0, B), plain.batch(0, B)
+    scattered = [
+        row
+        for row in range(B)
+        if (text.weights[row] > 0).sum() > 1
+        and np.ptp(text.positions[row][text.weights[row] > 0]) >= (text.weights[row] > 0).sum()
+    ]
+    assert scattered
+    assert not reading.one_span[scattered].any()
+    assert not reading.gold[scattered].any()
+
+
+def rows(ids, body):
+    """One question with one passage, whose pieces from `body` on are its body and [SEP]."""
+    array = np.array([[ids]], np.int32)
+    segments = (np.arange(len(ids)) >= body).astype(np.int32)[None, None]
+    return Rows(array, np.ones(array.shape, bool), segments)
+
+
+def found(gold):
+    return [(int(i), int(i + w)) for _, _, i, w in np.argwhere(gold)]
+
+
+def test_every_occurrence_of_every_answer_in_the_body_is_gold():
+    joint = rows([2, 7, 8, 3, 7, 8, 9, 7, 8, 3], body=4)
+    answers = [[np.array([7, 8]), np.array([9])]]
+    assert found(piece_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
+
+
+def test_answers_too_wide_or_empty_or_absent_are_never_gold():
+    joint = rows([2, 3, 5, 6, 7, 3], body=2)
+    answers = [[np.array([5, 6, 7]), np.array([], np.int32), np.array([9])]]
+    assert not piece_spans(joint, answers, 2).any()
+    assert found(piece_spans(joint, answers, 3)) == [(2, 4)]
+
+
+def test_an_answer_across_the_edge_of_the_body_is_not_in_it():
+    joint = rows([2, 5, 3, 6, 3], body=3)
+    assert not piece_spans(joint, [[np.array([3, 6])]], 3).any()
+
+
+def test_padding_is_no_body():
+    joint = rows([2, 3, 5, 3, 0, 0], body=2)
+    joint = joint._replace(mask=np.array([[[True] * 4 + [False] * 2]]))
+    assert not piece_spans(joint, [[np.array([0])]], 3).any()

@@ -1,0 +1,31 @@
+"""The recall that an index must have to be published."""
+
+import numpy as np
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax.index_builder.check import recall
+from realm_jax.retrieval.searcher import build_searcher
+
+ROWS, DIMS = 2_000, 64
+
+
+@pytest.fixture
+def spread():
+    return np.random.default_rng(0).normal(size=(ROWS, DIMS)).astype(np.float32)
+
+
+def test_exact_search_of_nearly_equal_vectors_is_not_blamed_for_rounding(spread):
+    """An embedder that has learnt little: one vector of length 11, and a millionth of another."""
+    config = tiny_config()
+    nearly_one = (np.full(DIMS, 1.4) + 1e-6 * spread).astype(np.float32)
+    for kind in ("exact", "scann"):  # of so few rows ScaNN looks at all
+        searcher = build_searcher(kind, nearly_one, config.search)
+        assert recall(searcher, nearly_one, config.builder) == 1.0
+
+
+def test_hits_that_are_worse_are_missed(spread):
+    config = tiny_config()
+    assert recall(build_searcher("exact", spread, config.search), spread, config.builder) == 1.0
+    worst = build_searcher("exact", -spread, config.search)
+    assert recall(worst, spread, config.builder) == 0.0

@@ -1,0 +1,85 @@
+"""Blanks: a mixture over passages, with the null passage first."""
+
+import numpy as np
+import pytest
+
+from realm_jax.errors import InputError
+from realm_jax.inference.blanks import BlankFiller
+
+TEXT = "The Café in [MASK] is old."
+
+
+@pytest.fixture(scope="module")
+def filler(answerer):
+    return BlankFiller(answerer)
+
+
+@pytest.mark.parametrize("answer", [None, "ora", "1850", "é"])
+def test_the_parts_make_the_whole(filler, answer):
+    filling = filler.fill(TEXT, answer)
+    assert filling.passages[0].id == -1
+    assert sum(p.p_z for p in filling.passages) == pytest.approx(1, abs=1e-5)
+    mixed = sum(p.p_z * p.p_answer for p in filling.passages)
+    assert filling.probability == pytest.approx(mixed, rel=1e-4)
+    assert filling.without_retrieval == pytest.approx(filling.passages[0].p_answer, rel=1e-4)
+
+
+def test_one_piece_answers_share_one_probability(filler):
+    total = sum(filler.fill(TEXT, piece).probability for piece in "abcdefghij0123456789")
+    assert 0 < total <= 1 + 1e-5
+
+
+@pytest.fixture
+def tries(filler, monkeypatch):
+    """Width, mean log p per piece and filling of each try."""
+    tries = []
+    filled = filler._filled
+
+    def watched(text, answer, width):
+        tries.append((width, *filled(text, answer, width)))
+        return tries[-1][1:]
+
+    monkeypatch.setattr(filler, "_filled", watched)
+    return tries
+
+
+def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answerer, tries):
+    filling = filler.fill(TEXT)
+    assert [width for width, _, _ in tries] == list(range(1, answerer.config.lengths.masks + 1))
+    for width, mean, tried in tries:
+        assert mean == pytest.approx(np.log(tried.probability) / width, rel=1e-3)
+    assert filling == max(tries, key=lambda t: t[1])[2]
+    of_one_piece = tries[0][2].probability
+    assert all(filler.fill(TEXT, c).probability <= of_one_piece * (1 + 1e-4) for c in "aeo190")
+
+
+def test_only_widths_that_fit_are_tried(filler, answerer, tries):
+    most = answerer.config.lengths.query - 2
+    filler.fill("a " * (most - 2) + "[MASK]")
+    assert [width for width, _, _ in tries] == [1, 2]
+    with pytest.raises(InputError, match=rf"at most {most} [\s\S]*found: +{most + 1}\b"):
+        filler.fill("a " * most + "[MASK]")
+
+
+def test_a_word_is_as_likely_as_the_chain_of_its_pieces_in_one_pass(filler, answerer):
+    """p(y|x) by hand for one candidate set: sum_z p(z|x) prod_j p(y_j|z, x)."""
+    filling = filler.fill(TEXT, "ab")
+    parts = np.array([[p.p_z, p.p_answer] for p in filling.passages])
+    assert (parts >= 0).all()
+    assert filling.probability == pytest.approx(float((parts[:, 0] * parts[:, 1]).sum()), rel=1e-4)
+    assert filling.probability < filler.fill(TEXT, "a").probability
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "words"),
+    [
+        ("no blank", None, "one [MASK]"),
+        ("[MASK] and [MASK]", None, "one [MASK]"),
+        ("river " * 30 + "[MASK]", None, "too long"),
+        (TEXT, "", "does not fit the blank"),
+        (TEXT, "abcdefghij", "does not fit the blank"),
+    ],
+)
+def test_what_cannot_be_filled(filler, text, answer, words):
+    with pytest.raises(InputError, match=words.replace("[", r"\[")):
+        filler.fill(text, answer)

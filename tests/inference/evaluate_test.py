@@ -1,0 +1,142 @@
+"""Evaluation against predictions written down by hand."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.open_qa import Question
+from realm_jax.data.rows import NULL_PASSAGE, joint_rows
+from realm_jax.inference.answerer import Answer, Answerer
+from realm_jax.inference.evaluate import closed_book, evaluate
+from realm_jax.inference.evidence import Evidence
+from realm_jax.models.modules import Modules
+
+
+class Told(Answerer):
+    """Says what it was told to, having read and retrieved what it was told to."""
+
+    def tell(self, said: dict[str, str], found: dict[str, list[int]], read: int) -> "Told":
+        self.said, self.found, self.reads, self.asked = said, found, read, []
+        return self
+
+    def retrieve(self, rows, k):
+        self.asked.append(_typed(self.store, rows))
+        found = np.array([self.found[question] for question in self.asked[-1]])
+        return found[:, :k], np.zeros(found[:, :k].shape, np.float32)
+
+    def read(self, questions, rows, found, scores):
+        assert questions == self.asked[-1]
+        assert found.shape == scores.shape
+        assert found.shape[1] <= self.config.stages.qa.reader_passages
+        return [self._told(question) for question in questions]
+
+    def _told(self, question):
+        store, read = self.store, self.found[question][: self.reads]
+        passages = [
+            Evidence(i, store.title(i), store.body(i), 0.5, 0.0, None if n else (0, 3))
+            for n, i in enumerate(read)
+        ]
+        return Answer(question, self.said[question], 0.5, 4, passages)
+
+
+def _typed(store, rows):
+    """The questions, read back from their rows."""
+    pieces = [ids[mask][1:-1] for ids, mask in zip(rows.ids, rows.mask, strict=True)]
+    return ["".join(store.vocabulary.decode(one).split()) for one in pieces]
+
+
+@pytest.fixture(scope="module")
+def told(answerer):
+    return Told(answerer.export, answerer.index, answerer.store)
+
+
+# See conftest: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
+# 4 River (Ora), 5 Tower (Cafés, Ulm, river).
+QUESTIONS = [
+    Question("q1", ("The Café", "bar"), evidence=2),
+    Question("q2", ("Ora",), evidence=0),
+    Question("q3", ("nothing",)),
+    Question("q4", ("A.Ñ.O.",), evidence=5),
+    Question("q5", (r"U?lm|1[89]\d0",), expression=True),
+]
+SAID = {"q1": "cafe\u0301", "q2": "Oro", "q3": "Nothing!", "q4": "año", "q5": "1900 or so"}
+FOUND = {
+    "q1": [3, 4, 2, 1, 0, 5],
+    "q2": [5, 4, 3, 2, 1, 0],
+    "q3": [0, 1, 2, 3, 4, 5],
+    "q4": [1, 5, 2, 3, 4, 0],
+    "q5": [2, 0, 1, 3, 4, 5],
+}
+
+
+def test_exact_match_recall_and_oracle_by_hand(told, tmp_path):
+    report = evaluate(told.tell(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
+    assert report["questions"] == 5
+    assert report["exact_match"] == pytest.approx(4 / 5)
+    # The first passage that says an answer: 3rd, 2nd, none, 6th, 1st.
+    assert report["recall_at"] == pytest.approx({"1": 1 / 5, "5": 3 / 5, "20": 4 / 5, "100": 4 / 5})
+    assert report["reader_oracle"] == pytest.approx(2 / 5)
+    # Evidence stands 3rd, 6th and 2nd; q3 and q5 have none.
+    evidence = {"1": 0.0, "5": 2 / 3, "20": 1.0, "100": 1.0}
+    assert report["evidence_recall_at"] == pytest.approx(evidence)
+    lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [r["question"] for r in records] == ["q1", "q2", "q3", "q4", "q5"]
+    assert [r["right"] for r in records] == [True, False, True, True, True]
+    assert [r["reader_oracle"] for r in records] == [False, True, False, False, True]
+    assert [r["answer_rank"] for r in records] == [3, 2, None, 6, 1]
+    assert records[1]["prediction"] == "Oro" and records[3]["answers"] == ["A.Ñ.O."]
+    assert [p["id"] for p in records[1]["passages"]] == [5, 4]
+    assert records[1]["passages"][1]["text"] == told.store.body(4)
+
+
+def test_the_oracle_sees_what_the_reader_may_choose_and_recall_sees_it_all(told):
+    # Five pieces are the widest answer, and "1850" is four of single digits.
+    questions = [Question("q1", ("in 1850",)), Question("q2", ("AÑO in 1850",))]
+    found = {"q1": [0, 1, 2, 3, 4, 5], "q2": [0, 1, 2, 3, 4, 5]}
+    report = evaluate(told.tell({"q1": "x", "q2": "x"}, found, 1), questions)
+    assert told.config.lengths.answer == 5
+    assert report["recall_at"]["1"] == 1.0
+    assert report["reader_oracle"] == 0.5
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
+def test_every_question_is_judged_once(told, count):
+    questions = [Question(f"q{i}", ("yes",)) for i in range(count)]
+    said = {f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}
+    told.tell(said, {question: [0, 1] for question in said}, 1)
+    report = evaluate(told, questions)
+    assert report["questions"] == count
+    assert report["exact_match"] == pytest.approx(-(-count // 2) / count)
+    assert report["evidence_recall_at"] == {}
+    assert [len(asked) for asked in told.asked] == [64] * -(-count // 64)
+
+
+def test_closed_book_counts_whole_answers_without_a_passage(answerer, accents):
+    text = MaskedTextSource(accents.store, accents.spans, answerer.config).first(6)
+    said = _said_without_passage(answerer, text)
+    text = text._replace(targets=said.astype(np.int32))
+    assert closed_book(answerer, text) == 1.0
+    wrong = said.copy()
+    wrong[0, 0] += 1  # one wrong piece is a wrong answer
+    padding = int(np.flatnonzero(text.weights[1] == 0)[0])
+    wrong[1, padding] += 1  # what is not masked is not judged
+    count = len(said)
+    assert closed_book(answerer, text._replace(targets=wrong.astype(np.int32))) == pytest.approx(
+        (count - 1) / count
+    )
+
+
+def _said_without_passage(answerer, text):
+    """The reader's likeliest pieces, one row at a time."""
+    modules = Modules(answerer.config.model, answerer.store.vocabulary.size, ("reader",))
+    parameters = {"reader": jax.device_put(answerer.export.networks["reader"])}
+    logits = jax.jit(lambda one: modules.bind(parameters).reader.mlm_logits(*one))
+    null = np.full((len(text.own), 1), NULL_PASSAGE, np.int64)
+    joint = joint_rows(text.queries, answerer.store, null, answerer.config.lengths.joint)
+    arrays = [*(part[:, 0] for part in joint), text.positions]
+    rows = [logits([part[i : i + 1] for part in arrays]) for i in range(len(text.own))]
+    return np.concatenate(rows).argmax(-1)

@@ -1,0 +1,148 @@
+"""The live view: every line fits the terminal, and it shows what the run's folder says."""
+
+import io
+import json
+import sys
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.monitoring.live_view import View, sparkline
+from realm_jax.monitoring.run_state import Picture, look, stages_of
+from realm_jax.monitoring.terminal import Lines, LiveView, person_writer
+from realm_jax.storage import files, heartbeat
+from realm_jax.storage.layout import RunDir
+
+NOW = 1000.0
+SIZES = [(80, 24), (120, 40), (60, 20)]
+
+
+def record(step, **figures):
+    return {"stage": "realm", "step": step, "time": 900.0 + step, **figures}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run in the middle of REALM, with a builder at work and a refresh behind it."""
+    run = RunDir(tmp_path / "a run")
+    stages = {f"stages__{name}__steps": 40 for name in ("ict", "realm", "qa")}
+    config = tiny_config("land", **stages)
+    files.write_bytes(run.config, config_lib.to_json(config).encode())
+    swapped = {"index_step": 8, "staleness_steps": 2, "index_age_s": 30.0}
+    for step, loss in ((5, 3.0), (10, 2.0)):
+        figures = {"loss": loss, "retrieval_utility": 1.0 / loss, "p_null": 0.125}
+        write(run, "realm", record(step, **figures, **swapped, pieces_per_second=4321.0))
+    write(run, "realm", record(10, held_out_recall_at_5=0.5, held_out_retrieval_utility=0.75))
+    refresh = {"stage": "index_builder", "step": 8, "time": 1.0, "seconds": 61.0, "recall": 0.997}
+    write(run, "index_builder", refresh)
+    beat = {"state": "embedding", "done": 20, "total": 80, "eta_s": 200.0}
+    heartbeat.beat(run, "index_builder", clock=lambda: 998.0, **beat)
+    return run
+
+
+def write(run, name, content):
+    run.logs.mkdir(parents=True, exist_ok=True)
+    with (run.logs / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def text_of(picture, width):
+    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True)
+    console.print(View(picture))
+    return console.export_text()
+
+
+def huge():
+    """Everything as long as it can get."""
+    stages = dict.fromkeys(("ict", "reader", "realm", "qa"), 200_000_000)
+    picture = Picture("ein sehr langer Name 日本語 " * 5, stages, stage="realm", step=199_999_999)
+    figures = {"loss": 1.2345e-10, "p_null": 1e-300, "retrieval_utility": -123456.789}
+    figures |= {"held_out_recall_at_5": 0.123456, "held_out_retrieval_utility": 1e9}
+    figures |= {"pieces_per_second": 9.87e12, "mfu": 0.123456, "eta_s": 1e9}
+    figures |= {"index_step": 199_999_000, "staleness_steps": 999, "index_age_s": 1e8}
+    for step in range(400):
+        picture.take(record(step * 499_999, **figures))
+    picture.builder = {"state": "embedding", "done": 10**9, "total": 10**10, "eta_s": 1e8}
+    picture.refresh = {"step": 10**8, "seconds": 1e7, "recall": 0.99999}
+    return picture
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_view_fits_the_terminal(run, width, height):
+    for picture in (look(run, clock=lambda: NOW), huge(), Picture("new", {})):
+        lines = text_of(picture, width).rstrip("\n").split("\n")
+        assert max(map(cell_len, lines)) <= width
+        assert len(lines) <= height
+        assert lines[0].startswith("╭") and lines[-1].startswith("╰")
+
+
+def test_the_view_shows_both_jobs(run):
+    said = text_of(look(run, clock=lambda: NOW), 100)
+    for words in (
+        "a run",
+        "10/40",
+        "ict ok",
+        "2 █▁ nats",
+        "0.75 nats per piece at step 10",
+        "0.5 held out, at step 10",
+        "4,321 MFU not known here",
+        "of step 8 2 steps, 2 min old",
+        "20/80, 3 min left",
+        "of step 8 in 61 s, recall@10 0.997",
+    ):
+        assert words in said, f"{words} is not in\n{said}"
+
+
+def test_the_last_record_of_a_stage_leaves_no_time():
+    picture = Picture("run", {"realm": 40}, stage="realm")
+    picture.take(record(20, pieces_per_second=1.0, eta_s=90.0))
+    assert "90 s left" in text_of(picture, 80)
+    picture.take(record(40, pieces_per_second=1.0, mfu=0.5))
+    assert " left" not in text_of(picture, 80)
+    assert "MFU 50.0%" in text_of(picture, 80)
+
+
+def test_what_a_resumed_run_does_again_is_shown_once():
+    picture = Picture("run", {"realm": 40}, stage="realm")
+    for step in (5, 10, 15):
+        picture.take(record(step, loss=float(step)))
+    picture.take(record(10, loss=1.0))
+    assert picture.course("loss") == [5.0, 10.0, 1.0]
+    assert picture.newest("loss") == (10, 1.0)
+
+
+def test_stages_of_a_run_are_those_that_it_trains():
+    config = tiny_config(stages__ict__steps=3, stages__qa__steps=4, stages__tagger__steps=5)
+    assert stages_of(config.to_dict()) == {"ict": 3}
+    asked = tiny_config(stages__qa__steps=4, corpus__questions="q.jsonl")
+    assert stages_of(asked.to_dict()) == {"qa": 4}
+
+
+def test_sparklines_have_the_shape_of_their_figures():
+    assert sparkline([0.0, 1.0, 2.0, 3.5, 7.0], 10) == "▁▂▃▅█"
+    assert sparkline([3.0, 3.0], 10) == "▁▁"
+    assert sparkline([float(n) for n in range(100)], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([1.0], 10) == sparkline([1.0, 2.0], 1) == ""
+    assert sparkline([1.0, float("inf"), 2.0], 10) == "▁█"
+
+
+def test_a_live_view_follows_what_it_is_told(run):
+    out = io.StringIO()
+    console = Console(file=out, width=80, height=24, force_terminal=True)
+    live = LiveView(Picture("run", {"realm": 40}, stage="realm"), run, console)
+    live.at(17)
+    live.write(record(16, loss=0.625))
+    live.close()
+    shown = Console(width=80).render_str(out.getvalue()).plain
+    assert "17/40" in shown and "0.625" in shown
+    assert "embedding" in shown and "20/80" in shown  # of the builder's heartbeat
+    assert out.getvalue().count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_without_a_terminal_there_are_lines(run, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    writer = person_writer(run, tiny_config(stages__realm__steps=4), "realm", 0)
+    assert isinstance(writer, Lines)

@@ -1,0 +1,119 @@
+"""Where a run stands, read from its folder while other processes write to it."""
+
+import json
+
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.errors import InputError
+from realm_jax.monitoring.status import read_status
+from realm_jax.storage import files, follow, heartbeat
+from realm_jax.storage.layout import RunDir
+
+NOW = 1000.0
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run in the middle of REALM pre-training."""
+    run = RunDir(tmp_path / "run")
+    config = tiny_config("land", stages__realm__steps=40, stages__ict__steps=9)
+    files.write_bytes(run.config, config_lib.to_json(config).encode())
+    _log(run, "ict", {"stage": "ict", "step": 9, "time": 800.0})
+    _log(run, "realm", {"stage": "realm", "step": 10, "time": 900.0})
+    heartbeat.beat(run, "trainer", clock=lambda: 905.0, stage="realm", step=12)
+    for step, index_step in ((0, 0), (8, 4), (14, 10)):
+        _log(run, "swaps", {"step": step, "index_step": index_step, "time": 1.0})
+    progress = {"state": "embedding", "done": 20, "total": 80, "eta_s": 6.5}
+    heartbeat.beat(run, "index_builder", clock=lambda: 998.0, **progress)
+    return run
+
+
+def _log(run, name, record):
+    run.logs.mkdir(parents=True, exist_ok=True)
+    with (run.logs / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def status(run):
+    return read_status(run, clock=lambda: NOW)
+
+
+def test_a_run_in_the_middle(run):
+    assert status(run) == {
+        "stage": "realm",
+        "step": 12,
+        "steps": 40,
+        "index_step": 4,
+        "staleness_steps": 8,
+        "index_age_s": None,
+        "builder": {
+            "state": "embedding",
+            "done": 20,
+            "total": 80,
+            "eta_s": 6.5,
+            "heartbeat_age_s": 2.0,
+        },
+        "heartbeat_age_s": 95.0,
+        "ended": False,
+    }
+
+
+def test_the_newest_sign_counts_be_it_heartbeat_or_log(run):
+    _log(run, "realm", {"stage": "realm", "step": 15, "time": 990.0})
+    seen = status(run)
+    assert (seen["step"], seen["index_step"], seen["heartbeat_age_s"]) == (15, 10, 10.0)
+
+
+def test_what_is_being_written_is_left_out(run):
+    with (run.logs / "realm.jsonl").open("a") as file:
+        file.write('{"stage": "realm", "step": 16, "ti')
+    beat = run.heartbeats / "index_builder.json"
+    beat.write_text(beat.read_text()[:-10])
+    run.config.write_text("{")
+    seen = status(run)
+    assert (seen["step"], seen["steps"]) == (12, None)
+    assert seen["builder"]["state"] is None
+
+
+def test_other_stages_search_no_index(run):
+    _log(run, "qa", {"stage": "qa", "step": 3, "time": 990.0})
+    seen = status(run)
+    assert (seen["stage"], seen["index_step"], seen["staleness_steps"]) == ("qa", None, None)
+
+
+def test_a_finished_run_names_the_index_that_answers(tmp_path, tiny):
+    from support.finished_run import STEP, write_finished_run
+
+    config = tiny_config(tiny.folder, stages__realm__steps=STEP)
+    run = write_finished_run(tmp_path / "run", tiny, config)
+    heartbeat.beat(run, "trainer", clock=lambda: NOW, stage="done", step=STEP)
+    seen = status(run)
+    assert (seen["stage"], seen["step"], seen["steps"]) == ("done", STEP, STEP)
+    assert (seen["index_step"], seen["staleness_steps"], seen["ended"]) == (STEP, 0, True)
+
+
+def test_a_run_that_has_only_begun(tmp_path):
+    run = RunDir(tmp_path)
+    files.write_bytes(run.config, config_lib.to_json(tiny_config("land")).encode())
+    seen = status(run)
+    assert {seen[key] for key in ("stage", "step", "index_step", "heartbeat_age_s")} == {None}
+    follow.mark_end(run)
+    assert status(run)["ended"]
+
+
+@pytest.mark.parametrize("address", ["nowhere", "", "nothing://bucket/run"])
+def test_addresses_without_a_run(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"no run here|cannot be read here"):
+        status(RunDir(address))
+
+
+def test_a_package_that_an_address_needs_is_named(monkeypatch):
+    def lacking(scheme):
+        raise ImportError(f"Install the package of {scheme}")
+
+    monkeypatch.setattr("fsspec.get_filesystem_class", lacking)
+    with pytest.raises(InputError, match=r"Install the package of az[\s\S]*fix: +pip install"):
+        status(RunDir("az://bucket/run"))

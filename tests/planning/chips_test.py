@@ -1,0 +1,40 @@
+"""Names of slices, and what follows from them."""
+
+import pytest
+
+from realm_jax.errors import InputError
+from realm_jax.planning.chips import CHIPS, known_slices, slice_of
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "hosts", "accelerator"),
+    [
+        ("v4:4x4x4", 64, 16, "v4-128"),
+        ("v5e:8x8", 64, 16, "v5litepod-64"),
+        ("v5p:2x2x1", 4, 1, "v5p-8"),
+        ("v6e:2x4", 8, 2, "v6e-8"),
+    ],
+)
+def test_a_slice_knows_its_chips_and_machines(name, chips, hosts, accelerator):
+    place = slice_of(name)
+    assert (place.chips, place.hosts, place.accelerator_type) == (chips, hosts, accelerator)
+    assert place.name == name
+
+
+@pytest.mark.parametrize("name", ["v4-128", "v5e:3x3", "v7:2x2", "", "v5e"])
+def test_an_unknown_topology_is_refused_with_the_list(name):
+    with pytest.raises(InputError) as error:
+        slice_of(name)
+    for kind, chip in CHIPS.items():
+        assert f"{kind}: {' '.join(chip.shapes)}" in str(error.value)
+
+
+def test_the_nearest_name_is_offered():
+    with pytest.raises(InputError, match=r"did you mean v5e:8x8\?"):
+        slice_of("v5e-8x8")
+
+
+def test_the_first_shape_of_each_chip_is_one_machine():
+    for kind, chip in CHIPS.items():
+        assert slice_of(f"{kind}:{chip.shapes[0]}").hosts == 1
+    assert len(set(known_slices())) == len(known_slices())

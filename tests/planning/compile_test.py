@@ -1,0 +1,133 @@
+"""`realm compile` with the real TPU compiler; one small step, in a process of its own."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.cli import exit_codes
+from realm_jax.cli.main import main
+from realm_jax.parallel.sharding import make_mesh
+from realm_jax.planning.chips import CHIPS
+from realm_jax.planning.compile_report import checks, roofline
+from realm_jax.planning.flops import train_flops
+from realm_jax.planning.programs import embed_program, train_program
+
+CONTRACT = """
+hbm_bytes_chip hbm_bytes_peak hbm_share flops_per_chip flops_analytic_ratio collectives
+roofline_seconds compile_seconds
+"""
+SMALL = {
+    "model.layers": 6,
+    "model.hidden": 128,
+    "model.heads": 2,
+    "model.mlp": 512,
+    "model.compute": "bfloat16",
+    "model.remat": "true",
+    "lengths.query": 32,
+    "lengths.passage": 96,
+    "lengths.joint": 128,
+    "retrieval.candidates": 4,
+    "stages.realm.batch": 16,
+    "builder.batch_pieces": 1536,
+}
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the extra [tpu]"
+)
+
+
+def test_an_unknown_topology_is_refused_with_the_list(capsys):
+    assert main(["compile", "--topology=v4-128", "--json"]) == exit_codes.PROBLEM
+    said = capsys.readouterr()
+    assert "v5e: 2x2 2x4" in said.err and not said.out
+
+
+@pytest.mark.parametrize("stage", ["ict", "realm"])
+def test_a_step_is_lowered_from_its_config_alone(stage):
+    config = tiny_config(**{f"stages__{stage}__steps": 5})
+    program = train_program(config, make_mesh(config.mesh), 200)
+    assert (program.name, program.rows) == (stage, 8)
+    assert program.flops == train_flops(config, stage, 200)
+    text = program.lowered.as_text()
+    assert "tensor<200x16xf32>" in text  # the table of word vectors has the vocabulary asked for
+    assert "callback" not in text
+
+
+def test_the_embedding_step_fills_every_device():
+    config = tiny_config()
+    program = embed_program(config, make_mesh(config.mesh), 200)
+    assert program.rows == 8 * (320 // 40)
+
+
+def test_a_config_without_steps_is_refused():
+    config = tiny_config()
+    with pytest.raises(config_lib.ConfigError, match="nothing to compile"):
+        train_program(config, make_mesh(config.mesh), 200)
+
+
+def test_the_roofline_is_of_the_chip():
+    talk = [{"kind": "all-reduce", "bytes": 8e9}, {"kind": "all-gather", "bytes": 8e9}]
+    times = roofline(CHIPS["v5e"], 8, 197e12, 819e9, talk)
+    # seven eighths of 8 GB, twice for the all-reduce, at 200 GB/s
+    assert times == pytest.approx({"compute": 1.0, "memory": 1.0, "links": 0.105})
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        ({}, 0),
+        ({"hbm_share": 0.86}, 1),
+        ({"flops_analytic_ratio": 1.2}, 1),
+        ({"flops_analytic_ratio": 0.8}, 1),
+        ({"host_calls": ["callback"]}, 1),
+        ({"collectives": [{"kind": "all-gather", "bytes": 60}]}, 1),
+        ({"collectives": [{"kind": "all-reduce", "bytes": 60}]}, 0),
+    ],
+)
+def test_what_a_step_must_keep_to(change, broken):
+    good = {"hbm_share": 0.5, "flops_analytic_ratio": 1.0, "collectives": [], "host_calls": []}
+    held = checks({**good, **change}, parameter_bytes=100, fsdp=1)
+    assert sum(not one for one in held.values()) == broken
+
+
+def test_fsdp_may_gather_parameters():
+    report = {"hbm_share": 0.5, "flops_analytic_ratio": 1.0, "host_calls": []}
+    report["collectives"] = [{"kind": "all-gather", "bytes": 100}]
+    assert all(checks(report, parameter_bytes=100, fsdp=8).values())
+
+
+def compiled(step, *arguments):
+    """The report of `realm compile` in a process of its own, and its exit code."""
+    overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
+    command = [sys.executable, "-m", "realm_jax.cli.main", "compile", f"--step={step}", "--json"]
+    command += ["--topology=v5e:2x2", "--vocabulary=2000", *overrides, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    assert ran.stdout, ran.stderr[-2000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_training_step_through_the_tpu_compiler(tmp_path):
+    kept = tmp_path / "reports.json"
+    report = compiled("train", f"--save={kept}")
+    assert set(CONTRACT.split()) <= report.keys()
+    assert all(report["checks"].values()), report["checks"]
+    assert 0 < report["hbm_bytes_peak"] < report["hbm_bytes_chip"]
+    assert any(one["kind"] == "all-reduce" for one in report["collectives"])
+    assert report["roofline_seconds"] == max(report["roofline"].values()) > 0
+    assert [one["program"] for one in json.loads(kept.read_text())] == ["realm"]
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_an_embedding_step_through_the_tpu_compiler():
+    report = compiled("embed")
+    assert set(CONTRACT.split()) <= report.keys()
+    assert report["rows"] == 4 * 16
+    assert report["refresh"]["builder_chips"] == 1
+    assert all(report["checks"].values()), report["checks"]

@@ -1,0 +1,98 @@
+"""Reading a compiled program: a small one by hand, in the form in which the TPU compiler prints."""
+
+import pytest
+
+from realm_jax.planning import costs, hlo
+
+PROGRAM = """
+HloModule jit_step, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+%heads (q: bf16[8,384,4,64], k: bf16[8,384,4,64]) -> f32[8,4,384,384] {
+  %q = bf16[8,384,4,64]{1,3,2,0:T(8,128)(2,1)S(1)} parameter(0)
+  %k = bf16[8,384,4,64]{1,3,2,0:T(8,128)(2,1)} parameter(1)
+  ROOT %c = f32[8,4,384,384]{2,3,1,0:T(8,128)} convolution(%q, %k), window={size=8x4 stride=7x3 \
+lhs_dilate=8x4}, dim_labels=0b1f_0o1i->01bf, metadata={op_name="a/while/body/dot_general"}
+}
+
+%layer_weights (all: f32[12,16,32], i: s32[]) -> f32[1,16,32] {
+  %all = f32[12,16,32]{2,1,0:T(8,128)} parameter(0)
+  %i = s32[]{:T(128)} parameter(1)
+  ROOT %one = f32[1,16,32]{2,1,0:T(8,128)S(1)} dynamic-slice(%all, %i), \
+dynamic_slice_sizes={1,16,32}
+}
+
+%body (t: (s32[], bf16[8,384,4,64], f32[12,16,32])) -> (s32[], bf16[8,384,4,64], f32[12,16,32]) {
+  %t = (s32[]{:T(128)}, bf16[8,384,4,64]{1,3,2,0:T(8,128)(2,1)}, /*index=2*/f32[12,16,32]{2,1,0}) \
+parameter(0)
+  %n = s32[]{:T(128)} get-tuple-element(%t), index=0
+  %h = bf16[8,384,4,64]{1,3,2,0:T(8,128)(2,1)} get-tuple-element(%t), index=1
+  %w = f32[12,16,32]{2,1,0} get-tuple-element(%t), index=2
+  %mine = f32[1,16,32]{2,1,0:T(8,128)S(1)} fusion(%w, %n), kind=kLoop, calls=%layer_weights
+  %scores = f32[8,4,384,384]{2,3,1,0:T(8,128)S(1)} fusion(%h, %h), kind=kOutput, calls=%heads
+  %all-reduce.1 = f32[1,16,32]{2,1,0:T(8,128)S(1)} all-reduce(%mine), channel_id=1, \
+to_apply=%add
+  ROOT %next = (s32[]{:T(128)}, bf16[8,384,4,64]{1,3,2,0}, f32[12,16,32]{2,1,0}) tuple(%n, %h, %w)
+}
+
+%condition (t: (s32[], bf16[8,384,4,64], f32[12,16,32])) -> pred[] {
+  %twelve = s32[]{:T(128)} constant(12)
+  %t = (s32[], bf16[8,384,4,64], f32[12,16,32]) parameter(0)
+  %n = s32[]{:T(128)} get-tuple-element(%t), index=0
+  ROOT %less = pred[]{:T(512)} compare(%n, %twelve), direction=LT
+}
+
+ENTRY %main (a: f32[16,64], b: f32[64,32], t: (s32[], bf16[8,384,4,64], f32[12,16,32])) -> f32[64] {
+  %a = f32[16,64]{1,0} parameter(0)
+  %b = f32[64,32]{1,0} parameter(1)
+  %t = (s32[], bf16[8,384,4,64], f32[12,16,32]) parameter(2)
+  %loop = (s32[], bf16[8,384,4,64], f32[12,16,32]) while(%t), condition=%condition, body=%body
+  %d = f32[16,32]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %gather = (f32[16,32]{1,0}, f32[64,32]{1,0}) all-gather-start(%d), dimensions={0}
+  %gathered = f32[64,32]{1,0} all-gather-done(%gather)
+  ROOT %said = f32[64]{0} custom-call(%gathered), custom_call_target="TARGET"
+}
+"""
+HEADS = 2.0 * 8 * 4 * 384 * 384 * 64  # rows x heads x places x places x width of a head
+
+
+@pytest.fixture(scope="module")
+def program():
+    return hlo.parse(PROGRAM)
+
+
+def test_a_loop_runs_as_often_as_its_condition_says(program):
+    [loop] = [one for _, one, _, _ in program.running() if one.kind == "while"]
+    assert program.trips(loop) == 12
+    times = {one.name: times for _, one, times, _ in program.running()}
+    assert times["d"] == 1 and times["all-reduce.1"] == 12 and times["c"] == 12
+
+
+def test_products_are_counted_once_for_each_turn(program):
+    assert costs.product_flops(program) == 12 * HEADS + 2 * 16 * 64 * 32
+
+
+def test_collectives_by_kind(program):
+    reduced = {"kind": "all-reduce", "bytes": 12 * 16 * 32 * 4, "count": 12}
+    gathered = {"kind": "all-gather", "bytes": 64 * 32 * 4, "count": 1}
+    assert costs.collectives(program) == [reduced, gathered]
+
+
+def test_traffic_is_what_moves_to_or_from_device_memory(program):
+    turn = 16 * 32 * 4 + 4 + 2 * 8 * 384 * 4 * 64 * 2  # slice, its place, both operands of heads
+    product = 4 * (16 * 64 + 64 * 32 + 16 * 32)
+    gather = 4 * (16 * 32 + 64 * 32)
+    call = 4 * (64 * 32 + 64)
+    assert costs.hbm_traffic(program) == pytest.approx(12 * turn + product + gather + call)
+
+
+@pytest.mark.parametrize(
+    ("target", "found"), [("xla_python_cpu_callback", ["said"]), ("Sharding", [])]
+)
+def test_calls_of_the_host_are_found(target, found):
+    assert costs.host_calls(hlo.parse(PROGRAM.replace("TARGET", target))) == found

@@ -1,0 +1,63 @@
+"""The count on paper against figures known otherwise, and against XLA's own count."""
+
+import jax
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.models.modules import Modules
+from realm_jax.planning.flops import embed_flops, encoder_flops, train_flops
+
+VOCABULARY = 30_522
+
+
+def test_one_row_of_bert_base():
+    model = config_lib.default().model
+    by_hand = 12 * (4 * 2 * 384 * 768**2 + 2 * 2 * 384**2 * 768 + 2 * 2 * 384 * 768 * 3072)
+    assert encoder_flops(model, 1, 384) == by_hand
+
+
+def test_a_refresh_and_a_step_of_the_paper():
+    config = config_lib.default()
+    # 0.70 EFLOP and 1.54 PFLOP are known, counted a little differently, with all of the last layer
+    # and with rows of full length beside the null passage
+    refresh = embed_flops(config, 13_353_718) + 13_353_718 * unwanted(config.model, 288, 1)
+    step = train_flops(config, "realm", VOCABULARY)
+    full, short = (
+        encoder_flops(config.model, 512, 384),
+        encoder_flops(config.model, 512, 97, config.lengths.masks),
+    )
+    layers = 512 * (7 * unwanted(config.model, 288, 1) + unwanted(config.model, 96, 1))
+    layers += 512 * 7 * unwanted(config.model, 384, config.lengths.masks) + full - short
+    assert refresh == pytest.approx(0.70e18, rel=0.02)
+    assert step + 3 * layers == pytest.approx(1.54e15, rel=0.06)
+
+
+def unwanted(model, length, wanted):
+    """What the last layer need not do for a row."""
+    by_hand = 2 * 768**2 + 2 * 2 * 768 * 3072
+    assert encoder_flops(model, 1, length) - encoder_flops(model, 1, length, wanted) == (
+        (length - wanted) * by_hand
+    )
+    return (length - wanted) * by_hand
+
+
+def test_recomputing_costs_one_more_forward_pass_of_the_layers():
+    config = config_lib.default()
+    plain = train_flops(config, "ict", VOCABULARY)
+    config.model.remat = True
+    layers = 4096 * sum(encoder_flops(config.model, 1, length, 1) for length in (96, 288))
+    assert train_flops(config, "ict", VOCABULARY) - plain == layers
+
+
+def test_xla_counts_the_same_products():
+    config = tiny_config(model__hidden=64, model__mlp=256, model__dropout=0.0, model__layers=1)
+    modules = Modules(config.model, 96, ("embedder",))
+    rows = [jax.ShapeDtypeStruct((8, 40), dtype) for dtype in ("int32", "bool", "int32")]
+
+    def embed(parameters, ids, mask, segments):
+        return modules.bind(parameters).embedder.embed(ids, mask, segments)
+
+    counted = jax.jit(embed).lower(modules.shapes, *rows).cost_analysis()["flops"]
+    assert embed_flops(config, 8) == pytest.approx(counted, rel=0.1)
+    assert embed_flops(config, 8) < counted  # which adds what is done element by element

@@ -1,0 +1,93 @@
+"""Candidates of a query: the null passage first, never the own passage, gaps that do not count."""
+
+from types import SimpleNamespace
+
+import numpy as np
+from support.tiny_corpus import tiny_config
+
+from realm_jax.data.rows import NULL_PASSAGE, Rows
+from realm_jax.retrieval import retriever
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.retriever import Retriever, candidates
+
+
+def chosen(hits, own, count=4, null_passage=True):
+    own = None if own is None else np.array(own)
+    numbers, valid = candidates(np.array(hits), own, count, null_passage)
+    return numbers.tolist(), valid.astype(int).tolist()
+
+
+def test_null_passage_first_then_the_best_hits_in_order():
+    assert chosen([[7, 3, 9, 1]], [-1]) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
+
+
+def test_own_passage_is_left_out_by_id_and_the_next_hit_moves_up():
+    hits = [[7, 3, 9, 1]] * 3
+    numbers, valid = chosen(hits, [7, 9, 1])
+    assert numbers == [[NULL_PASSAGE, 3, 9, 1], [NULL_PASSAGE, 7, 3, 1], [NULL_PASSAGE, 7, 3, 9]]
+    assert valid == [[1, 1, 1, 1]] * 3
+
+
+def test_own_passage_stays_when_it_may():
+    assert chosen([[7, 3, 9, 1]], None) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
+
+
+def test_places_without_a_hit_hold_the_null_passage_and_do_not_count():
+    null = NULL_PASSAGE
+    assert chosen([[7, 3]], [3]) == ([[null, 7, null, null]], [[1, 1, 0, 0]])
+    assert chosen([[7]], [7]) == ([[null, null, null, null]], [[1, 0, 0, 0]])
+    assert chosen([[7, 3, 9]], [3]) == ([[null, 7, 9, null]], [[1, 1, 1, 0]])
+
+
+def test_without_null_passage_its_place_stays_and_does_not_count():
+    numbers, valid = chosen([[7, 3, 9, 1]], [-1], null_passage=False)
+    assert numbers == [[NULL_PASSAGE, 7, 3, 9]]
+    assert valid == [[0, 1, 1, 1]]
+
+
+def test_two_candidates_are_the_null_passage_and_one_hit():
+    assert chosen([[7, 3]], [7], count=2) == ([[NULL_PASSAGE, 3]], [[1, 1]])
+
+
+class Interrupted(Retriever):
+    """Each time it has looked at what is placed, another thread searches another index."""
+
+    @property
+    def _placed(self):
+        placed, self.placed = self.placed, (2, np.full((1, 1), 2, np.float32))
+        return placed
+
+    @_placed.setter
+    def _placed(self, placed):
+        self.placed = placed
+
+
+def test_an_index_is_searched_with_its_own_parameters_whatever_other_threads_search(monkeypatch):
+    retriever = Interrupted(tiny_config(), vocabulary=8)
+    monkeypatch.setattr(retriever, "vectors_by", lambda parameters, _: np.asarray(parameters))
+    vectors = np.ones((1, 1), np.float32)
+    parts = {"searcher": ExactSearcher(vectors), "rows": np.arange(1), "query_params": vectors}
+    index, ids = SimpleNamespace(step=1, **parts), np.zeros((1, 4), np.int32)
+    for placed in ((-1, None), (1, vectors), (2, 2 * vectors)):
+        retriever.placed = placed
+        assert retriever.vectors(index, Rows(ids, ids == 0, ids)) == 1
+
+
+def test_many_queries_are_searched_in_parts(monkeypatch):
+    """Exact searchers hold all scores of a call; a training set of questions is one call."""
+    monkeypatch.setattr(retriever, "MOST_AT_ONCE", 4)
+    vectors = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
+    searcher = ExactSearcher(vectors)
+    index = SimpleNamespace(step=0, searcher=searcher, rows=np.arange(11) + 100, query_params={})
+    whole = index.searcher.search
+    sizes = []
+
+    def counted(queries, k):
+        sizes.append(len(queries))
+        return whole(queries, k)
+
+    index.searcher.search = counted
+    queries = np.random.default_rng(1).normal(size=(10, 5)).astype(np.float32)
+    found = retriever.hits(index, queries, 20)
+    assert sizes == [4, 4, 2]
+    np.testing.assert_array_equal(found, whole(queries, 11)[0] + 100)

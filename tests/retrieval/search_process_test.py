@@ -1,0 +1,180 @@
+"""A searcher in another process: the same answers and errors, and no process left behind."""
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm_jax import config as configs
+from realm_jax.errors import DamageError, MismatchError, RealmError
+from realm_jax.retrieval import search_process
+from realm_jax.retrieval.search_process import CHILD, FROM_ROWS, SearchProcess, load_apart
+from realm_jax.retrieval.search_worker import LOWER
+from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, load_searcher
+
+PATIENCE = 30.0
+PARENT = """
+import os, signal, sys
+from pathlib import Path
+from realm_jax.retrieval import search_process
+from realm_jax.retrieval.search_process import SearchProcess
+print(SearchProcess(Path(sys.argv[1]))._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def save(folder, kind, size):
+    vectors = np.random.default_rng(0).normal(size=(size, 16)).astype(np.float32)
+    folder.mkdir()
+    build_searcher(kind, vectors, configs.default().search).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("searcher") / "scann", "scann", FROM_ROWS)
+
+
+@pytest.fixture
+def queries():
+    return np.random.default_rng(1).normal(size=(64, 16)).astype(np.float32)
+
+
+def until_gone(pid):
+    deadline = time.monotonic() + PATIENCE
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "the process is still there"
+        time.sleep(0.02)
+
+
+def test_it_is_the_searcher_that_was_saved(saved, queries):
+    here, apart = load_searcher(saved), load_apart(saved)
+    assert isinstance(apart, SearchProcess)
+    for name in ("kind", "size", "dims", "bytes"):
+        assert getattr(apart, name) == getattr(here, name)
+    for k in (1, 8, 150):
+        right, found = here.search(queries, k), apart.search(queries, k)
+        for mine, theirs in zip(right, found, strict=True):
+            assert theirs.dtype == mine.dtype
+            np.testing.assert_array_equal(theirs, mine)
+
+
+def priorities(pid):
+    """Of its threads."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return [int(stat.rpartition(")")[2].split()[16]) for stat in stats]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    ours, its = socket.socketpair()
+    with ours, its:
+        # A pipe that nobody fills holds the load up where its priority can be seen.
+        held = saved.parent / "held"
+        held.mkdir()
+        os.mkfifo(held / DESCRIPTION)
+        command = [sys.executable, "-m", CHILD, str(held), str(its.fileno())]
+        child = subprocess.Popen(command, pass_fds=[its.fileno()])
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while min(19, own + LOWER) not in priorities(child.pid):
+                assert time.monotonic() < deadline, priorities(child.pid)
+                time.sleep(0.02)
+        finally:
+            child.kill()
+            child.wait()
+    apart = SearchProcess(saved)
+    apart.search(queries, 8)
+    # Those that search; numpy's own, which begin with the load, do not.
+    assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
+
+
+@pytest.mark.parametrize(("kind", "size"), [("exact", FROM_ROWS), ("scann", 1000)])
+def test_what_loads_at_once_is_loaded_here(kind, size, tmp_path):
+    searcher = load_apart(save(tmp_path / kind, kind, size))
+    assert not isinstance(searcher, SearchProcess)
+    assert (searcher.kind, searcher.size) == (kind, size)
+
+
+def test_questions_of_several_threads_do_not_mix(saved, queries):
+    apart, found = SearchProcess(saved), {}
+
+    def ask(place):
+        found[place] = [apart.search(queries[place : place + 1], 5)[0] for _ in range(50)]
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    right = apart.search(queries, 5)[0]
+    for place in range(8):
+        assert (np.concatenate(found[place]) == right[place]).all()
+
+
+def test_errors_are_those_of_the_searcher(saved, queries, tmp_path):
+    apart = SearchProcess(saved)
+    with pytest.raises(MismatchError, match=r"float32 \[B, 16\]"):
+        apart.search(queries[:, :8].copy(), 5)
+    apart.size = 10 * FROM_ROWS  # so that the other process is the one to refuse
+    with pytest.raises(MismatchError, match=rf"1 to {FROM_ROWS}(.|\n)*fix: .*larger corpus"):
+        apart.search(queries, FROM_ROWS + 1)
+    assert apart.search(queries, 5)[0].shape == (64, 5)
+    damaged = save(tmp_path / "damaged", "scann", FROM_ROWS)
+    (damaged / "scann_assets.pbtxt").write_text("nothing")
+    with pytest.raises(DamageError, match=f"where: +{damaged}"):
+        SearchProcess(damaged)
+
+
+def test_it_ends_when_it_is_let_go(saved):
+    apart = SearchProcess(saved)
+    pid = apart._process.pid
+    del apart
+    gc.collect()
+    until_gone(pid)
+
+
+def test_it_ends_with_its_parent(saved):
+    command = [sys.executable, "-c", PARENT, str(saved)]
+    parent = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    assert parent.returncode == -signal.SIGKILL
+    until_gone(int(parent.stdout))
+
+
+def test_signals_to_all_processes_of_a_job_leave_it_to_its_parent(saved, queries):
+    apart = SearchProcess(saved)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(apart._process.pid, number)
+    assert apart.search(queries, 5)[0].shape == (64, 5)
+
+
+def test_its_end_is_an_error_that_says_how_it_ended(saved, queries):
+    apart = SearchProcess(saved)
+    os.kill(apart._process.pid, signal.SIGKILL)
+    with pytest.raises(RealmError, match=r"exit code -9(.|\n)*memory ran out"):
+        apart.search(queries, 5)
+
+
+def test_one_that_hangs_is_an_error_and_is_ended(saved, queries, monkeypatch):
+    apart = SearchProcess(saved)
+    pid = apart._process.pid
+    monkeypatch.setattr(search_process, "_PATIENCE", 0.5)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(RealmError, match=rf"does not answer(.|\n)*process {pid}(.|\n)*0.5 s"):
+        apart.search(queries, 5)
+    until_gone(pid)
+    with pytest.raises(RealmError, match="exit code -9"):
+        apart.search(queries, 5)
+
+
+def test_its_end_while_it_loads_is_damage(saved, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(DamageError, match=rf"{saved}(.|\n)*exit code 1"):
+        SearchProcess(saved)

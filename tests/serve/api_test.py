@@ -1,0 +1,181 @@
+"""The JSON API over real HTTP: what it answers, what it refuses, and what it tells nobody."""
+
+import pytest
+from served import serving
+
+from realm_jax.serve import guard
+from realm_jax.serve.live_run import LiveRun
+
+pytest.importorskip("fastapi", reason="needs the extra [serve]")
+pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
+pytest.importorskip("uvicorn", reason="needs the extra [serve]")
+
+QUESTION = "what is the Café?"
+
+
+@pytest.fixture(scope="module")
+def api(answerer):
+    """Served without a limit on the rate, which a test of its own looks at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "RATE", 1e9)
+        with serving(LiveRun(answerer)) as client:
+            yield client
+
+
+@pytest.fixture(autouse=True)
+def unchanged(api):
+    """No passage is changed when a test begins."""
+    api("DELETE", "/api/edits")
+
+
+def test_health_says_what_is_served(api, answerer):
+    health = api("GET", "/api/health").json()
+    assert health["status"] == "ok"
+    assert health["passages"] == len(answerer.store)
+    assert health["index_step"] == answerer.index.step
+    assert health["answers_questions"] is True
+
+
+def test_an_answer_has_the_fields_of_realm_ask_and_what_is_known_by_heart(api, answerer):
+    reply = api("POST", "/api/ask", {"question": QUESTION, "k": 3})
+    assert reply.status == 200
+    plain, report = answerer.ask(QUESTION, 3).as_dict(), reply.json()
+    assert report.keys() == plain.keys() | {"closed_book", "edits_version"}
+    assert report["closed_book"].keys() == {"answer", "probability"}
+    assert report["answer"] == plain["answer"]
+    assert report["probability"] == pytest.approx(plain["probability"])
+    for seen, passage in zip(report["passages"], plain["passages"], strict=True):
+        assert seen.pop("edit") is None
+        assert seen == {**passage, "span": passage["span"] and list(passage["span"])}
+
+
+def test_a_blank_is_filled(api):
+    report = api("POST", "/api/fill", {"text": "the river in [MASK]."}).json()
+    assert {"answer", "probability", "without_retrieval", "answer_without_retrieval"} <= set(report)
+    assert report["passages"][0]["id"] == -1
+    given = api("POST", "/api/fill", {"text": "the river in [MASK].", "answer": "ulm"}).json()
+    assert given["answer"] == "ulm"
+
+
+def test_a_batch_keeps_the_order(api):
+    questions = [QUESTION, "what is the river?", QUESTION]
+    answers = api("POST", "/api/batch", {"questions": questions, "k": 2}).json()["answers"]
+    assert [answer["question"] for answer in answers] == questions
+    assert answers[0] == answers[2]
+    assert {len(answer["passages"]) for answer in answers} == {2}
+
+
+def test_a_passage_is_added_edited_removed_and_the_answer_follows(api, answerer):
+    size = len(answerer.store)
+    everything = {"question": QUESTION, "k": 20}
+    before = api("POST", "/api/ask", everything).json()
+    added = api("POST", "/api/passages", {"title": "Café", "text": "The Café is in Ani."})
+    assert added.status == 201
+    i = added.json()["id"]
+    assert added.json()["edit"] == "added"
+    after = api("POST", "/api/ask", everything).json()
+    assert [p["id"] for p in after["passages"] if p["edit"] == "added"] == [i]
+    assert len(after["passages"]) == size + 1
+    assert after["edits_version"] == before["edits_version"] + 1
+    assert after["index_step"] == before["index_step"] == answerer.index.step
+    api("PUT", "/api/passages", {"id": i, "title": "", "text": "A river."})
+    seen = {p["id"]: p for p in api("POST", "/api/ask", everything).json()["passages"]}
+    assert seen[i]["text"] == "A river."
+    assert api("DELETE", f"/api/passages?id={i}").status == 200
+    assert api("DELETE", "/api/passages", {"id": 0}).status == 200
+    seen = {p["id"]: p for p in api("POST", "/api/ask", everything).json()["passages"]}
+    assert seen.keys() == set(range(1, size))
+    assert [p["edit"] for p in api("GET", "/api/passages").json()["passages"]] == ["removed"]
+    api("DELETE", "/api/edits?id=0")
+    again = api("POST", "/api/ask", everything).json()
+    assert again["passages"] == before["passages"]
+    assert again["closed_book"] == before["closed_book"] == after["closed_book"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "words"),
+    [
+        ("POST", "/api/ask", {"question": ""}, 400, ["empty"]),
+        ("POST", "/api/ask", {"question": " \n"}, 400, ["empty"]),
+        ("POST", "/api/ask", {"question": "why " * 10_000}, 400, ["too long", "40000"]),
+        ("POST", "/api/ask", {"question": "a river " * 20}, 400, ["too long", "word pieces"]),
+        ("POST", "/api/ask", {"question": "x" * 100_001}, 422, ["body.question", "100000"]),
+        ("POST", "/api/ask", {"question": "x" * 300_000}, 413, ["too large", "bytes"]),
+        ("POST", "/api/ask", {"question": "Who?", "k": 0}, 422, ["body.k"]),
+        ("POST", "/api/ask", {"question": "Who?", "k": 10**9}, 422, ["body.k"]),
+        ("POST", "/api/ask", {"question": "Who?", "k": True}, 422, ["body.k"]),
+        ("POST", "/api/ask", {"question": "Who?", "K": 3}, 422, ["body.K"]),
+        ("POST", "/api/ask", {"question": 5}, 422, ["body.question"]),
+        ("POST", "/api/ask", {}, 422, ["body.question"]),
+        ("POST", "/api/ask", b'{"question": "\\ud800"}', 422, ["body.question"]),
+        ("POST", "/api/ask", b"{", 422, ["cannot be understood"]),
+        ("POST", "/api/ask", b"\xff\xfe", 422, ["cannot be understood"]),
+        ("POST", "/api/fill", {"text": "no blank"}, 400, ["one [MASK]", "0"]),
+        ("POST", "/api/batch", {"questions": []}, 422, ["body.questions"]),
+        ("POST", "/api/batch", {"questions": ["Who?"] * 65}, 422, ["body.questions"]),
+        ("POST", "/api/batch", {"questions": ["Who?", ""]}, 400, ["empty"]),
+        ("POST", "/api/passages", {"title": "t", "text": ""}, 400, ["passage is empty"]),
+        ("POST", "/api/passages", {"text": "a river " * 90}, 400, ["too long", "lengths.passage"]),
+        ("PUT", "/api/passages", {"id": 999, "text": "x"}, 400, ["no such passage", "999"]),
+        ("PUT", "/api/passages", {"text": "x"}, 422, ["body.id"]),
+        ("DELETE", "/api/passages", None, 400, ["which passage"]),
+        ("DELETE", "/api/passages?id=1", {"id": 1}, 400, ["which passage"]),
+        ("DELETE", "/api/passages?id=-1", None, 422, ["query.id"]),
+        ("GET", "/api/nothing", None, 404, ["Not Found"]),
+        ("GET", "/page/../api.py", None, 404, ["Not Found"]),
+        ("GET", "/page/%2e%2e/api.py", None, 404, ["Not Found"]),
+        ("GET", "/api/ask", None, 405, ["Method"]),
+    ],
+)
+def test_refusals_are_sentences(api, method, path, content, status, words):
+    version = api("GET", "/api/health").json()["edits_version"]
+    api(method, path, content).refused(status, *words)
+    assert api("GET", "/api/health").json()["edits_version"] == version
+
+
+def test_pages_of_other_sites_may_not_send_requests(api):
+    own = {"Origin": api.url}
+    new = {"text": "a river"}
+    api("POST", "/api/passages", new, {"Origin": "http://elsewhere.example"}).refused(403, "sites")
+    api("POST", "/api/passages", new, {"Origin": "null"}).refused(403, "sites")
+    api("GET", "/api/health", headers={"Host": "elsewhere.example"}).refused(403, "that name")
+    api("GET", "/api/health", headers={"Host": "["}).refused(403, "that name")
+    assert api("POST", "/api/passages", new, own).status == 201
+
+
+def test_a_run_that_was_never_fine_tuned_fills_blanks_only(tmp_path, accents):
+    from support.finished_run import write_finished_run
+    from support.tiny_corpus import tiny_config
+
+    write_finished_run(tmp_path / "run", accents, tiny_config(accents.folder), tuned=False)
+    run = LiveRun.open(str(tmp_path / "run"))
+    run.warm_up()
+    with serving(run) as api:
+        assert api("GET", "/api/health").json()["answers_questions"] is False
+        api("POST", "/api/ask", {"question": "Who?"}).refused(400, "never taught", "realm finetune")
+        assert api("POST", "/api/fill", {"text": "the river in [MASK]."}).status == 200
+
+
+def test_nothing_that_is_served_names_another_site(api):
+    for path in ("/", "/page/page.css", "/page/page.js"):
+        reply = api("GET", path)
+        assert reply.status == 200
+        assert b"//" not in reply.body.replace(b"\n//", b"\n") or path == "/page/page.js"
+        assert b"http" not in reply.body.replace(b"http-equiv", b"")
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+    docs = api("GET", "/docs").body.decode()
+    for asset in ("/docs/static/swagger-ui.css", "/docs/static/swagger-ui-bundle.js"):
+        assert f'"{asset}"' in docs
+        assert api("GET", asset).status == 200
+
+
+def test_the_openapi_document_names_every_door(api):
+    paths = api("GET", "/openapi.json").json()["paths"]
+    assert {path: set(methods) for path, methods in paths.items()} == {
+        "/api/health": {"get"},
+        "/api/ask": {"post"},
+        "/api/batch": {"post"},
+        "/api/fill": {"post"},
+        "/api/passages": {"get", "post", "put", "delete"},
+        "/api/edits": {"delete"},
+    }

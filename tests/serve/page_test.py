@@ -1,0 +1,206 @@
+"""The page in a real headless Chromium, by keyboard and as a screen reader is told of it."""
+
+import os
+import re
+import shutil
+
+import pytest
+from served import serving
+
+from realm_jax.serve import guard
+from realm_jax.serve.live_run import LiveRun
+
+pytest.importorskip("fastapi", reason="needs the extra [serve]")
+pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
+pytest.importorskip("uvicorn", reason="needs the extra [serve]")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: extra [dev]")
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+if not CHROMIUM:
+    pytest.skip(
+        "no Chromium on this machine: apt-get install chromium, as .ci/run does where it is root",
+        allow_module_level=True,
+    )
+
+expect = playwright.expect
+expect.set_options(timeout=60_000)  # the first answer of each kind is compiled
+QUESTION = "what is the Café?"
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        sandbox = [] if os.geteuid() else ["--no-sandbox"]
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def api(answerer):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "RATE", 1e9)
+        with serving(LiveRun(answerer)) as client:
+            yield client
+
+
+@pytest.fixture
+def page(browser, api):
+    """A fresh tab with no passage changed; what the console and the network said is looked at."""
+    api("DELETE", "/api/edits")
+    tab = browser.new_page(viewport=DESK)
+    said, asked = [], []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(api.url)
+    expect(tab.locator("#about")).to_contain_text("passages")
+    yield tab
+    assert [text for text in said if "status of 400" not in text] == []
+    assert {url.startswith(api.url) or url.startswith("data:") for url in asked} == {True}
+    tab.close()
+
+
+def ask(page, text):
+    page.fill("#question", text)
+    page.press("#question", "Enter")
+    expect(page.locator("#status")).to_have_text(re.compile("^Answer"))
+
+
+def test_a_question_typed_and_entered_is_answered_with_marked_evidence(page, api):
+    ask(page, QUESTION)
+    report = api("POST", "/api/ask", {"question": QUESTION}).json()
+    assert page.inner_text("#answer") == report["answer"]
+    assert page.inner_text("#unaided") == report["closed_book"]["answer"]
+    assert page.locator("#passages li").count() == len(report["passages"])
+    best = sorted(report["passages"], key=lambda passage: -passage["p_z"])
+    marked = [p["text"][slice(*p["span"])] for p in best if p["span"]]
+    assert page.locator("#passages mark").all_text_contents() == marked
+    texts = page.locator("#passages .text").all_text_contents()
+    assert texts == [p["text"] for p in best]
+    share = page.locator(".bar").first.evaluate("bar => parseFloat(bar.style.width)")
+    assert share == pytest.approx(100 * best[0]["p_z"], abs=0.01)
+    assert f"step {report['index_step']}" in page.inner_text("#read")
+    assert "?q=" in page.url
+
+
+def test_a_blank_shows_what_is_said_without_retrieval(page, api):
+    page.fill("#question", "the river in ")
+    page.click("#blank")
+    page.press("#question", "Enter")
+    expect(page.locator("#status")).to_have_text(re.compile("^Answer"))
+    report = api("POST", "/api/fill", {"text": "the river in [MASK]"}).json()
+    assert page.text_content("#answer") == report["answer"]
+    assert page.text_content("#unaided") == report["answer_without_retrieval"]
+    null = page.locator("#passages li", has_text="(no passage)")
+    assert null.locator("button").count() == 0
+
+
+def test_text_is_shown_as_text_and_spans_count_characters(page, api):
+    evil = {"title": "<b>b</b>", "text": "𝔘𝔘 <img src=x onerror=alert(1)>"}
+    page.on("dialog", lambda dialog: pytest.fail(f"script ran: {dialog.message}"))
+    for i in range(6):
+        assert api("PUT", "/api/passages", {"id": i, **evil}).status == 200
+    ask(page, QUESTION)
+    report = api("POST", "/api/ask", {"question": QUESTION}).json()
+    assert page.locator("#passages img, #passages b, #edits img").count() == 0
+    best = sorted(report["passages"], key=lambda passage: -passage["p_z"])
+    assert page.locator("#passages .text").first.text_content() == best[0]["text"]
+    marked = [p["text"][slice(*p["span"])] for p in best if p["span"]]
+    assert marked
+    assert page.locator("#passages mark").all_text_contents() == marked
+
+
+def test_passages_are_changed_by_keyboard_and_the_answer_follows(page, api):
+    ask(page, QUESTION)
+    page.focus("#add")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "title"
+    page.keyboard.type("Café")
+    page.keyboard.press("Tab")
+    page.keyboard.type("The Café is in Ani.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#edits li")
+    assert not page.locator("#editor").is_visible()
+    assert page.locator("#edits .badge").all_text_contents() == ["added"]
+    assert "version" in page.inner_text("#read")
+    page.locator("#passages .edit").first.press("Enter")
+    page.keyboard.press("Escape")
+    assert not page.locator("#editor").is_visible()
+    page.locator("#passages li:not(:has(.badge)) .remove").first.press("Enter")
+    expect(page.locator("#edits .badge")).to_have_text(["added", "removed"])
+    assert page.evaluate("document.activeElement.id") == "answer-title"  # not lost with the button
+    page.locator("#undo-all").press("Enter")
+    expect(page.locator("#edits li")).to_have_count(0)
+    assert api("GET", "/api/passages").json()["passages"] == []
+
+
+def test_a_mistake_is_said_beside_what_made_it(page):
+    page.fill("#question", "a river " * 30)
+    page.click("#ask button[type=submit]")
+    expect(page.locator("#problem")).to_contain_text("too long")
+    page.click("#add")
+    page.fill("#text", "a river " * 90)
+    page.click("#edit button[type=submit]")
+    expect(page.locator("#editor-problem")).to_contain_text("too long")
+    assert page.locator("#editor").is_visible()
+
+
+def test_every_control_has_a_name_and_news_is_announced(page):
+    ask(page, QUESTION)
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, textarea')].filter(control =>
+          !control.textContent.trim() && !control.getAttribute('aria-label') &&
+          !control.labels?.length).map(control => control.outerHTML)"""
+    )
+    assert nameless == []
+    assert page.get_attribute("#status", "role") == "status"
+    assert page.get_attribute("#problem", "role") == "alert"
+    assert page.get_attribute("html", "lang") == "en"
+    tree = page.locator("body").aria_snapshot()
+    for name in ('textbox "A question', 'button "Answer"', 'heading "What it read"'):
+        assert name in tree, tree
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_can_be_read_in_both_colour_schemes(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size(PHONE)
+    ask(page, QUESTION)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('button')].filter(button => button.offsetParent &&
+          button.getBoundingClientRect().height < 44).length"""
+    )
+    assert small == 0
+    for selector in ("#answer", "#unaided", "#about", ".number", "#ask .main", "#add", "mark"):
+        if page.locator(selector).count():
+            assert contrast(page, selector) >= 4.5, selector
+
+
+def contrast(page, selector):
+    """Contrast of a text with what lies behind it, as WCAG 2 defines it."""
+    ink, ground = page.locator(selector).first.evaluate(
+        """node => {
+          let behind = node;
+          while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)')
+            behind = behind.parentElement;
+          const parts = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+          return [parts(getComputedStyle(node).color),
+                  parts(getComputedStyle(behind).backgroundColor)];
+        }"""
+    )
+    low, high = sorted([_luminance(ink), _luminance(ground)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour):
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (part / 255 for part in colour)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

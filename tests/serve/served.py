@@ -1,0 +1,78 @@
+"""A run served over real HTTP on this machine, for tests."""
+
+import contextlib
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from realm_jax.serve.live_run import LiveRun
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object that every reply of the API is."""
+        return json.loads(self.body)
+
+    def refused(self, status: int, *words: object) -> None:
+        """A refusal in a sentence that names all of `words`."""
+        assert self.status == status, self.body
+        error = self.json()["error"]
+        for word in words:
+            assert str(word) in " ".join(map(str, error.values())), error
+
+
+@dataclass(frozen=True)
+class Client:
+    """Sends requests to one address."""
+
+    url: str
+
+    def __call__(
+        self, method: str, path: str, content: Any = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        data = content if content is None or isinstance(content, bytes) else _json(content)
+        request = urllib.request.Request(self.url + path, data, headers or {}, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=120) as reply:
+                return Reply(reply.status, reply.read(), dict(reply.headers))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, error.read(), dict(error.headers))
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+@contextlib.contextmanager
+def serving(run: LiveRun) -> Iterator[Client]:
+    """The application on a free port of this machine."""
+    import uvicorn
+
+    from realm_jax.serve.api import make_app
+
+    app = make_app(run, ["127.0.0.1", "localhost"])
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,176 @@
+"""A step exists when its manifest does, and every byte of it is watched."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.errors import DamageError, MismatchError
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name, step_of
+
+WRITER = Path(__file__).with_name("writer_process.py")
+
+
+def write_two(folder):
+    files.write_bytes(folder / "a.bin", b"first file " * 100)
+    files.write_bytes(folder / "deep" / "b.bin", b"second file " * 100)
+
+
+@pytest.fixture
+def parent(tmp_path):
+    parent = epath.Path(tmp_path) / "things"
+    for step in (10, 20):
+        assert commit.publish(parent, step, write_two, {"kind": "thing", "colour": "red"})
+    return parent
+
+
+@pytest.fixture
+def folder(parent):
+    return parent / step_name(20)
+
+
+def test_published_folder_is_sound_and_says_what_it_holds(folder):
+    assert commit.verify(folder) == []
+    manifest = commit.verified(folder, "thing")
+    assert (manifest["step"], manifest["colour"]) == (20, "red")
+    assert sorted(manifest["files"]) == ["a.bin", "deep/b.bin"]
+    assert manifest["files"]["a.bin"]["bytes"] == 1100
+    with pytest.raises(MismatchError, match=r"snapshot of step 20\n.*thing of step 20"):
+        commit.verified(folder, "snapshot")
+
+
+def delete(path, _):
+    path.unlink()
+
+
+def empty(path, _):
+    path.write_bytes(b"")
+
+
+def cut(path, _):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path, _):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def grow(path, _):
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def replace(path, other):
+    path.write_bytes(other.read_bytes())
+
+
+DAMAGES = [delete, empty, cut, flip, grow, replace]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["a.bin", "deep/b.bin"])
+def test_every_damage_is_found_with_the_file_named(parent, folder, name, damage):
+    other = folder / "a.bin" if name != "a.bin" else folder / "deep/b.bin"
+    damage(folder / name, other)
+    (problem,) = commit.verify(folder)
+    assert problem["file"] == name
+    with pytest.raises(DamageError, match=name):
+        commit.verified(folder, "thing")
+    assert commit.verify(parent / step_name(10)) == []
+
+
+@pytest.mark.parametrize("damage", [empty, cut, flip, grow])
+def test_damaged_manifest_is_found_and_hides_the_step(parent, folder, damage):
+    damage(folder / MANIFEST, None)
+    if damage is grow:  # a byte of white space changes nothing that is read
+        (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-1] + b"}")
+    (problem,) = commit.verify(folder)
+    assert problem["file"] == MANIFEST
+    with pytest.raises(DamageError, match=MANIFEST):
+        commit.verified(folder, "thing")
+    assert commit.latest(parent) == 10
+
+
+def test_manifest_of_another_step_does_not_fit(parent, folder):
+    files.write_bytes(parent / step_name(10) / "a.bin", b"other")
+    commit.commit(parent / step_name(10), {"kind": "thing", "step": 10})
+    replace(folder / MANIFEST, parent / step_name(10) / MANIFEST)
+    assert [problem["file"] for problem in commit.verify(folder)] == [MANIFEST]
+
+
+def test_manifest_in_a_folder_of_another_step_is_refused(parent):
+    shutil.copytree(parent / step_name(20), parent / step_name(30))
+    with pytest.raises(DamageError, match=r"step 30\n.*step 20"):
+        commit.verified(parent / step_name(30), "thing")
+
+
+def test_file_that_nobody_published_is_found(folder):
+    files.write_bytes(folder / "deep" / "stowaway", b"x")
+    assert [problem["file"] for problem in commit.verify(folder)] == ["deep/stowaway"]
+
+
+def test_no_manifest_is_not_published(parent, folder):
+    (folder / MANIFEST).unlink()
+    assert commit.read_manifest(folder) is None
+    assert commit.steps(parent) == [10]
+    with pytest.raises(commit.NotPublishedError):
+        commit.verified(folder, "thing")
+
+
+def test_publishing_again_leaves_the_first_and_mends_the_pointer(parent, folder):
+    (parent / POINTER).unlink()
+    before = (folder / MANIFEST).read_bytes()
+    assert not commit.publish(parent, 20, delete, {"kind": "thing", "colour": "blue"})
+    assert (folder / MANIFEST).read_bytes() == before
+    assert files.read_sealed(parent / POINTER) == {"step": 20}
+    assert not commit.publish(parent, 10, delete, {"kind": "thing"})
+    assert commit.latest(parent) == 20
+
+
+@pytest.mark.parametrize("damage", [delete, empty, cut, flip])
+def test_torn_pointer_is_repaired_by_listing(parent, damage):
+    damage(parent / POINTER, None)
+    assert commit.latest(parent) == 20
+
+
+def test_pointer_to_nothing_is_repaired_by_listing(parent):
+    commit.write_pointer(parent, 999)
+    assert commit.latest(parent) == 20
+
+
+def test_strange_names_are_not_steps(parent):
+    for name in ("tmp", "20", "00000030.orbax-checkpoint-tmp", "00000040"):
+        (parent / name).mkdir()
+    assert commit.steps(parent) == [10, 20]
+    assert commit.latest(parent) == 20
+    assert commit.latest(parent / "nowhere") is None
+    assert step_of(step_name(123_456_789)) == 123_456_789
+
+
+@pytest.mark.parametrize("point", ["data", "manifest", "pointer"])
+def test_killed_writer_leaves_the_old_or_the_new_step(tmp_path, point):
+    run = RunDir(tmp_path)
+    command = [sys.executable, str(WRITER), str(tmp_path), "1", "2", "5"]
+    writer = subprocess.Popen([*command, point], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "READY\n"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.communicate()
+
+    assert (run.snapshots / step_name(2)).exists()
+    assert commit.steps(run.snapshots) == ([1, 2] if point == "pointer" else [1])
+    assert commit.latest(run.snapshots) == 1
+    assert read_snapshot(run.snapshots / step_name(1)).step == 1
+
+    again = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert again.stdout == "DONE\n"
+    assert commit.latest(run.snapshots) == 2
+    snapshot = read_snapshot(run.snapshots / step_name(2))
+    assert (snapshot.params["b"] == 2).all()

@@ -1,0 +1,118 @@
+"""Random weights under other people's names, as their tools leave them: for tests of `interop`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from support.tiny_corpus import vocabulary
+
+LAYERS, HIDDEN, HEADS, MLP, POSITIONS, EMBEDDING, SPAN = 2, 16, 4, 32, 64, 8, 32
+VOCABULARY = len(vocabulary())
+DESCRIPTION: dict[str, Any] = {
+    "model_type": "bert",
+    "hidden_act": "gelu_new",
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": MLP,
+    "max_position_embeddings": POSITIONS,
+    "type_vocab_size": 2,
+}
+Names = dict[str, np.ndarray]
+
+
+class Drawn:
+    """Draws arrays of one seed, [out, in] as torch has them."""
+
+    def __init__(self, seed: int, width: int = HIDDEN, words: int = VOCABULARY):
+        self._rng, self.width, self.words = np.random.default_rng(seed), width, words
+
+    def bert(self, prefix: str = "bert.") -> Names:
+        """Embeddings, layers and pooler."""
+        width = self.width
+        found = {
+            f"{prefix}embeddings.word_embeddings.weight": self._array(self.words, width),
+            f"{prefix}embeddings.position_embeddings.weight": self._array(POSITIONS, width),
+            f"{prefix}embeddings.token_type_embeddings.weight": self._array(2, width),
+            **self._norm(f"{prefix}embeddings.LayerNorm", width),
+            **self._dense(f"{prefix}pooler.dense", width, width),
+        }
+        for i in range(LAYERS):
+            layer = f"{prefix}encoder.layer.{i}"
+            for name in ("self.query", "self.key", "self.value", "output.dense"):
+                found |= self._dense(f"{layer}.attention.{name}", width, width)
+            found |= self._norm(f"{layer}.attention.output.LayerNorm", width)
+            found |= self._dense(f"{layer}.intermediate.dense", MLP, width)
+            found |= self._dense(f"{layer}.output.dense", width, MLP)
+            found |= self._norm(f"{layer}.output.LayerNorm", width)
+        return found
+
+    def masked_lm(self, prefix: str = "") -> Names:
+        """A masked-LM head."""
+        return {
+            f"{prefix}cls.predictions.bias": self._array(self.words),
+            **self._dense(f"{prefix}cls.predictions.transform.dense", self.width, self.width),
+            **self._norm(f"{prefix}cls.predictions.transform.LayerNorm", self.width),
+        }
+
+    def projection(self, prefix: str = "") -> Names:
+        """What makes a BERT an embedder."""
+        dense = self._dense(f"{prefix}cls.dense", EMBEDDING, self.width)
+        return dense | self._norm(f"{prefix}cls.LayerNorm", EMBEDDING)
+
+    def spans(self, prefix: str = "") -> Names:
+        """What makes an encoder a reader."""
+        return {
+            **self._dense(f"{prefix}qa_outputs.dense_intermediate", 2 * SPAN, self.width),
+            **self._dense(f"{prefix}qa_outputs.dense_output", 1, SPAN),
+            **self._norm(f"{prefix}qa_outputs.layer_normalization", SPAN),
+        }
+
+    def _array(self, *shape: int) -> np.ndarray:
+        return self._rng.normal(0, 0.3, shape).astype(np.float32)
+
+    def _dense(self, name: str, size_out: int, size_in: int) -> Names:
+        return {
+            f"{name}.weight": self._array(size_out, size_in),
+            f"{name}.bias": self._array(size_out),
+        }
+
+    def _norm(self, name: str, width: int) -> Names:
+        return {f"{name}.weight": 1 + self._array(width), f"{name}.bias": self._array(width)}
+
+
+def state_dict(kind: str, seed: int = 0) -> Names:
+    """A model of a kind of `interop.recognise`, with the dead weight of the published one."""
+    draw = Drawn(seed)
+
+    def embedder(prefix: str) -> Names:
+        bert = draw.bert(f"{prefix}realm.")
+        return bert | draw.masked_lm(prefix) | draw.projection(prefix)
+
+    def reader(prefix: str) -> Names:
+        return draw.bert(f"{prefix}realm.") | draw.masked_lm(prefix) | draw.spans(prefix)
+
+    if kind == "bert":
+        return draw.bert() | draw.masked_lm()
+    if kind == "encoder":
+        return draw.bert("realm.") | draw.masked_lm()
+    if kind == "scorer":
+        one = embedder("embedder.")
+        return one | {f"query_{name}": array for name, array in one.items()}
+    if kind == "openqa":
+        blocks = {"block_emb": np.zeros((3, EMBEDDING), np.float32)}
+        return embedder("embedder.") | reader("reader.") | blocks
+    return {"embedder": embedder, "reader": reader}[kind]("")
+
+
+def write_hugging_face(folder: Path, names: Names, **description: Any) -> Path:
+    """A folder as `save_pretrained` leaves it, with the vocabulary of `tiny_corpus`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(names, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(DESCRIPTION | description))
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
+    return folder

@@ -1,0 +1,106 @@
+"""Small steps of every kind whose content tells their step, so that a mixture of two shows."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float32
+
+from realm_jax.artifacts.export import publish_export, read_export
+from realm_jax.artifacts.published_index import open_index, publish_index
+from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
+from realm_jax.defaults import default
+from realm_jax.parallel.sharding import make_mesh
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.state import TrainState
+
+OLD, NEW = 10, 20
+DIMS = 4
+CORPUS_HASH = "c0ffee"
+
+
+class Kind(NamedTuple):
+    """How a step of a kind is published, and how it is read and compared with what it should be."""
+
+    publish: Callable[[RunDir, int], None]
+    assert_sound: Callable[[RunDir, int], None]
+    folder: str  # in the run
+
+
+def _parameters(step: int) -> dict[str, Any]:
+    return {"a": {"w": np.full((3, 3), step, np.float32)}, "b": np.full(5, step, np.int32)}
+
+
+def _vectors(step: int) -> Float32[np.ndarray, "N E"]:
+    return np.random.default_rng(step).normal(size=(12, DIMS)).astype(np.float32)
+
+
+def _state(step: int) -> TrainState:
+    moments = [np.full(4, step, np.float32)]
+    state = TrainState(np.array(step, np.int32), _parameters(step), moments)  # type: ignore[arg-type]
+    return jax.tree.map(jax.numpy.asarray, state)
+
+
+def _assert_same(found: Any, expected: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def _snapshot(run: RunDir, step: int) -> None:
+    publish_snapshot(run, step, _parameters(step), f'{{"step": {step}}}', {"config_hash": "c"})
+
+
+def _sound_snapshot(run: RunDir, step: int) -> None:
+    found = read_snapshot(run.snapshots / step_name(step))
+    _assert_same(found.params, _parameters(step))
+    assert found.config_json == f'{{"step": {step}}}'
+
+
+def _index(run: RunDir, step: int) -> None:
+    vectors = _vectors(step)
+    fields = {"corpus_hash": CORPUS_HASH, "snapshot_step": step}
+    rows, searcher = np.arange(len(vectors)), ExactSearcher(vectors)
+    publish_index(run, step, searcher, rows, vectors, _parameters(step), fields, str(step))
+
+
+def _sound_index(run: RunDir, step: int) -> None:
+    found, vectors = open_index(run.published_index / step_name(step)), _vectors(step)
+    _assert_same(found.query_params, _parameters(step))
+    _assert_same(found.vectors, vectors.astype(np.float16))
+    hits, _ = found.searcher.search(vectors[:3], 1)
+    assert hits[:, 0].tolist() == (vectors[:3] @ vectors.T).argmax(-1).tolist()
+
+
+def _export(run: RunDir, step: int) -> None:
+    publish_export(run, step, OLD, _parameters(step), str(step))
+
+
+def _sound_export(run: RunDir, step: int) -> None:
+    found = read_export(run)
+    assert found.step == step
+    _assert_same(found.networks, _parameters(step))
+
+
+def _checkpoints(run: RunDir, step: int) -> Checkpoints:
+    alone = make_mesh(default().mesh, jax.devices()[:1])
+    return Checkpoints(run, "realm", 9, f'{{"step": {step}}}', alone)
+
+
+def _checkpoint(run: RunDir, step: int) -> None:
+    _checkpoints(run, step).save(_state(step), {})
+
+
+def _sound_checkpoint(run: RunDir, step: int) -> None:
+    restored = _checkpoints(run, step).restore(_state(0))
+    assert restored is not None and restored[1]["step"] == step
+    _assert_same(restored[0], _state(step))
+
+
+KINDS = {
+    "checkpoint": Kind(_checkpoint, _sound_checkpoint, "checkpoints/realm"),
+    "snapshot": Kind(_snapshot, _sound_snapshot, "snapshots"),
+    "index": Kind(_index, _sound_index, "published_index"),
+    "export": Kind(_export, _sound_export, "export"),
+}

@@ -1,0 +1,22 @@
+"""A tagger with random weights, published as a trained one is."""
+
+import jax
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.tagger import publish_tagger
+from realm_jax.models.modules import Modules
+from realm_jax.storage.layout import RunDir
+
+
+@pytest.fixture(scope="session")
+def tagger_run(tmp_path_factory, tiny):
+    """Workdir of a run that looks as if `realm tag train` had finished it."""
+    workdir = tmp_path_factory.mktemp("tagger") / "run"
+    config = tiny_config(model__init_stddev=0.5, lengths__sentences=24)
+    modules = Modules(config.model, tiny.store.vocabulary.size, ("tagger",))
+    drawn = jax.jit(modules.init)(jax.random.key(3))["tagger"]
+    vocabulary = (tiny.folder / "vocab.txt").read_bytes()
+    publish_tagger(RunDir(workdir), 7, drawn, config_lib.to_json(config), vocabulary)
+    return workdir

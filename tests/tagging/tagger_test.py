@@ -1,0 +1,117 @@
+"""A tagger at work: every word gets a tag that follows, whatever its neighbours and its length."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.errors import DamageError, InputError
+from realm_jax.models.modules import Modules
+from realm_jax.tagging.batches import rows, windows
+from realm_jax.tagging.tagger import Tagger
+from realm_jax.text.bio import entities, tags_of
+from realm_jax.text.tokens import sentence_of_text, sentence_of_words
+from realm_jax.text.wordpiece import WordPieces
+
+
+@pytest.fixture(scope="module")
+def tagger(tagger_run):
+    return Tagger.open(str(tagger_run))[0]
+
+
+TEXTS = [
+    ["The capital of Ora is Inab4.", "What was Ora since 1704?"],
+    [""],
+    [],
+    ["x", "\u200b", "Ube " * 40, "ab" * 60 + " and Ilo"],
+]
+
+
+def documents():
+    return [[sentence_of_text(text) for text in document] for document in TEXTS]
+
+
+def test_every_word_of_every_sentence_has_a_tag_that_follows(tagger):
+    found = tagger.tags(documents())
+    kinds = set()
+    for document, own in zip(documents(), found, strict=True):
+        assert [len(tags) for tags in own] == [len(s.words) for s in document]
+        for tags in own:
+            assert tags_of(entities(tags), len(tags)) == tags
+            kinds |= set(tags)
+    assert len(kinds) > 3
+
+
+def test_a_document_is_tagged_alike_in_any_company(tagger):
+    together = tagger.tags(documents())
+    alone = [tagger.tags([document])[0] for document in documents()]
+    assert together == alone
+    assert tagger.tags(documents()[::-1]) == together[::-1]
+
+
+def test_a_word_without_pieces_is_outside(tagger):
+    assert tagger.tags([[sentence_of_words(["\u200b"])]]) == [[["O"]]]
+
+
+def test_scores_are_the_networks_on_first_pieces(tagger_run):
+    """Against the network called directly, on one row."""
+    _, published = Tagger.open(str(tagger_run))
+    sentence = sentence_of_text("The river in Eta3 was the Osk in 1512.")
+    pieces = WordPieces.load(Path(published.folder) / "vocab.txt")
+    tagger = Tagger(wide(published), pieces, published.parameters)
+    [window] = windows([[sentence]], pieces, 64)
+    made = jax.tree.map(jax.numpy.asarray, rows([window], 64, pieces))
+    modules = Modules(wide(published).model, pieces.size, ("tagger",))
+    network = modules.bind({"tagger": jax.device_put(published.parameters)}).tagger
+    expected = np.asarray(jax.nn.log_softmax(network.label_logits(*made)))[0]
+    starts = [0, *np.flatnonzero(np.diff(window.words)) + 1]
+    assert len(starts) == len(sentence.words) == 10
+    [scores] = tagger._scores([[sentence]], [len(sentence.words)])
+    np.testing.assert_allclose(scores, expected[[start + 1 for start in starts]], atol=1e-5)
+
+
+def wide(published):
+    from realm_jax import config as config_lib
+
+    config = config_lib.from_json(published.config_json).copy_and_resolve_references()
+    config.unlock()
+    config.lengths.sentences = 64
+    return config_lib.check(config)
+
+
+def test_capitals_are_seen_though_pieces_are_not_cased(tiny):
+    from support.tiny_corpus import tiny_config
+
+    modules = Modules(tiny_config().model, tiny.store.vocabulary.size, ("tagger",))
+    parameters = jax.jit(modules.init)(jax.random.key(0))
+    pieces = tiny.store.vocabulary
+    small, large = (
+        rows(windows([[sentence_of_words([word])]], pieces, 8), 8, pieces) for word in ("us", "US")
+    )
+    np.testing.assert_array_equal(small.ids, large.ids)
+
+    def scores(made):
+        made = jax.tree.map(jax.numpy.asarray, made)
+        return np.asarray(modules.bind(parameters).tagger.label_logits(*made))
+
+    np.testing.assert_array_equal(scores(small), scores(large))  # the shapes begin at zero
+    drawn = jax.random.normal(jax.random.key(1), parameters["tagger"]["shape"].shape)
+    parameters["tagger"]["shape"] = drawn
+    assert not np.allclose(scores(small), scores(large))
+
+
+def test_no_tagger_and_a_damaged_one_are_named(tmp_path, tagger_run):
+    with pytest.raises(InputError, match="realm tag train"):
+        Tagger.open(str(tmp_path))
+    copied = tmp_path / "copy" / "tagger" / "00000007"
+    copied.mkdir(parents=True)
+    for path in sorted((tagger_run / "tagger" / "00000007").rglob("*")):
+        target = copied / path.relative_to(tagger_run / "tagger" / "00000007")
+        if path.is_dir():
+            target.mkdir()
+        else:
+            target.write_bytes(path.read_bytes())
+    (copied / "vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(DamageError, match=r"vocab\.txt"):
+        Tagger.open(str(tmp_path / "copy"))

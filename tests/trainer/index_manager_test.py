@@ -1,0 +1,338 @@
+"""Which index each step searches: swaps beside the training, replays, refusals, patience."""
+
+import errno
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax.artifacts.audit_log import candidates_of
+from realm_jax.artifacts.published_index import open_index, publish_index
+from realm_jax.errors import RealmError
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.search_process import FROM_ROWS, SearchProcess
+from realm_jax.retrieval.searcher import build_searcher
+from realm_jax.storage.heartbeat import beat
+from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
+from realm_jax.storage.leases import retain
+from realm_jax.trainer import index_manager as index_in_use
+from realm_jax.trainer.index_manager import IndexManager, WaitInterrupted
+from realm_jax.trainer.index_watcher import IndexWatcher
+from realm_jax.trainer.swap_log import staleness
+
+CORPUS = "c0ffee"
+PATIENCE = 30.0
+
+
+def publish(run, *steps, corpus=CORPUS, width=8):
+    for step in steps:
+        vectors = np.random.default_rng(step).normal(size=(5, width)).astype(np.float32)
+        parameters = {"w": np.full(3, step, np.float32)}
+        rows, fields = np.arange(5), {"corpus_hash": corpus}
+        publish_index(run, step, ExactSearcher(vectors), rows, vectors, parameters, fields, "{}")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+@pytest.fixture
+def make(run):
+    """Makes an `IndexManager`; all are closed in the end."""
+    made = []
+
+    def make(mode="async", replay=(), stop=None, **changes):
+        config = tiny_config(refresh__mode=mode, **changes)
+        made.append(IndexManager(run, config, CORPUS, list(replay), set, stop))
+        return made[-1]
+
+    yield make
+    for index in made:
+        index.close()
+
+
+def until(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_sync_waits_for_the_index_of_each_snapshot(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync")
+    assert [index.for_step(step).step for step in range(6)] == [0, 0, 2, 2, 4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+    lines = run.swaps.read_text().splitlines()
+    assert [(r["step"], r["index_step"]) for r in map(json.loads, lines)] == index.swaps
+
+
+def test_what_would_hold_up_other_threads_is_loaded_in_another_process(run, make):
+    vectors = np.random.default_rng(0).normal(size=(FROM_ROWS, 8)).astype(np.float32)
+    searcher = build_searcher("scann", vectors, tiny_config().search)
+    rows, fields = np.arange(FROM_ROWS), {"corpus_hash": CORPUS}
+    publish_index(run, 0, searcher, rows, vectors, {"w": np.zeros(3)}, fields, "{}")
+    found = make().for_step(0).searcher
+    assert isinstance(found, SearchProcess)
+    some = vectors[:9]
+    np.testing.assert_array_equal(found.search(some, 5)[0], searcher.search(some, 5)[0])
+
+
+def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypatch):
+    opening, gate = threading.Event(), threading.Event()
+
+    def slow_open(folder, *others):
+        if folder.name != "00000000":
+            opening.set()
+            assert gate.wait(PATIENCE)
+        return open_index(folder, *others)
+
+    monkeypatch.setattr(index_in_use, "open_index", slow_open)
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(run, 2)
+    assert opening.wait(PATIENCE)  # the new one is being opened, and takes its time
+    assert [index.for_step(step).step for step in range(2, 50)] == [0] * 48
+    gate.set()
+    steps = iter(range(50, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 2)
+    [_, (swapped, of)] = index.swaps
+    assert of == 2 and swapped >= 50
+    np.testing.assert_array_equal(index.current.query_params["w"], [2, 2, 2])
+
+
+@pytest.mark.parametrize("wrong", [{"corpus": "other"}, {"width": 4}])
+def test_an_index_that_does_not_belong_is_refused_and_the_old_one_stays(run, make, wrong, caplog):
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(run, 2, **wrong)
+    until(lambda: "index of step 2 refused" in caplog.text)
+    assert index.for_step(2).step == 0
+    publish(run, 4)
+    steps = iter(range(3, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 4)
+    assert [of for _, of in index.swaps] == [0, 4]
+
+
+def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
+    publish(run, 0)
+    index = make()
+    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    publish(RunDir(run.root / "elsewhere"), 2)
+    damaged = run.root / "elsewhere" / PUBLISHED_INDEX / "00000002"
+    vectors = damaged / "vectors.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
+    damaged.rename(run.published_index / "00000002")
+    (run.published_index / "LATEST.json").unlink()
+    until(lambda: "index of step 2 refused" in caplog.text)
+    assert index.for_step(2).step == 0
+
+
+def test_a_replay_follows_the_swap_log_whatever_is_newest(run, make):
+    publish(run, 0, 2, 4)
+    log = [(0, 0), (3, 2)]
+    index = make(replay=log)
+    assert [index.for_step(step).step for step in range(1, 4)] == [0, 0, 2]
+    assert index.swaps == log
+    assert not run.swaps.exists()  # nothing is logged twice
+
+
+def test_a_replay_may_begin_between_two_swaps(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync", replay=[(0, 0), (2, 2), (4, 4)])
+    assert [index.for_step(step).step for step in (3, 4, 5)] == [2, 4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+    assert staleness(index.swaps, 6) == {"mean": 0.5, "max": 1.0}
+
+
+def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
+    failures = iter([OSError(errno.EIO, "Input/output error")] * 2)
+
+    def flaky(folder, *others):
+        for failure in failures:
+            raise failure
+        return open_index(folder, *others)
+
+    publish(run, 0)
+    index = make()
+    index.for_step(0)
+    monkeypatch.setattr(index_in_use, "open_index", flaky)
+    publish(run, 2)
+    steps = iter(range(2, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 2)
+    assert caplog.text.count("Input/output error") == 1
+
+
+def test_trouble_that_lasts_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
+    publish(run, 0)
+    index = make(refresh__wait_seconds=0.1)
+    index.for_step(0)
+    monkeypatch.setattr(index_in_use, "open_index", lambda *given: 1 / 0)
+    publish(run, 2)
+    steps = iter(range(2, 1_000_000))
+    with pytest.raises(ZeroDivisionError):
+        until(lambda: index.for_step(next(steps)).step == 2)
+
+
+def test_what_came_while_the_one_before_was_swapped_in_stays(run):
+    publish(run, 2, 4)
+    opened = {step: open_index(run.published_index / step_name(step)) for step in (2, 4)}
+    config = tiny_config().refresh
+    watcher = IndexWatcher(run, opened.__getitem__, config, 0.01, threading.Event())
+    watcher._open(2)
+    ready = watcher.ready()
+    watcher._open(4)
+    watcher.take(ready)
+    assert watcher.ready() is opened[4]
+
+
+def test_all_processes_start_the_probes_of_a_mesh_index_at_the_swap(run, make, monkeypatch):
+    """They run on all devices, so a thread of one process may not start them when it likes."""
+    vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    searcher = build_searcher("mesh", vectors, tiny_config().search)
+    threads = []
+
+    def noted(index):
+        threads.append(threading.current_thread())
+        return candidates_of(index)
+
+    monkeypatch.setattr(index_in_use, "candidates_of", noted)
+    index, given = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
+    for step in (0, 2):
+        publish_index(run, step, searcher, np.arange(5), vectors, *given)
+        until(lambda of=step: index.for_step(of).step == of)
+    assert threads == [threading.main_thread()] * 2
+
+
+def test_after_the_log_the_run_is_on_its_own_again(run, make):
+    publish(run, 0, 2, 4)
+    index = make(replay=[(0, 0), (3, 2)])
+    assert index.for_step(3).step == 2
+    steps = iter(range(4, 1_000_000))
+    until(lambda: index.for_step(next(steps)).step == 4)
+    assert [of for _, of in index.swaps] == [0, 2, 4]
+
+
+def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
+    """It was killed at some step after 6, and goes on from a checkpoint at 3."""
+    publish(run, 0, 2, 6)
+    first = make()
+    assert first.for_step(3).step == 2
+    first.close()  # a run has one trainer, so only one writes its lease
+    index = make(replay=[(0, 0)])
+    assert index.for_step(3).step == 0
+    until(lambda: (ready := index._watcher.ready()) is not None and ready.step == 6)
+    assert [index.for_step(step).step for step in (4, 5, 6)] == [0, 0, 6]
+
+
+def test_where_nothing_else_is_left_the_index_nearest_to_come_is_searched(run, make):
+    publish(run, 4, 6)
+    assert make().for_step(3).step == 4
+
+
+def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync", replay=[(0, 0), (2, 2)])
+    assert [index.for_step(step).step for step in (4, 5)] == [4, 4]
+    assert index.swaps == [(0, 0), (2, 2), (4, 4)]
+
+
+def test_sync_waits_for_no_index_that_nobody_would_build(run, make):
+    publish(run, 0, 4, 6)
+    index = make("sync")
+    assert index.for_step(1).step == 0
+    with pytest.raises(RealmError, match=r"is gone[\s\S]*of step 2 [\s\S]*refresh.mode=async"):
+        index.for_step(2)
+
+
+def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
+    run, make, caplog
+):
+    publish(run, 0)
+    beat(run, "index_builder", state="embedding", done=3, total=5)
+    index = make(refresh__alarm_steps=4)
+    for step in range(5):
+        index.for_step(step)
+    assert "old" not in caplog.text
+    for step in range(5, 8):
+        index.for_step(step)
+    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert "step 5 searches the index of step 0" in warned
+    assert "'state': 'embedding'" in warned and "realm index --workdir=" in warned
+    publish(run, 2)
+    until(lambda: index.for_step(8).step == 2)
+    assert "step 8 searches the index of step 2" in caplog.text
+
+
+def test_staleness_counts_steps():
+    swaps = [(0, 0), (4, 2), (6, 6)]
+    ages = [0, 1, 2, 3, 2, 3, 0, 1]
+    assert staleness(swaps, 8) == {"mean": np.mean(ages), "max": 3.0}
+
+
+def test_retention_leaves_the_index_in_use(run, make):
+    publish(run, 0, 2, 4)
+    index = make("sync")
+    index.for_step(1)
+    assert retain(run, PUBLISHED_INDEX, keep=1) == [2]
+
+
+def test_patience_ends_with_what_is_known_of_the_builder(make):
+    with pytest.raises(RealmError, match="never gave a sign of life"):
+        make(refresh__wait_seconds=0.05).for_step(0)
+
+
+def test_who_waits_says_which_job_builds_the_index(run, make, monkeypatch, caplog):
+    monkeypatch.setattr(index_in_use, "_SOON", 0.0)
+    with caplog.at_level("INFO"), pytest.raises(RealmError):
+        make(refresh__wait_seconds=0.05, builder__poll_seconds=0.01).for_step(0)
+    assert f"of any step; realm index --workdir={run.workdir} builds it" in caplog.text
+
+
+def test_the_stop_signal_ends_the_waiting(make):
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(WaitInterrupted):
+        make(stop=stop).for_step(0)
+
+
+def test_too_old_an_index_is_not_searched_and_the_step_waits_for_a_newer_one(run, make):
+    publish(run, 0)
+    index = make(refresh__every=3, refresh__most_stale=4, builder__poll_seconds=0.01)
+    assert [index.for_step(step).step for step in range(5)] == [0] * 5
+    later = threading.Timer(0.3, publish, (run, 3))
+    later.start()
+    assert index.for_step(5).step == 3
+    later.join()
+    assert [index.for_step(step).step for step in (6, 7)] == [3, 3]
+    assert index.swaps == [(0, 0), (5, 3)]
+
+
+def test_what_waits_for_a_newer_index_can_be_stopped_and_has_its_limits(run, make):
+    publish(run, 0)
+    stop = threading.Event()
+    patient = {"refresh__most_stale": 2, "builder__poll_seconds": 0.01}
+    index = make(stop=stop, **patient)
+    index.for_step(2)
+    stop.set()
+    with pytest.raises(WaitInterrupted):
+        index.for_step(3)
+    hasty = make(refresh__wait_seconds=0.05, **patient)
+    hasty.for_step(2)
+    with pytest.raises(RealmError, match="an index of step 1 or newer within"):
+        hasty.for_step(3)
+
+
+def test_a_resumed_run_does_not_begin_with_an_index_too_old(run, make):
+    publish(run, 0)
+    index = make(refresh__most_stale=2, builder__poll_seconds=0.01)
+    later = threading.Timer(0.3, publish, (run, 6))
+    later.start()
+    assert index.for_step(7).step == 6
+    later.join()
