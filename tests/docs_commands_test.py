@@ -35,7 +35,7 @@ QUICK = {
     "realm tag annotate --corpus=runs/notes": ["--dry-run"],
 }
 # corpora that a page speaks of and does not build
-CORPORA = {"commands.md": ["runs/notes"], "corpora.md": ["runs/wiki"]}
+CORPORA = {"commands.md": ["runs/notes"], "bring_a_corpus.md": ["runs/wiki"]}
 SHOWN = [(page, command) for page in documents.PAGES for command in documents.commands(page)]
 OTHERS = documents.of_helps() + documents.of_experiments()
 
@@ -135,8 +135,8 @@ def test_links_of_the_readme_lead_somewhere():
 
 
 def test_python_on_a_page_runs(user):
-    for block in documents.python_blocks(documents.ROOT / "docs/python.md"):
-        exec(compile(block, "docs/python.md", "exec"), {})
+    for block in documents.python_blocks(documents.ROOT / "docs/how_to/use_from_python.md"):
+        exec(compile(block, "docs/how_to/use_from_python.md", "exec"), {})
 
 
 def test_python_in_the_readme_runs(user):

@@ -36,12 +36,12 @@ def site(tmp_path_factory):
 
 def test_every_page_is_there_and_the_api_is_read_from_docstrings(site):
     for page in documents.PAGES[1:]:
-        assert (site / page.with_suffix(".html").name).is_file(), page
-    api = (site / "api/run.html").read_text()
+        assert (site / page.relative_to(documents.ROOT / "docs").with_suffix(".html")).is_file()
+    api = (site / "reference/api/run.html").read_text()
     for name in ("realm_jax.open", "Run.retrieve", "Run.encode_document", "RealmError"):
         assert name in api
     assert "InputError" in api and "never fine-tuned" in api
-    shown = re.sub("<[^>]+>", "", (site / "api/config.html").read_text())
+    shown = re.sub("<[^>]+>", "", (site / "reference/config.html").read_text())
     assert "config.retrieval.candidates = 8" in shown
 
 

@@ -9,7 +9,7 @@ from realm_jax.cli.main import VERBS
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = [*sorted((ROOT / "experiments").glob("*.py")), *sorted((ROOT / "launch").glob("*.py"))]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _IN_SHELL = re.compile(r'^eval "\$\((.*)\)"$')
 _SHELL = re.compile(

@@ -22,13 +22,15 @@ SHOWN |= {script.name: documents.of_script(script) for script in documents.SCRIP
 SHOWN |= {HELPS: documents.of_helps()}
 _cloud = [command.startswith("python launch") for command in SHOWN["realm_wikipedia.py"]]
 SHOWN[DATA] = SHOWN["realm_wikipedia.py"][: _cloud.index(True)]
+# pages whose commands need the run that README makes
+RUN_PAGES = ("run_ablations.md", "commands.md", "bring_questions.md", "serve.md", "demo.md")
+RUN_PAGES += ("watch_a_run.md", "import_and_export_weights.md", "almanac.py")
 # a document -> those that its reader has followed; the others need none
 NEEDS = {
-    **{one: ["README.md"] for one in ("ablations.md", "commands.md", "data.md", "page.md")},
-    **{one: ["README.md"] for one in ("watching.md", "almanac.py")},
-    **{one: ["wiki_sample.py"] for one in ("local.py", "pods.md")},
+    **dict.fromkeys(RUN_PAGES, ["README.md"]),
+    **{one: ["wiki_sample.py"] for one in ("local.py", "train_on_pods.md")},
     HELPS: ["wiki_sample.py"],
-    "miniature.py": ["results.md"],
+    "table2.py": ["results.md"],
     DATA: ["tagger_conll.py"],
     "realm_wikipedia.py": ["tagger_conll.py"],
     "ict_wikipedia.py": [DATA],
