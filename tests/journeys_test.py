@@ -27,7 +27,7 @@ RUN_PAGES = ("run_ablations.md", "commands.md", "bring_questions.md", "serve.md"
 RUN_PAGES += ("watch_a_run.md", "import_and_export_weights.md", "almanac.py")
 # a document -> those that its reader has followed; the others need none
 NEEDS = {
-    **dict.fromkeys(RUN_PAGES, ["README.md"]),
+    **{page: ["README.md"] for page in RUN_PAGES},
     **{one: ["wiki_sample.py"] for one in ("local.py", "train_on_pods.md")},
     HELPS: ["wiki_sample.py"],
     "table2.py": ["results.md"],
