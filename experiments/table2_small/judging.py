@@ -20,7 +20,7 @@ from realm_jax.report.run_data import read_run
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_manager import IndexManager
-from realm_jax.trainer.init_params import reader_of
+from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.realm_stage import RealmStage
 from table2_small.examples import examples
@@ -117,7 +117,7 @@ def _on_held_out(
     )
     stage = RealmStage(same, inputs.knowledge, inputs.text, inputs.held_out, index)
     networks = answerer.export.networks
-    others = reader_of(config.stages.qa.reader_from, config)
+    others = pretrained_reader(config.stages.qa.reader_from, config)
     parameters = {"embedder": networks["embedder"], "reader": networks["reader"], **others}
     try:
         index.of(answerer.export.index_step)

@@ -21,7 +21,7 @@ from realm_jax.monitoring.writers import check_writers
 from realm_jax.storage import commit, follow
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.inputs import Inputs, open_inputs
-from realm_jax.trainer.resume import check_claim, require_pretrained
+from realm_jax.trainer.resume import check_run_config, require_pretrained
 from realm_jax.trainer.run import STAGES, mesh_of
 
 _TRAINED = {
@@ -46,7 +46,7 @@ def dry_run(
     inputs = open_inputs(config)
     mesh = mesh_of(config)
     check_writers(config)
-    check_claim(run, config)
+    check_run_config(run, config)
     if stages == ("qa",):
         require_pretrained(run, config)
     modules = Modules(config.model, inputs.knowledge.vocabulary.size, _TRAINED["qa"])

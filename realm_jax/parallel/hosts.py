@@ -72,7 +72,7 @@ def join(coordinator: str, processes: int, process: int) -> None:
             fix="start all of them, process 0 on the host that the coordinator names",
         ) from error
     if jax.process_count() > 1:
-        _peers = _Leader(host) if leads() else _Follower()
+        _peers = _Leader(host) if is_leader() else _Follower()
 
 
 def _check(coordinator: str, processes: int, process: int) -> None:
@@ -91,27 +91,27 @@ def _only_here(host: str) -> bool:
     return host == "localhost" or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     """Whether this process writes what one alone may write: manifests, logs, snapshots."""
     return jax.process_index() == 0
 
 
-def me() -> int:
+def process_index() -> int:
     """The number of this process."""
     return jax.process_index()
 
 
-def count() -> int:
+def process_count() -> int:
     """How many processes train as one."""
     return jax.process_count()
 
 
-def agree(topic: str, step: int, value: Any = None) -> list[Any]:
+def all_gather(topic: str, step: int, value: Any = None) -> list[Any]:
     """What every process said about `topic` at `step`, by process; waits for the last of them.
 
     Each process asks once for each topic and step. `value` goes through JSON.
     """
-    return [value] if _peers is None else _peers.agree(topic, step, value)
+    return [value] if _peers is None else _peers.all_gather(topic, step, value)
 
 
 @contextlib.contextmanager
@@ -256,7 +256,7 @@ class _Leader(_Peers):
             line.send(answer=[topic, step, values])
         self._answer(topic, step, values)
 
-    def agree(self, topic: str, step: int, value: Any) -> list[Any]:
+    def all_gather(self, topic: str, step: int, value: Any) -> list[Any]:
         self._say(0, topic, step, json.loads(json.dumps(value)))
         return self._await(topic, step)
 
@@ -304,7 +304,7 @@ class _Follower(_Peers):
                     self._lost(0, "is gone")
                 return
 
-    def agree(self, topic: str, step: int, value: Any) -> list[Any]:
+    def all_gather(self, topic: str, step: int, value: Any) -> list[Any]:
         with contextlib.suppress(OSError):  # the listener says who is gone, and ends this process
             self._line.send(say=[topic, step, value])
         return self._await(topic, step)

@@ -80,7 +80,7 @@ def _laid_out(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
     return mesh_utils.create_hybrid_device_mesh(inside, across, devices)
 
 
-def parameter_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
+def param_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     """Shardings of a tree of parameters.
 
     Args:
@@ -90,14 +90,14 @@ def parameter_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     """
     is_names = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
     return jax.tree.map(
-        lambda names, leaf: NamedSharding(mesh, spec(mesh, names, leaf.shape)),
+        lambda names, leaf: NamedSharding(mesh, partition_spec(mesh, names, leaf.shape)),
         axes,
         shapes,
         is_leaf=is_names,
     )
 
 
-def spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> PartitionSpec:
+def partition_spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> PartitionSpec:
     """Where one parameter lies; an axis that does not divide stays whole, and the log says so."""
     placed = []
     for name, size in zip(names, shape, strict=True):
@@ -115,7 +115,7 @@ def spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> Partitio
     return PartitionSpec(*placed)
 
 
-def place(tree: Any, shardings: Any) -> Any:
+def shard_arrays(tree: Any, shardings: Any) -> Any:
     """Host arrays onto the mesh; each device is sent its own part and no other.
 
     Args:
@@ -131,21 +131,21 @@ def place(tree: Any, shardings: Any) -> Any:
     )
 
 
-def own_places(mesh: Mesh, batch: int) -> np.ndarray:
+def local_rows(mesh: Mesh, batch: int) -> np.ndarray:
     """Places in a batch of `batch` rows that the devices of this process hold, ascending."""
     spread = batch_sharding(mesh).addressable_devices_indices_map((batch,))
     slices = {index[0].indices(batch) for index in spread.values() if index is not None}
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
 
 
-def place_rows(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
+def shard_batch(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
     """A batch over all processes, of which this one has made the rows at `places`.
 
     Args:
       mesh: of `make_mesh`.
       rows: tree of host arrays, first axis as long as `places`, or as the groups of equal size
         that neighbouring places are in.
-      places: of `own_places`.
+      places: of `local_rows`.
       batch: rows of all processes together.
     """
     to = batch_sharding(mesh)
@@ -160,7 +160,7 @@ def place_rows(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
     return jax.tree.map(placed, rows)
 
 
-def gathered(mesh: Mesh, tree: Any) -> Any:
+def gather_to_host(mesh: Mesh, tree: Any) -> Any:
     """Whole arrays on the host of every process; all processes must call it.
 
     One array after the other passes through the devices, so no device holds them all.
@@ -195,7 +195,7 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
             )
 
 
-def groups(mesh: Mesh, config: ConfigDict) -> int:
+def packing_groups(mesh: Mesh, config: ConfigDict) -> int:
     """G, into which batches are cut that are packed (`data.packing`).
 
     Raises:

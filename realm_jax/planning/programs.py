@@ -20,7 +20,12 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.rows import passage_rows
 from realm_jax.errors import ConfigError
 from realm_jax.models.modules import Modules
-from realm_jax.parallel.sharding import batch_sharding, check_batches, groups, parameter_shardings
+from realm_jax.parallel.sharding import (
+    batch_sharding,
+    check_batches,
+    packing_groups,
+    param_shardings,
+)
 from realm_jax.planning.dummy_corpus import write_stand_in
 from realm_jax.planning.flops import embed_flops, train_flops
 from realm_jax.retrieval.encoder import embed_function
@@ -29,7 +34,7 @@ from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.stage import IctStage, Stage
-from realm_jax.trainer.state import TrainState, state_shardings, stream
+from realm_jax.trainer.state import TrainState, state_shardings, stream_key
 from realm_jax.trainer.step import make_step
 
 
@@ -76,11 +81,11 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     with tempfile.TemporaryDirectory() as folder:
         store, spans = write_stand_in(Path(folder), vocabulary)
         make = _realm if name == "realm" else _ict
-        stage, batch = make(config, store, spans, Path(folder), groups(mesh, config))
+        stage, batch = make(config, store, spans, Path(folder), packing_groups(mesh, config))
     optimizer = make_optimizer(config.optimizer, settings)
 
     def fresh() -> TrainState:
-        parameters = stage.modules.init(stream(config.seed, "init"))
+        parameters = stage.modules.init(stream_key(config.seed, "init"))
         return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
 
     shapes = jax.eval_shape(fresh)
@@ -100,7 +105,7 @@ def embed_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     length = config.lengths.passage
     rows = max(1, config.builder.batch_pieces // length) * mesh.size
     modules = Modules(config.model, vocabulary, ("embedder",))
-    places = parameter_shardings(mesh, modules.axes, modules.shapes)
+    places = param_shardings(mesh, modules.axes, modules.shapes)
     parameters = jax.tree.map(_described, modules.shapes, places)["embedder"]
     with tempfile.TemporaryDirectory() as folder:
         store, _ = write_stand_in(Path(folder), vocabulary)

@@ -10,7 +10,7 @@ import jax
 from realm_jax.artifacts.export import read_export
 from realm_jax.report.run_data import FinishedRun
 from realm_jax.trainer.checkpoint import final_parameters
-from realm_jax.trainer.init_params import initial_networks
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.recall import masked_recall
 from realm_jax.trainer.swap_log import staleness
@@ -58,7 +58,7 @@ def _recalls(finished: FinishedRun, inputs: Inputs) -> dict[str, float]:
     if len(inputs.knowledge) > config.report.most_passages:
         log.info("recall is not measured: more passages than config.report.most_passages")
         return {}
-    embedders = {"untrained": jax.device_get(initial_networks(config, inputs)["embedder"])}
+    embedders = {"untrained": jax.device_get(initial_params(config, inputs)["embedder"])}
     warmed_up = final_parameters(finished.folder, "ict")
     if warmed_up is not None:
         embedders["ict"] = warmed_up[1]["embedder"]

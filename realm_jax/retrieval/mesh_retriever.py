@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from realm_jax.data.rows import Rows
 from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Modules
-from realm_jax.parallel.sharding import parameter_shardings, place, place_rows, replicated
+from realm_jax.parallel.sharding import param_shardings, replicated, shard_arrays, shard_batch
 from realm_jax.retrieval.mesh_searcher import MeshSearcher, search_on_mesh
 from realm_jax.retrieval.retriever import Index
 
@@ -70,7 +70,7 @@ class MeshRetriever:
                 fix="have the index builder build it again, or set config.search.kind back",
             )
         parameters = self._of_index(index) if fresh is None else fresh
-        everyone = place_rows(self._mesh, queries, places, batch)
+        everyone = shard_batch(self._mesh, queries, places, batch)
         k = min(k, searcher.size)
         found = self._search(parameters, searcher.vectors, everyone, k=k, size=searcher.size)
         return index.rows[jax.device_get(found)[places]]
@@ -79,6 +79,6 @@ class MeshRetriever:
         placed = self._placed  # read once: another thread may search another index meanwhile
         if placed[0] != index.step:
             modules = self._modules
-            to = parameter_shardings(self._mesh, modules.axes, modules.shapes)["embedder"]
-            placed = self._placed = (index.step, place(index.query_params, to))
+            to = param_shardings(self._mesh, modules.axes, modules.shapes)["embedder"]
+            placed = self._placed = (index.step, shard_arrays(index.query_params, to))
         return placed[1]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.tagging.conll import Tagged
 from realm_jax.text.tokens import Sentence, sentence_of_words, shape
 from realm_jax.text.wordpiece import WordPieces
@@ -99,8 +99,8 @@ def _next_start(start: int, most: int, sentences: np.ndarray, firsts: np.ndarray
     """The last sentence in reach, or else the last word; the next word if one fills the row."""
     if most >= end:
         return end
-    for places in (sentences, firsts):
-        place = int(places[np.searchsorted(places, most, "right") - 1])
+    for starts in (sentences, firsts):
+        place = int(starts[np.searchsorted(starts, most, "right") - 1])
         if place > start:
             return place
     later = firsts[firsts > most]
@@ -152,11 +152,11 @@ class TaggingSource:
         return len(self._windows)
 
     def batch(
-        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
+        self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> TaggedRows:
-        """The batch of one training step, or what is at `places` of it."""
-        places = order.all_places(size, places)
-        drawn = order.examples(self._seed, step, size, len(self._windows))[places]
+        """The batch of one training step, or what is at `batch_rows` of it."""
+        batch_rows = sampling.rows_of_batch(size, batch_rows)
+        drawn = sampling.example_ids(self._seed, step, size, len(self._windows))[batch_rows]
         chosen = [self._windows[i] for i in drawn]
         made = rows(chosen, self._length, self._pieces)
         labels = np.zeros_like(made.ids)
@@ -165,8 +165,8 @@ class TaggingSource:
             begins = np.flatnonzero(window.first)
             labels[row, begins + 1] = self._labels[window.document][window.words[begins]]
             weights[row, begins + 1] = 1.0
-        rng = order.generator(self._seed, "hidden words", step)
-        drawn = (rng.random((size, self._length + 1)) < self._hidden)[places]
+        rng = sampling.generator(self._seed, "hidden words", step)
+        drawn = (rng.random((size, self._length + 1)) < self._hidden)[batch_rows]
         return TaggedRows(self._with_hidden_words(made, weights, drawn), labels, weights)
 
     def _with_hidden_words(self, made: TagRows, weights: np.ndarray, drawn: np.ndarray) -> TagRows:

@@ -15,10 +15,10 @@ from realm_jax.tagging.conlleval import Figures, score
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.text.bio import labels
 from realm_jax.text.wordpiece import WordPieces
-from realm_jax.trainer.stage import Loss, Places, Unindexed
+from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 
 
-class TaggerStage(Unindexed):
+class TaggerStage(IndexFreeStage):
     """Cross-entropy of the label of each word, on its first piece."""
 
     name, ahead = "tagger", True
@@ -42,9 +42,9 @@ class TaggerStage(Unindexed):
             config.seed,
         )
 
-    def batch(self, step: int, places: Places = None) -> TaggedRows:
+    def batch(self, step: int, batch_rows: BatchRows = None) -> TaggedRows:
         """Rows of sentences and the labels of their words."""
-        return self._source.batch(step, self.settings.batch, places)
+        return self._source.batch(step, self.settings.batch, batch_rows)
 
     def loss(
         self, networks: SimpleNamespace, batch: TaggedRows, key: Key[Array, ""] | None

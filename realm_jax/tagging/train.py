@@ -21,9 +21,9 @@ from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
-from realm_jax.trainer.resume import claim
+from realm_jax.trainer.resume import save_run_config
 from realm_jax.trainer.run import JOB
-from realm_jax.trainer.state import stream
+from realm_jax.trainer.state import stream_key
 
 
 def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -43,7 +43,7 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
     batches = {"stages.tagger.batch": config.stages.tagger.batch}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
     with alone(run_dir, JOB, stop) as stop_or_lost:
-        claim(run_dir, config)
+        save_run_config(run_dir, config)
         pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
         stage = TaggerStage(config, pieces, taught, held_out)
@@ -82,7 +82,7 @@ def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
     """BERT from `model.start`, the layer above it drawn; nothing without a `model.start`."""
     if not config.model.start:
         return {}
-    drawn = jax.jit(stage.modules.init)(stream(config.seed, "init"))
+    drawn = jax.jit(stage.modules.init)(stream_key(config.seed, "init"))
     return load_networks(config.model.start, jax.device_get(drawn), config.model)
 
 

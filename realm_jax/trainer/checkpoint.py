@@ -11,7 +11,7 @@ from realm_jax.artifacts.params import load_parameters, save_parameters, save_sh
 from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import gathered, place
+from realm_jax.parallel.sharding import gather_to_host, shard_arrays
 from realm_jax.storage import commit, files, leases
 from realm_jax.storage.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
 from realm_jax.trainer.state import TrainState
@@ -36,28 +36,28 @@ class Checkpoints:
         """
         step = int(state.step)
         folder = self._parent / step_name(step)
-        new = hosts.agree(self._topic("new"), step, not commit.is_published(folder))[0]
-        if hosts.leads():
+        new = hosts.all_gather(self._topic("new"), step, not commit.is_published(folder))[0]
+        if hosts.is_leader():
             manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
             write = lambda folder: self._write(folder, state)  # noqa: E731
             commit.publish(self._parent, step, write, {**manifest, **fields})
             leases.retain(self._run, f"{CHECKPOINTS}/{self._stage}", self._keep)
         elif new:
             self._write(folder, state)
-        hosts.agree(self._topic("saved"), step)
+        hosts.all_gather(self._topic("saved"), step)
 
     def _write(self, folder: epath.Path, state: TrainState) -> None:
         moments = jax.tree.leaves(state.optimizer)
         numbered = {f"{number:05d}": leaf for number, leaf in enumerate(moments)}
-        hosts.agree(self._topic("folder"), int(state.step))
+        hosts.all_gather(self._topic("folder"), int(state.step))
         for name, tree in ((PARAMETERS, state.parameters), (_OPTIMIZER, numbered)):
             if files.is_local(folder):
                 save_sharded(folder / name, tree)
             else:
-                whole = gathered(self._mesh, tree)
-                if hosts.leads():
+                whole = gather_to_host(self._mesh, tree)
+                if hosts.is_leader():
                     save_parameters(folder / name, whole)
-        if hosts.leads():
+        if hosts.is_leader():
             files.write_bytes(folder / CONFIG, self._config.encode())
 
     def _topic(self, what: str) -> str:
@@ -82,7 +82,7 @@ class Checkpoints:
         moments = _fitted(moments, like.optimizer, folder)
         to = jax.tree.map(lambda leaf: leaf.sharding, like)
         saved = (np.asarray(step, like.step.dtype), parameters, moments)
-        return TrainState(*place(saved, tuple(to))), manifest
+        return TrainState(*shard_arrays(saved, tuple(to))), manifest
 
 
 def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:

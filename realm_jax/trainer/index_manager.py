@@ -69,7 +69,7 @@ class IndexManager:
         self._run, self._refresh, self._poll = run, config.refresh, config.builder.poll_seconds
         self._expect = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
         self._replay, self._kept = list(replay), kept
-        self._lease = Lease(run, "trainer" if hosts.leads() else f"trainer-{hosts.me()}")
+        self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{hosts.process_index()}")
         self._mesh, self._check = mesh, check
         self._renewed = 0.0
         self._warned_of: int | None = None  # index step
@@ -116,7 +116,7 @@ class IndexManager:
     def _log_swap(self, step: int, index: PublishedIndex) -> None:
         self.swaps.append((step, index.step))
         log.info("step %d: index of step %d in use", step, index.step)
-        if hosts.leads():
+        if hosts.is_leader():
             note_swap(self._run, step, index, self._found[index.step])
 
     def _warn_if_stale(self, step: int, index_step: int) -> None:
@@ -169,9 +169,9 @@ class IndexManager:
         """Any index that is good for `step`, the same for all processes."""
         found = None
         try:
-            found = self._await(None, step) if hosts.leads() else None
+            found = self._await(None, step) if hosts.is_leader() else None
         finally:
-            found = hosts.agree("first index", step, found)[0]
+            found = hosts.all_gather("first index", step, found)[0]
         if found is None:
             raise WaitInterrupted("process 0 was stopped", where=self._run.published_index)
         return self._opened(found)
@@ -193,7 +193,7 @@ class IndexManager:
         """A moment; all processes together, or one would be left alone with the next question."""
         waited = asked * self._poll
         mine = [self._job_stop.is_set() or self._stop.is_set(), waited > self._refresh.wait_seconds]
-        said = hosts.agree(f"waited {asked} times", step, mine)
+        said = hosts.all_gather(f"waited {asked} times", step, mine)
         if any(stopped for stopped, _ in said):
             raise WaitInterrupted("a newer index never came", where=self._run.published_index)
         if any(late for _, late in said):
@@ -208,7 +208,7 @@ class IndexManager:
         ready = self._watcher.ready()
         if ready is not None and ready.step > step:  # of this run's own future, before a kill
             ready = None
-        said = hosts.agree(topic, step, [ready and ready.step, self._watcher.refused])
+        said = hosts.all_gather(topic, step, [ready and ready.step, self._watcher.refused])
         refusals = {refused: process for process, (_, refused) in enumerate(said)}
         offer = self._watcher.asked = said[0][0]
         for refused in refusals.keys() - self._told - {None}:

@@ -96,7 +96,7 @@ class IndexWatcher:
             self._stop.wait(self._poll)
 
     def _newer_than(self, after: int) -> int | None:
-        newest = commit.latest(self._run.published_index) if hosts.leads() else self.asked
+        newest = commit.latest(self._run.published_index) if hosts.is_leader() else self.asked
         return newest if newest is not None and newest > after else None
 
     def _open(self, index_step: int) -> None:
@@ -107,5 +107,5 @@ class IndexWatcher:
         except RealmError as error:
             self.refused = index_step
             log.warning("index of step %d refused, the old one stays:\n%s", index_step, error)
-        while hosts.count() > 1 and self._fresh is not None and not self._stop.is_set():
+        while hosts.process_count() > 1 and self._fresh is not None and not self._stop.is_set():
             self._stop.wait(self._poll)  # what is offered stands until all have answered

@@ -11,20 +11,20 @@ from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.resume import require_pretrained, require_same_model
-from realm_jax.trainer.state import stream
+from realm_jax.trainer.state import stream_key
 
 
-def initial_networks(config: ConfigDict, inputs: Inputs) -> Parameters:
+def initial_params(config: ConfigDict, inputs: Inputs) -> Parameters:
     """All networks before any training: drawn from the seed, or from `model.start`."""
     names = ("embedder", "reader", "span_head")
     modules = Modules(config.model, inputs.knowledge.vocabulary.size, names)
-    drawn = jax.jit(modules.init)(stream(config.seed, "init"))
+    drawn = jax.jit(modules.init)(stream_key(config.seed, "init"))
     alone = () if config.model.start_embedder else ("embedder",)
     started = {name: network for name, network in drawn.items() if name not in alone}
     return drawn | load_networks(config.model.start, jax.device_get(started), config.model)
 
 
-def reader_of(workdir: str, config: ConfigDict) -> Parameters:
+def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
     """The pre-trained reader of another run, for Table 2's mixed systems; nothing for "".
 
     Raises:

@@ -53,7 +53,7 @@ def open_inputs(config: ConfigDict) -> Inputs:
     return Inputs(knowledge, text, held_out, _questions(corpus))
 
 
-def say_what_is_cut(knowledge: PassageStore, config: ConfigDict) -> None:
+def warn_truncated_passages(knowledge: PassageStore, config: ConfigDict) -> None:
     """Warns of a corpus whose passages were cut for longer rows than those of this config."""
     most = config.lengths.passage
     if 0 < knowledge.manifest["passage_pieces"] <= most:

@@ -16,14 +16,14 @@ from realm_jax.models.modules import Parameters
 from realm_jax.monitoring.terminal import person_writer
 from realm_jax.monitoring.writers import Writer, Writers, kept_writers
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import own_places, place_rows
+from realm_jax.parallel.sharding import local_rows, shard_batch
 from realm_jax.storage import heartbeat
 from realm_jax.storage.failpoints import reach
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
-from realm_jax.trainer.nonfinite import Suspects
+from realm_jax.trainer.nonfinite import NonFiniteDetector
 from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.prefetch import InStep, Prefetcher
+from realm_jax.trainer.prefetch import InlineBatches, Prefetcher
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, make_state
@@ -71,7 +71,7 @@ def train(
         return state.parameters
     began = time.monotonic()
     report = _report(run, config, stage, mesh, first)
-    suspects = Suspects(run, stage.name)
+    suspects = NonFiniteDetector(run, stage.name)
 
     def settle() -> None:
         suspects.settle()
@@ -88,16 +88,16 @@ def train(
             if _due(step, config.refresh.every):
                 settle()
                 publisher.publish(step, state.parameters)
-                if hosts.leads():
+                if hosts.is_leader():
                     heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
                 settle()
                 report.event(step, **stage.evaluate(state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 save(state)
-            stopping = any(hosts.agree(f"{stage.name}/stop", step, stop.is_set()))
+            stopping = any(hosts.all_gather(f"{stage.name}/stop", step, stop.is_set()))
             batch = None if stopping else feed.take(step, stop, state.parameters)
-            if not all(hosts.agree(f"{stage.name}/batch", step, batch is not None)):
+            if not all(hosts.all_gather(f"{stage.name}/batch", step, batch is not None)):
                 save(state)
                 raise Stopped(stage.name, step)
             if step == first:
@@ -150,15 +150,15 @@ def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: in
     )
 
 
-def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | InStep:
+def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | InlineBatches:
     """Each process makes its own rows of every batch, and no other."""
     size = stage.settings.batch
-    places = own_places(mesh, size)
+    places = local_rows(mesh, size)
 
     def make(step: int, *parameters: Parameters) -> Any:
-        return place_rows(mesh, stage.batch(step, places, *parameters), places, size)
+        return shard_batch(mesh, stage.batch(step, places, *parameters), places, size)
 
-    return Prefetcher(make, first, last) if stage.ahead else InStep(make)
+    return Prefetcher(make, first, last) if stage.ahead else InlineBatches(make)
 
 
 def _due(step: int, every: int) -> bool:

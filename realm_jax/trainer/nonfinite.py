@@ -36,7 +36,7 @@ _BROKEN = (  # what damaged archives of arrays raise
 )
 
 
-class Suspects:
+class NonFiniteDetector:
     """Batches of steps whose figures the devices have not given yet, oldest first.
 
     Nothing waits: a figure is read once it is there, and a batch is kept no longer than its step.

@@ -73,10 +73,10 @@ class Prefetcher:
         on.
         """
         self._closed.set()
-        self._thread.join(timeout=30 if hosts.count() == 1 else 2)
+        self._thread.join(timeout=30 if hosts.process_count() == 1 else 2)
 
 
-class InStep:
+class InlineBatches:
     """Makes a batch when it is due, in the thread of the steps: it takes the devices to make it.
 
     Programs over several processes must start in the same order in each, so none may start beside

@@ -10,7 +10,7 @@ from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.errors import RealmError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import gathered
+from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.storage.layout import SNAPSHOTS, RunDir
 from realm_jax.storage.leases import retain
 
@@ -32,8 +32,8 @@ class Publisher:
         All processes call it; process 0 writes.
         """
         self.wait()
-        copied = gathered(self._mesh, parameters)
-        if not hosts.leads():
+        copied = gather_to_host(self._mesh, parameters)
+        if not hosts.is_leader():
             return
         fields = {**self._fields, "time": time.time()}
         self._thread = threading.Thread(

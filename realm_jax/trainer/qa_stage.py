@@ -8,15 +8,15 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_head import IMPOSSIBLE
-from realm_jax.trainer.stage import Loss, Places, Unindexed
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
+from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 
 
-class QaStage(Unindexed):
+class QaStage(IndexFreeStage):
     """Each question is ranked over its hits by fresh scores; the best are read."""
 
     name, ahead = "qa", True
@@ -27,11 +27,11 @@ class QaStage(Unindexed):
         self.modules = Modules(config.model, vocabulary, ("embedder", "reader", "span_head"))
         self._source = source
 
-    def batch(self, step: int, places: Places = None) -> QuestionBatch:
+    def batch(self, step: int, batch_rows: BatchRows = None) -> QuestionBatch:
         """Questions with their hits."""
         size = self.settings.batch
-        drawn = order.examples(self._seed, step, size, len(self._source))
-        return self._source.take(drawn[order.all_places(size, places)])
+        drawn = sampling.example_ids(self._seed, step, size, len(self._source))
+        return self._source.take(drawn[sampling.rows_of_batch(size, batch_rows)])
 
     def loss(
         self, networks: SimpleNamespace, batch: QuestionBatch, key: Key[Array, ""] | None
@@ -59,7 +59,7 @@ class QaStage(Unindexed):
             possible,
             (spans + read[:, :, None, None]).reshape(size, -1),
             gold.reshape(size, -1),
-            (spans > IMPOSSIBLE).reshape(size, -1),
+            (spans > INVALID_SPAN_SCORE).reshape(size, -1),
         )
         return loss, metrics | losses.real_pieces(
             len(batch.questions.mask), batch.questions.mask, flat.mask

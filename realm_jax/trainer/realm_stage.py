@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from realm_jax import losses
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
 from realm_jax.errors import RealmError
@@ -26,10 +26,10 @@ from realm_jax.retrieval.mesh_retriever import MeshRetriever
 from realm_jax.retrieval.reranker import Reranker
 from realm_jax.retrieval.retriever import Retriever, candidates
 from realm_jax.trainer.index_manager import IndexManager
-from realm_jax.trainer.stage import Loss, Places
+from realm_jax.trainer.stage import BatchRows, Loss
 
 log = logging.getLogger(__name__)
-GIVEN_UP = 0.95  # weight of the null passage above which passages teach the retriever nothing
+COLLAPSE_THRESHOLD = 0.95  # mean p(null passage) above which retrieval counts as collapsed
 
 
 class RealmStage:
@@ -74,21 +74,21 @@ class RealmStage:
         )
 
     def batch(
-        self, step: int, places: Places = None, parameters: Parameters | None = None
+        self, step: int, batch_rows: BatchRows = None, parameters: Parameters | None = None
     ) -> PretrainingBatch:
         """Masked queries and the candidates that the index of `step` gives them.
 
         `parameters` of the step are searched with if the config says so.
         """
         size = self.settings.batch
-        text = self._text.batch(step, size, places)
+        text = self._text.batch(step, size, batch_rows)
         index = self._index.for_step(step)
         width = self._config.retrieval.candidates
         if self._on_mesh is None:
             return self._packed(step, text, self._hits(index, text, width, parameters))
         fresh = self._config.retrieval.search_with == "fresh" and parameters is not None
         embedder = parameters["embedder"] if fresh and parameters else None
-        own = order.all_places(size, places)
+        own = sampling.rows_of_batch(size, batch_rows)
         hits = self._on_mesh.hits(index, text.queries, own, size, width, embedder)
         return self._packed(step, text, hits)
 
@@ -124,7 +124,7 @@ class RealmStage:
         return rows.batch(text, chosen, valid, rungs or rows.widest, **agree)
 
     def _packed(self, step: int, text: MaskedText, hits: np.ndarray) -> PretrainingBatch:
-        agree = lambda rung: max(hosts.agree("realm/rung", step, rung))  # noqa: E731
+        agree = lambda rung: max(hosts.all_gather("realm/rung", step, rung))  # noqa: E731
         return self.with_candidates(text, hits, self._size, self._usual, agree=agree)
 
     @cached_property
@@ -172,7 +172,7 @@ class RealmStage:
 
     def _warn_if_given_up(self, p_null: float) -> None:
         """Says it once: the run would go on to its end, and learn a masked language model."""
-        if p_null < GIVEN_UP or self._warned:
+        if p_null < COLLAPSE_THRESHOLD or self._warned:
             return
         self._warned = True
         log.warning(
@@ -212,12 +212,12 @@ class RealmStage:
 def _reranker(config: ConfigDict, store: PassageStore, retriever: Retriever) -> Reranker | None:
     if not config.retrieval.rerank:
         return None
-    if hosts.count() > 1:
+    if hosts.process_count() > 1:
         raise RealmError(
             "hits are ranked anew on one process only",
             where="config.retrieval.rerank",
             expected="0, or one process",
-            found=f"{config.retrieval.rerank} on {hosts.count()} processes",
+            found=f"{config.retrieval.rerank} on {hosts.process_count()} processes",
             fix="set search.kind to mesh and retrieval.search_with to fresh",
         )
     return Reranker(config, store, retriever)

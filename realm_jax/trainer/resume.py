@@ -12,14 +12,14 @@ from realm_jax.trainer.checkpoint import kept_fields, swap_log_of
 from realm_jax.trainer.swap_log import SwapLog, index_step_at
 
 
-def claim(run_dir: RunDir, config: ConfigDict) -> None:
+def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
     """Writes the run's config, or refuses one that would make another model of the same run."""
-    check_claim(run_dir, config)
+    check_run_config(run_dir, config)
     run_dir.root.mkdir(parents=True, exist_ok=True)
     files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
 
 
-def check_claim(run_dir: RunDir, config: ConfigDict) -> None:
+def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:
     """Refuses a config of another model than the one that the run began with."""
     if run_dir.config.exists():
         before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
@@ -58,10 +58,10 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
             found="none" if step is None else f"step {step}",
             fix=f"realm run --workdir={run_dir.workdir}",
         )
-    refuse_fewer_steps(run_dir, config)
+    check_steps_not_reduced(run_dir, config)
 
 
-def refuse_fewer_steps(run_dir: RunDir, config: ConfigDict) -> None:
+def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
     """Refuses to end a run before where it is: its networks are of no such step any more."""
     step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
     if step is not None and step > last:
@@ -83,7 +83,7 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
     return known + [(record["step"], record["index_step"]) for record in later]
 
 
-def indexes_asked_for(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
+def required_indexes(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
     """Index steps that the run may still ask for: to resume a checkpoint, and to answer.
 
     In sync mode a resumed run asks for the index of every snapshot since its checkpoint, and no

@@ -19,26 +19,26 @@ from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import check_batches, gathered, groups, make_mesh
+from realm_jax.parallel.sharding import check_batches, gather_to_host, make_mesh, packing_groups
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.job_lock import alone
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields
 from realm_jax.trainer.index_manager import IndexManager, WaitInterrupted
-from realm_jax.trainer.init_params import initial_networks, reader_of
-from realm_jax.trainer.inputs import Inputs, open_inputs, say_what_is_cut
+from realm_jax.trainer.init_params import initial_params, pretrained_reader
+from realm_jax.trainer.inputs import Inputs, open_inputs, warn_truncated_passages
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import (
-    check_claim,
-    claim,
-    indexes_asked_for,
+    check_run_config,
+    check_steps_not_reduced,
     read_swaps,
-    refuse_fewer_steps,
     require_pretrained,
+    required_indexes,
+    save_run_config,
 )
 from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
 from realm_jax.trainer.swap_log import SwapLog
@@ -72,8 +72,8 @@ def run(
     with _alone(RunDir(workdir), stop) as stop_or_lost:
         job = _Job(workdir, config, stop_or_lost)
         job.claim()
-        if hosts.leads():
-            say_what_is_cut(job.inputs.knowledge, config)
+        if hosts.is_leader():
+            warn_truncated_passages(job.inputs.knowledge, config)
         with beside():
             job.say("start", 0)
             job.warm_start()
@@ -84,7 +84,7 @@ def run(
 
 def _alone(run_dir: RunDir, stop: threading.Event) -> AbstractContextManager[threading.Event]:
     """Of several processes that train as one, the first speaks for all."""
-    return alone(run_dir, JOB, stop) if hosts.leads() else nullcontext(stop)
+    return alone(run_dir, JOB, stop) if hosts.is_leader() else nullcontext(stop)
 
 
 def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -124,24 +124,24 @@ class _Job:
         self.config, self.stop, self.run_dir = config, stop, RunDir(workdir)
         self.inputs: Inputs = open_inputs(config)
         self.mesh: Mesh = mesh_of(config)
-        self.groups = groups(self.mesh, config)
-        check_claim(self.run_dir, config)
+        self.groups = packing_groups(self.mesh, config)
+        check_run_config(self.run_dir, config)
         self._vocabulary = self.inputs.knowledge.vocabulary.size
-        self.networks: Parameters = jax.device_get(initial_networks(config, self.inputs))
+        self.networks: Parameters = jax.device_get(initial_params(config, self.inputs))
 
-    def claim(self) -> None:
+    def save_run_config(self) -> None:
         """The run has this config from now on; an end that there is more to do after is gone."""
-        if hosts.leads():
-            refuse_fewer_steps(self.run_dir, self.config)
-            claim(self.run_dir, self.config)
+        if hosts.is_leader():
+            check_steps_not_reduced(self.run_dir, self.config)
+            save_run_config(self.run_dir, self.config)
             trained = commit.latest(self.run_dir.checkpoints("realm"))
             if trained is None or trained < self.config.stages.realm.steps:
                 follow.clear_end(self.run_dir)
-        hosts.agree("claimed", 0)
+        hosts.all_gather("claimed", 0)
 
     def say(self, stage: str, step: int) -> None:
         """A sign of life."""
-        if hosts.leads():
+        if hosts.is_leader():
             heartbeat.beat(self.run_dir, JOB, stage=stage, step=step)
 
     def warm_start(self) -> None:
@@ -166,7 +166,7 @@ class _Job:
             fields,
             self.mesh,
         )
-        [swaps, *_] = hosts.agree("swaps", 0, read_swaps(self.run_dir))
+        [swaps, *_] = hosts.all_gather("swaps", 0, read_swaps(self.run_dir))
         replay = [(first, index_step) for first, index_step in swaps]
         index = self.index(replay, publisher.check)
         stage = RealmStage(
@@ -187,7 +187,7 @@ class _Job:
         """Fine-tunes on the final index if there are questions, exports, and ends the run."""
         steps = self.config.stages.realm.steps
         if steps == 0:
-            if hosts.leads():
+            if hosts.is_leader():
                 follow.mark_end(self.run_dir, step=0)
             return 0
         final = self.index([])
@@ -201,7 +201,7 @@ class _Job:
         if self.inputs.questions and self.config.stages.qa.steps:
             networks |= self._fine_tune(index)
             tuned = self.config.stages.qa.steps
-        if hosts.leads():
+        if hosts.is_leader():
             as_json = config_lib.to_json(self.config)
             publish_export(self.run_dir, steps + tuned, index.step, networks, as_json)
             follow.mark_end(self.run_dir, step=steps)
@@ -221,7 +221,7 @@ class _Job:
             questions, retriever.hits(index, rows, count), _by_passage(index), store, self.config
         )
         stage = QaStage(self.config, self._vocabulary, source)
-        self.networks |= reader_of(self.config.stages.qa.reader_from, self.config)
+        self.networks |= pretrained_reader(self.config.stages.qa.reader_from, self.config)
         tuned = self._tune(stage, index.step)
         return {
             "question_embedder": tuned["embedder"],
@@ -249,9 +249,9 @@ class _Job:
                 min(tuned_on),
                 index_step,
             )
-            if hosts.leads():
+            if hosts.is_leader():
                 files.delete_tree(self.run_dir.checkpoints("qa"))
-        hosts.agree("qa/begins", index_step)
+        hosts.all_gather("qa/begins", index_step)
 
     def _tune(self, stage: QaStage, index_step: int) -> Parameters:
         fields = {"questions": questions_hash(self.inputs.questions), "index_step": index_step}
@@ -265,7 +265,7 @@ class _Job:
             NoPublisher(),
             lambda step: fields,
         )
-        return gathered(self.mesh, trained)
+        return gather_to_host(self.mesh, trained)
 
     def _train(
         self,
@@ -282,7 +282,7 @@ class _Job:
         trained = train(
             self.run_dir, self.config, stage, given, self.mesh, self.stop, publisher, fields
         )
-        self.networks |= gathered(self.mesh, trained)
+        self.networks |= gather_to_host(self.mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - began)
 
     def index(self, replay: SwapLog, check: Callable[[], None] = lambda: None) -> IndexManager:
@@ -292,7 +292,7 @@ class _Job:
             self.config,
             corpus_hash,
             replay,
-            kept=lambda: indexes_asked_for(self.run_dir, self.config.refresh),
+            kept=lambda: required_indexes(self.run_dir, self.config.refresh),
             stop=self.stop,
             mesh=self.mesh,
             check=check,
@@ -306,7 +306,7 @@ def mesh_of(config: ConfigDict) -> Mesh:
     stages = {f"stages.{name}.batch": config.stages[name] for name in taught}
     batches = {key: stage.batch for key, stage in stages.items() if stage.steps}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
-    groups(mesh, config)
+    packing_groups(mesh, config)
     return mesh
 
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.inverse_cloze import InverseCloze, InverseClozeSource
+from realm_jax.data.inverse_cloze import InverseClozeBatch, InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.packing import (
     LOOKED_AT,
@@ -24,13 +24,13 @@ from realm_jax.data.packing import (
     pack,
     rung_for,
 )
-from realm_jax.data.reader_warmup import Reading, ReadingSource
+from realm_jax.data.reader_warmup import ReaderWarmupBatch, ReaderWarmupSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_head import IMPOSSIBLE
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.parallel import hosts
 
-Places = np.ndarray | None
+BatchRows = np.ndarray | None
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]
 
 
@@ -43,7 +43,7 @@ class Stage(Protocol):
     modules: Modules
     ahead: bool  # batches need neither parameters nor devices: they are made beside the steps
 
-    def batch(self, step: int, places: Places = None) -> Any:
+    def batch(self, step: int, batch_rows: BatchRows = None) -> Any:
         """The host arrays of one step, first axis B or G; a function of the seed and `step`.
 
         Rows of a batch are in G groups where they are packed (`data.packing`).
@@ -52,7 +52,7 @@ class Stage(Protocol):
 
         Args:
           step: of the stage.
-          places: rows of the batch that this process makes; None is all.
+          batch_rows: rows of the batch that this process makes; None is all.
         """
 
     def loss(self, networks: SimpleNamespace, batch: Any, key: Key[Array, ""] | None) -> Loss:
@@ -68,7 +68,7 @@ class Stage(Protocol):
         """What the host knows of a step, for its record."""
 
 
-class Unindexed:
+class IndexFreeStage:
     """What stages that search no index have in common."""
 
     def beside(self, step: int) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class IctBatch(NamedTuple):
     ids: Int64[Any, "G b"]  # of the passages
 
 
-class IctStage(Unindexed):
+class IctStage(IndexFreeStage):
     """Inverse cloze task: the embedder learns which passage a sentence came from.
 
     Args:
@@ -107,12 +107,12 @@ class IctStage(Unindexed):
             usual,
         )
 
-    def batch(self, step: int, places: Places = None) -> IctBatch:
+    def batch(self, step: int, batch_rows: BatchRows = None) -> IctBatch:
         """Sentences and their passages."""
-        made = self._source.batch(step, self.settings.batch, places)
+        made = self._source.batch(step, self.settings.batch, batch_rows)
         rows = self._rows(made, len(made.ids) // self._size)
         rung = rung_for(lengths_of(rows), self._rungs)
-        rung = max(hosts.agree("ict/rung", step, rung))
+        rung = max(hosts.all_gather("ict/rung", step, rung))
         return IctBatch(pack(rows, self._rungs[rung]), made.ids.reshape(-1, self._size))
 
     @cached_property
@@ -123,7 +123,7 @@ class IctStage(Unindexed):
         made = self._source.batch(0, LOOKED_AT)
         return ladder(most, drawn_groups(lengths_of(self._rows(made, LOOKED_AT)), self._size))
 
-    def _rows(self, made: InverseCloze, groups: int) -> list[Rows]:
+    def _rows(self, made: InverseClozeBatch, groups: int) -> list[Rows]:
         return [grouped(made.queries, groups), grouped(made.passages, groups)]
 
     def loss(self, networks: SimpleNamespace, batch: IctBatch, key: Key[Array, ""] | None) -> Loss:
@@ -144,7 +144,7 @@ class IctStage(Unindexed):
         return {}
 
 
-class ReaderStage(Unindexed):
+class ReaderStage(IndexFreeStage):
     """The reader learns to read before REALM: to copy what is masked, and to point at it.
 
     Both heads learn from one pass of BERT over a sentence beside a passage (`data.reading`).
@@ -155,13 +155,13 @@ class ReaderStage(Unindexed):
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
         self.settings, self._widest = config.stages.reader, config.lengths.answer
         self.modules = Modules(config.model, store.vocabulary.size, ("reader", "span_head"))
-        self._source = ReadingSource(config, store, text)
+        self._source = ReaderWarmupSource(config, store, text)
 
-    def batch(self, step: int, places: Places = None) -> Reading:
+    def batch(self, step: int, batch_rows: BatchRows = None) -> ReaderWarmupBatch:
         """Joint rows of sentence and passage, and what is masked."""
-        return self._source.batch(step, self.settings.batch, places)
+        return self._source.batch(step, self.settings.batch, batch_rows)
 
-    def loss(self, networks: SimpleNamespace, batch: Reading, key: Key[Array, ""] | None) -> Loss:
+    def loss(self, networks: SimpleNamespace, batch: ReaderWarmupBatch, key: Key[Array, ""] | None) -> Loss:
         """Cross-entropy at the masked positions plus that of the masked span in the passage."""
         ids, mask, segments = batch.joint
         hidden = networks.reader.bert(ids, mask, segments, key)
@@ -169,17 +169,17 @@ class ReaderStage(Unindexed):
         logits = networks.reader.predict(jnp.take_along_axis(hidden, places, axis=1))
         spans = networks.span_head.span_logits(hidden, mask, segments, self._widest)
         size = len(ids)
-        loss, metrics = losses.reading_loss(
+        loss, metrics = losses.reader_warmup_loss(
             losses.token_log_probs(logits, batch.text.targets),
             batch.text.weights,
             spans.reshape(size, -1),
             batch.gold.reshape(size, -1),
-            (spans > IMPOSSIBLE).reshape(size, -1),
+            (spans > INVALID_SPAN_SCORE).reshape(size, -1),
             batch.one_span,
         )
         return loss, metrics | losses.real_pieces(size, mask)
 
-    def weight(self, batch: Reading) -> Float[Array, ""]:
+    def weight(self, batch: ReaderWarmupBatch) -> Float[Array, ""]:
         """Masked pieces, as in stage realm."""
         return jnp.maximum(batch.text.weights.sum(), 1.0)
 

@@ -20,7 +20,7 @@ class TrainState(NamedTuple):
     optimizer: Any
 
 
-def stream(seed: int, name: str, step: int | jax.Array = 0) -> jax.Array:
+def stream_key(seed: int, name: str, step: int | jax.Array = 0) -> jax.Array:
     """The random key of a named stream at a step; nothing is carried, so resumed runs repeat it."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _number(name)), step)
 
@@ -42,13 +42,13 @@ def make_state(
     """
 
     def make(given: Parameters) -> TrainState:
-        parameters = modules.init(stream(seed, "init")) | given
+        parameters = modules.init(stream_key(seed, "init")) | given
         return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
 
     shapes = jax.eval_shape(make, given)
     places = state_shardings(modules, optimizer, mesh, shapes)
     start = {name: places.parameters[name] for name in given}
-    placed = sharding.place(given, start)
+    placed = sharding.shard_arrays(given, start)
     return jax.jit(make, in_shardings=(start,), out_shardings=places)(placed)
 
 
@@ -56,7 +56,7 @@ def state_shardings(
     modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, shapes: TrainState
 ) -> Any:
     """Shardings of a state: moments lie where their parameters lie, the rest is replicated."""
-    of_parameters = sharding.parameter_shardings(mesh, modules.axes, modules.shapes)
+    of_parameters = sharding.param_shardings(mesh, modules.axes, modules.shapes)
     whole = sharding.replicated(mesh)
     moments = optax.tree.map_params(
         optimizer,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding, replicated
 from realm_jax.trainer.stage import Stage
-from realm_jax.trainer.state import TrainState, stream
+from realm_jax.trainer.state import TrainState, stream_key
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -44,7 +44,7 @@ def make_step(
         return jax.grad(objective, has_aux=True)(parameters)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
-        key = stream(seed, f"dropout/{stage.name}", state.step)
+        key = stream_key(seed, f"dropout/{stage.name}", state.step)
         if parts == 1:
             gradients, metrics = gradients_of(state.parameters, batch, key)
         else:

@@ -41,21 +41,21 @@ def test_a_mesh_that_does_not_fit_says_how_many_devices_there_are(asked):
 
 def test_named_axes_lie_where_the_table_says():
     two_by_four = mesh(2, 4)
-    spec = sharding.spec(two_by_four, ("layers", "hidden", "mlp"), (2, 16, 32))
+    spec = sharding.partition_spec(two_by_four, ("layers", "hidden", "mlp"), (2, 16, 32))
     assert spec == PartitionSpec(None, "fsdp", "model")
     assert sharding.batch_sharding(two_by_four).spec == PartitionSpec(("replica", "data", "fsdp"))
 
 
 def test_an_axis_that_does_not_divide_stays_whole_and_the_log_says_so(caplog):
     with caplog.at_level(logging.WARNING):
-        spec = sharding.spec(mesh(2, 4), ("vocabulary", "hidden"), (30, 16))
+        spec = sharding.partition_spec(mesh(2, 4), ("vocabulary", "hidden"), (30, 16))
     assert spec == PartitionSpec(None, "fsdp")
     assert "'vocabulary' of size 30" in caplog.text
 
 
 def test_every_axis_that_a_network_names_is_in_the_table():
     modules = Modules(tiny_config().model, 96, ("embedder", "reader", "span_head"))
-    places = sharding.parameter_shardings(mesh(2, 4), modules.axes, modules.shapes)
+    places = sharding.param_shardings(mesh(2, 4), modules.axes, modules.shapes)
     split = [place for place in jax.tree.leaves(places) if "model" in place.spec]
     assert len(split) > 20
 
@@ -70,13 +70,13 @@ def test_a_batch_that_does_not_divide_is_refused_with_one_that_does():
 
 def test_groups_that_do_not_fit_devices_and_batches_are_refused():
     config = tiny_config(stages__ict__steps=1, stages__ict__batch=16)
-    assert sharding.groups(mesh(4, 2), config) == 4
+    assert sharding.packing_groups(mesh(4, 2), config) == 4
     config.mesh.groups = 8
-    assert sharding.groups(mesh(4, 2), config) == 8
+    assert sharding.packing_groups(mesh(4, 2), config) == 8
     for wrong in (6, 32):
         config.mesh.groups = wrong
         with pytest.raises(ConfigError, match="a multiple of 4 that divides 16"):
-            sharding.groups(mesh(4, 2), config)
+            sharding.packing_groups(mesh(4, 2), config)
 
 
 class _OfSlice:
@@ -101,6 +101,6 @@ def test_placing_sends_each_device_its_own_part_only():
     four = mesh(2, 2, fsdp=2)
     whole = np.arange(32.0).reshape(4, 8)
     spec = NamedSharding(four, PartitionSpec("model", "fsdp"))
-    [placed] = sharding.place([whole], [spec])
+    [placed] = sharding.shard_arrays([whole], [spec])
     np.testing.assert_array_equal(placed, whole)
     assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 4)}

@@ -11,7 +11,7 @@ from support.tiny_corpus import tiny_config
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.models.modules import Modules
-from realm_jax.parallel.sharding import make_mesh, parameter_shardings, place
+from realm_jax.parallel.sharding import make_mesh, param_shardings, shard_arrays
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
 from realm_jax.retrieval.mesh_searcher import MeshSearcher
@@ -32,7 +32,7 @@ def test_it_finds_what_the_host_finds_with_the_parameters_it_is_given(tiny):
     )
     queries = MaskedTextSource(tiny.store, tiny.spans, config).batch(0, 8).queries
     retriever = MeshRetriever(config, tiny.store.vocabulary.size, mesh)
-    placed = place(fresh, parameter_shardings(mesh, modules.axes, modules.shapes)["embedder"])
+    placed = shard_arrays(fresh, param_shardings(mesh, modules.axes, modules.shapes)["embedder"])
     for given, parameters in ((None, old), (placed, fresh)):
         host = SimpleNamespace(
             step=id(parameters), searcher=ExactSearcher(vectors), rows=rows, query_params=parameters

@@ -6,7 +6,7 @@ import logging
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.trainer.inputs import say_what_is_cut
+from realm_jax.trainer.inputs import warn_truncated_passages
 
 
 @pytest.mark.parametrize("cut_for", ["longer rows", "these rows", "unknown"])
@@ -19,7 +19,7 @@ def test_passages_cut_for_longer_rows_are_told_of(tiny, cut_for, fits, caplog):
     store.manifest = {**store.manifest, "passage_pieces": pieces}
     config = tiny_config(tiny.folder, lengths__passage=most, model__positions=512)
     with caplog.at_level(logging.WARNING):
-        say_what_is_cut(store, config)
+        warn_truncated_passages(store, config)
     if fits or cut_for == "these rows":
         assert not caplog.records
     else:

@@ -47,9 +47,9 @@ class WatchedStage(IctStage):
         super().__init__(config, store, DEVICES, usual=False)  # one rung, so one trace
         self.stop, self.traces, self.made = stop, 0, []
 
-    def batch(self, step, *places):
+    def batch(self, step, *batch_rows):
         self.made.append(step)
-        return super().batch(step, *places)
+        return super().batch(step, *batch_rows)
 
     def loss(self, networks, batch, key):
         self.traces += 1
@@ -205,10 +205,10 @@ def test_what_is_no_saved_batch_is_refused(tmp_path):
 
 def test_what_making_a_batch_raises_reaches_the_caller(tiny, tmp_path):
     class Broken(IctStage):
-        def batch(self, step, *places):
+        def batch(self, step, *batch_rows):
             if step == 1:
                 raise InputError("no more text")
-            return super().batch(step, *places)
+            return super().batch(step, *batch_rows)
 
     with pytest.raises(InputError, match="no more text"):
         run(tmp_path, tiny, Broken)

@@ -22,8 +22,8 @@ from realm_jax.storage.heartbeat import last_beat
 from realm_jax.storage.job_lock import alone
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.init_params import reader_of
-from realm_jax.trainer.resume import indexes_asked_for
+from realm_jax.trainer.init_params import pretrained_reader
+from realm_jax.trainer.resume import required_indexes
 
 STEPS, POLL = 6, 0.02
 PATIENCE = 300.0
@@ -154,14 +154,14 @@ def test_the_indexes_that_are_still_asked_for_are_those_of_checkpoints_and_expor
     """Checkpoints 3 and 6 searched those of 2 and 4; in sync mode 3 is resumed with all since."""
     sync = config_of(tiny).refresh
     beside = changed(config_of(tiny), refresh__mode="async").refresh
-    assert indexes_asked_for(RunDir(straight), beside) == {2, 4, 6}
+    assert required_indexes(RunDir(straight), beside) == {2, 4, 6}
     run = RunDir(tmp_path / "run")
     shutil.copytree(straight, run.root)
     shutil.rmtree(run.export)
-    assert indexes_asked_for(run, beside) == {2, 4}
+    assert required_indexes(run, beside) == {2, 4}
     shutil.rmtree(run.checkpoints("realm") / step_name(STEPS))
-    assert indexes_asked_for(run, beside) == {2}
-    assert indexes_asked_for(run, sync) == {2, 4, 6}
+    assert required_indexes(run, beside) == {2}
+    assert required_indexes(run, sync) == {2, 4, 6}
 
 
 @pytest.fixture
@@ -203,16 +203,16 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path, questio
 
 
 def test_fine_tuning_may_start_from_the_reader_of_another_run(tiny, straight, tmp_path):
-    lent = reader_of(str(straight), config_of(tiny))
+    lent = pretrained_reader(str(straight), config_of(tiny))
     folder = RunDir(straight).checkpoints("realm") / step_name(STEPS)
     theirs = load_parameters(folder / PARAMETERS)["reader"]
     assert lent.keys() == {"reader"}
     jax.tree.map(np.testing.assert_array_equal, lent["reader"], theirs)
     asked, theirs = r"expected: +model.layers 2\n", r"found: +model.layers 1\n"
     with pytest.raises(MismatchError, match=rf"another model(.|\n)*{asked}(.|\n)*{theirs}"):
-        reader_of(str(straight), tiny_config(tiny.folder, model__layers=2))
+        pretrained_reader(str(straight), tiny_config(tiny.folder, model__layers=2))
     with pytest.raises(InputError, match="reader_from"):
-        reader_of(str(tmp_path), config_of(tiny))
+        pretrained_reader(str(tmp_path), config_of(tiny))
 
 
 def test_a_reader_whose_pre_training_goes_on_is_not_lent(tiny, straight, tmp_path):
@@ -221,4 +221,4 @@ def test_a_reader_whose_pre_training_goes_on_is_not_lent(tiny, straight, tmp_pat
     longer = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS + 1)
     run.config.write_text(config_lib.to_json(longer))
     with pytest.raises(InputError, match=rf"not finished[\s\S]*step {STEPS + 1}\n.*step {STEPS}\n"):
-        reader_of(str(run.workdir), config_of(tiny))
+        pretrained_reader(str(run.workdir), config_of(tiny))

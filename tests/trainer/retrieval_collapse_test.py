@@ -1,7 +1,7 @@
 """What the trainer says once the null passage has all the weight."""
 
 import pytest
-from support.finished_run import STEP, publish_random_index, random_networks
+from support.finished_run import STEP, publish_random_index, random_params
 from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
@@ -15,7 +15,7 @@ def evaluated(tiny, tmp_path):
     """Evaluates a stage with an index and random networks, as often as it is asked to."""
     config = tiny_config(tiny.folder)
     run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
-    networks = random_networks(config, tiny.store.vocabulary.size)
+    networks = random_params(config, tiny.store.vocabulary.size)
     publish_random_index(run, tiny, config, networks["embedder"])
     index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
     index.of(STEP)
@@ -32,7 +32,7 @@ def test_a_share_of_the_null_passage_is_no_reason_to_speak(evaluated, caplog):
 
 def test_retrieval_given_up_is_said_once(evaluated, caplog, monkeypatch):
     """Random networks give the null passage a share; where the line is drawn is moved below it."""
-    monkeypatch.setattr(realm_stage, "GIVEN_UP", 0.01)
+    monkeypatch.setattr(realm_stage, "COLLAPSE_THRESHOLD", 0.01)
     evaluated()
     evaluated()
     [said] = caplog.messages
