@@ -30,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; default: this machine only"
     )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another DNS name under which clients reach this server; may be repeated",
+    )
     parser.set_defaults(json=False)
 
 
@@ -48,13 +55,12 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.serve.api import make_app
         from realm_jax.serve.live_run import LiveRun
 
-        local = _is_loopback(arguments.host)
         run = LiveRun.open(arguments.workdir)
         log.info("making ready: the first answers are compiled")
         run.warm_up()
-        hosts = ["localhost", "127.0.0.1", "::1", arguments.host] if local else []
-        if not local:
+        if not _is_loopback(arguments.host):
             log.warning(_OPEN_TO_ALL, arguments.host)
+        hosts = _host_names(arguments.host, arguments.allowed_host)
         _serve(make_app(run, hosts), listener, stop)
     return {}
 
@@ -96,6 +102,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _host_names(host: str, allowed: list[str]) -> set[str]:
+    """Names that the Host header of a request may have; IP addresses are always accepted."""
+    names = {"localhost", host, *allowed}
+    if not _is_loopback(host):
+        names |= {socket.gethostname(), socket.getfqdn()}
+    return names
 
 
 def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:

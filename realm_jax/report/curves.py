@@ -20,73 +20,53 @@ def charts_section(finished: FinishedRun) -> Element:
 
 
 def _realm_charts(finished: FinishedRun) -> list[Element | None]:
+    """Curves of the REALM stage; each chart marks the steps of index swaps."""
     steps = float(finished.config.stages.realm.steps)
     k = finished.config.evaluation.neighbours
     swaps = [float(first) for first, _ in finished.swaps if first > 0]
 
-    def course(label: str, figure: str, *, held_out: bool = False) -> Line:
-        return Line(label, finished.course("realm", figure), dots=held_out)
+    def chart(title: str, unit: str, lines: list[Line], note: str = "") -> Element | None:
+        return line_chart(title, unit, lines, note=note, marks=swaps, last=steps, zero=True)
+
+    def held_out(name: str, label: str = "held out") -> Line:
+        return Line(label, finished.course("realm", f"held_out_{name}"), dots=True)
+
+    def both(name: str) -> list[Line]:
+        return [held_out(name), Line("training", finished.course("realm", name))]
 
     return [
-        line_chart(
+        chart(
             "Retrieval utility",
-            "nats per masked piece",
-            [
-                course("held out", "held_out_retrieval_utility", held_out=True),
-                course("training", "retrieval_utility"),
-            ],
-            note="log p(y|x) − log p(y|null, x). Above 0, passages help; it should rise.",
-            marks=swaps,
-            last=steps,
-            zero=True,
+            "nats per masked word piece",
+            both("retrieval_utility"),
+            "log p(y|x) − log p(y|null, x). Above 0, passages help; it should rise.",
         ),
-        line_chart(
+        chart(
             f"Recall@{k} of held-out sentences",
             "share",
-            [course("with the index in use", f"held_out_recall_at_{k}", held_out=True)],
-            note="How often a passage that states the hidden fact is among the first "
-            f"{k}. It moves when a fresh index is swapped in.",
-            marks=swaps,
-            last=steps,
-            zero=True,
+            [held_out(f"recall_at_{k}", "with the index in use")],
+            f"Share of sentences whose answer passage is among the first {k}. It changes when a "
+            "new index is swapped in.",
         ),
-        line_chart(
-            "REALM loss",
-            "nats per masked piece",
-            [
-                course("held out", "held_out_loss", held_out=True),
-                course("training", "loss"),
-            ],
-            marks=swaps,
-            last=steps,
-            zero=True,
-        ),
-        line_chart(
+        chart("REALM loss", "nats per masked word piece", both("loss")),
+        chart(
             "p(null)",
             "mean probability",
-            [
-                course("held out", "held_out_p_null", held_out=True),
-                course("training", "p_null"),
-            ],
-            note="How much the retriever prefers no passage. Near 1, retrieval has been given up.",
-            marks=swaps,
-            last=steps,
-            zero=True,
+            both("p_null"),
+            "Probability that the retriever gives to the null passage. Near 1, retrieval has "
+            "collapsed.",
         ),
-        line_chart(
+        chart(
             "Staleness of the index in use",
             "steps",
-            [Line("training step − step of the index", _ages(finished))],
-            note="Rises by one each step, falls when a fresh index is swapped in.",
-            marks=swaps,
-            last=steps,
-            zero=True,
+            [Line("training step − step of the index", _staleness(finished))],
+            "Rises by one each step and falls when a new index is swapped in.",
         ),
     ]
 
 
-def _ages(finished: FinishedRun) -> list[tuple[float, float]]:
-    """The corners of staleness over steps."""
+def _staleness(finished: FinishedRun) -> list[tuple[float, float]]:
+    """(step, staleness) where the curve of staleness turns."""
     corners: list[tuple[float, float]] = []
     starts = [first for first, _ in finished.swaps]
     steps = [record["step"] for record in finished.records.get("realm", [])]
@@ -117,7 +97,7 @@ def _speed_chart(finished: FinishedRun) -> Element | None:
 
 def recall_chart(finished: FinishedRun) -> Element | None:
     """Recall before any training, after the warm start, after REALM."""
-    k = finished.config.evaluation.neighbours
+    k = finished.config.evaluation.recall_k
     names = {"untrained": "before training", "ict": "after inverse cloze", "realm": "after REALM"}
     recalls = finished.measured.get(f"recall_at_{k}", {})
     bars = [(names.get(name, name), value, f"{value:.1%}") for name, value in recalls.items()]

@@ -89,3 +89,12 @@ def test_a_missing_extra_is_named_with_the_command_that_brings_it(realm, finishe
 def test_what_counts_as_this_machine():
     assert all(map(serve._is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
     assert not any(map(serve._is_loopback, ("0.0.0.0", "::", "192.0.2.1", "example.org")))
+
+
+def test_beyond_loopback_only_names_of_this_machine_and_allowed_names_are_served(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "box")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "box.lan")
+    assert serve._host_names("0.0.0.0", ["qa.example"]) == {
+        "0.0.0.0", "box", "box.lan", "localhost", "qa.example",
+    }
+    assert serve._host_names("127.0.0.1", []) == {"127.0.0.1", "localhost"}

@@ -10,9 +10,9 @@ from realm_jax.serve import guard
 class Door:
     """A guard with nothing behind it, a clock to turn, and what it sent."""
 
-    def __init__(self, body=(b"",)):
+    def __init__(self, body=(b"",), hosts=()):
         self.now, self.body, self.sent, self.reached = 0.0, list(body), [], []
-        self.guard = guard.Guard(self._behind, clock=lambda: self.now)
+        self.guard = guard.Guard(self._behind, hosts, clock=lambda: self.now)
 
     async def _behind(self, scope, receive, send):
         self.reached.append((await receive())["body"])
@@ -81,3 +81,19 @@ def test_pages_of_other_sites_are_refused_whatever_they_are_called(origin, statu
 
 def test_an_origin_that_is_none_is_not_that_of_a_request_without_a_host():
     assert Door().request(headers=[(b"origin", b"http://[")]) == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("box:8000", 200),
+        ("BOX", 200),
+        ("192.0.2.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("box.evil.example", 403),
+        ("[", 403),
+        ("", 403),
+    ],
+)
+def test_host_header_must_be_an_allowed_name_or_an_ip_address(host, status):
+    assert Door(hosts=["Box"]).request(headers=[(b"host", host.encode())]) == status
