@@ -150,7 +150,7 @@ def sized(name: str) -> ConfigDict:
     config.model.update(layers=layers, hidden=hidden, heads=heads, mlp=4 * hidden, dropout=0.0)
     config.model.scan = False  # quicker on a CPU; peers have no loop either
     config.stages.realm.update(steps=1000, batch=queries)
-    config.objective.marginal = "released"
+    config.stages.realm.marginal = "released"
     return config
 
 
@@ -191,9 +191,9 @@ class DrawnText:
     def __init__(self, config: ConfigDict):
         self._lengths = config.lengths
 
-    def batch(self, step: int, size: int, places: np.ndarray | None = None) -> MaskedText:
+    def batch(self, step: int, size: int, batch_rows: np.ndarray | None = None) -> MaskedText:
         """As `MaskedTextSource.batch`, of one process."""
-        assert places is None or len(places) == size
+        assert batch_rows is None or len(batch_rows) == size
         rng, most = np.random.default_rng([1, step]), self._lengths.masks
         lengths = drawn("query", rng, size)
         masks = np.minimum(drawn("masks", rng, size), lengths - 2)
@@ -234,7 +234,7 @@ class PaddedStage(RealmStage):
 
     def loss(self, networks: Any, batch: Any, key: Any) -> Any:
         """See `support.padded`."""
-        return padded_realm_loss(networks, batch, self._config.objective.marginal)
+        return padded_realm_loss(networks, batch, self._config.stages.realm.marginal)
 
 
 def trained(config: ConfigDict, stage: RealmStage, batches: list[Any]) -> Step:

@@ -44,9 +44,9 @@ TURNS = (True, False, False, True)  # of blocks with a swap, so that neither kin
 class Repeated(DrawnText):
     """The same batches in every block."""
 
-    def batch(self, step: int, size: int, places: np.ndarray | None = None) -> MaskedText:
+    def batch(self, step: int, size: int, batch_rows: np.ndarray | None = None) -> MaskedText:
         """See `DrawnText.batch`."""
-        return super().batch(step % BLOCK, size, places)
+        return super().batch(step % BLOCK, size, batch_rows)
 
 
 class Watched(IndexManager):

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-IMPOSSIBLE = -1e9  # log probability of what must not be chosen; finite, so gradients stay finite
+# Log probability of entries that are excluded from a softmax; finite, so gradients stay finite.
+EXCLUDED_LOG_PROB = -1e9
 
 
 def token_log_probs(
@@ -20,7 +21,7 @@ def retrieval_log_prob(
     scores: Float[Array, "B K"], valid: Bool[Array, "B K"]
 ) -> Float[Array, "B K"]:
     """log p(z|x): softmax of the relevance scores over the candidates (REALM equation 2)."""
-    return jax.nn.log_softmax(jnp.where(valid, scores, IMPOSSIBLE), axis=-1)
+    return jax.nn.log_softmax(jnp.where(valid, scores, EXCLUDED_LOG_PROB), axis=-1)
 
 
 def marginal_log_likelihood(
@@ -118,7 +119,7 @@ def masked_lm_loss(
     return loss, {"loss": loss}
 
 
-def reading_loss(
+def reader_warmup_loss(
     token_log_p: Float[Array, "B M"],
     weights: Float[Array, "B M"],
     span_scores: Float[Array, "B S"],
@@ -161,7 +162,7 @@ def ict_loss(
     scores = queries @ passages.T
     itself = jnp.eye(len(ids), dtype=bool)
     twin = (ids[:, None] == ids[None, :]) & ~itself
-    log_p = jax.nn.log_softmax(jnp.where(twin, IMPOSSIBLE, scores), axis=-1)
+    log_p = jax.nn.log_softmax(jnp.where(twin, EXCLUDED_LOG_PROB, scores), axis=-1)
     loss = -jnp.diagonal(log_p).mean()
     accuracy = (log_p.argmax(-1) == jnp.arange(len(ids))).mean()
     return loss, {"loss": loss, "accuracy": accuracy}
@@ -175,8 +176,10 @@ def positive_log_likelihood(
     Queries without a positive give 0, so they teach nothing (REALM_FACTS 1.8, ORQA section 4).
     """
     any_positive = (positive & possible).any(-1)
-    log_p = jax.nn.log_softmax(jnp.where(possible, scores, IMPOSSIBLE), axis=-1)
-    of_positives = jax.nn.logsumexp(jnp.where(positive & possible, log_p, IMPOSSIBLE), axis=-1)
+    log_p = jax.nn.log_softmax(jnp.where(possible, scores, EXCLUDED_LOG_PROB), axis=-1)
+    of_positives = jax.nn.logsumexp(
+        jnp.where(positive & possible, log_p, EXCLUDED_LOG_PROB), axis=-1
+    )
     return jnp.where(any_positive, of_positives, 0.0), any_positive
 
 

@@ -24,7 +24,7 @@ realm_loss = of_numpy(losses.realm_loss)
 masked_lm_loss = of_numpy(losses.masked_lm_loss)
 ict_loss = of_numpy(losses.ict_loss)
 open_qa_loss = of_numpy(losses.open_qa_loss)
-reading_loss = of_numpy(losses.reading_loss)
+reader_warmup_loss = of_numpy(losses.reader_warmup_loss)
 
 
 @pytest.fixture(autouse=True)
@@ -258,7 +258,7 @@ def test_reading_is_masked_lm_plus_the_choice_of_a_span_or_of_none():
             1 / (1 + np.exp(0.5) + np.exp(0.2)),
         ]
     ).mean()
-    loss, metrics = reading_loss(token_log_p, weights, scores, gold, possible, counted)
+    loss, metrics = reader_warmup_loss(token_log_p, weights, scores, gold, possible, counted)
     mlm, _ = masked_lm_loss(token_log_p, weights)
     np.testing.assert_allclose(metrics["span_loss"], expected, **EXACT)
     np.testing.assert_allclose(metrics["mlm_loss"], mlm, **EXACT)
@@ -270,7 +270,7 @@ def test_reading_with_nothing_to_count_gives_zero_and_finite_gradients():
     none = jnp.zeros((B, 3), bool)
 
     def loss(scores):
-        return losses.reading_loss(zeros, zeros, scores, none, none, none[:, 0])[0]
+        return losses.reader_warmup_loss(zeros, zeros, scores, none, none, none[:, 0])[0]
 
     value, gradient = jax.value_and_grad(loss)(jnp.ones((B, 3)))
     assert float(value) == 0.0

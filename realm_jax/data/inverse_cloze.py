@@ -7,11 +7,11 @@ from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.data.rows import Rows, passage_rows, query_rows
 
 
-class InverseCloze(NamedTuple):
+class InverseClozeBatch(NamedTuple):
     """Sentences and the passages they came from, most of them without that sentence."""
 
     queries: Rows
@@ -27,19 +27,19 @@ class InverseClozeSource:
 
     def __init__(self, store: PassageStore, config: ConfigDict):
         self.store, self.lengths = store, config.lengths
-        self.removal, self.hidden = config.objective.removal, config.objective.hidden
+        self.removal, self.hidden = config.stages.ict.removal_share, config.stages.ict.mask_share
         self.seed = config.seed
 
     def batch(
-        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
-    ) -> InverseCloze:
-        """The pairs of one training step, or those at `places` of it."""
-        places = order.all_places(size, places)
-        rows = order.examples(self.seed, step, size, len(self.store))[places]
+        self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
+    ) -> InverseClozeBatch:
+        """The pairs of one training step, or those at `batch_rows` of it."""
+        batch_rows = sampling.rows_of_batch(size, batch_rows)
+        rows = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
         passages = passage_rows(self.store, rows, self.lengths.passage)
         sentences, hide = [], np.empty((len(rows), self.lengths.query), bool)
         for place, row in enumerate(rows.tolist()):
-            rng = order.generator(self.seed, "ict", step, int(places[place]))
+            rng = sampling.generator(self.seed, "ict", step, int(batch_rows[place]))
             hide[place] = rng.random(self.lengths.query) < self.hidden
             bounds = self.store.sentences(row)
             sentence = int(rng.integers(len(bounds) - 1))
@@ -50,7 +50,7 @@ class InverseClozeSource:
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
         hide &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[hide] = self.store.vocabulary.mask
-        return InverseCloze(queries, passages, rows)
+        return InverseClozeBatch(queries, passages, rows)
 
 
 def _remove(passages: Rows, place: int, start: int, stop: int, pad: int) -> None:

@@ -9,8 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import masking
-from realm_jax.data import sampling as order
+from realm_jax.data import masking, sampling
 from realm_jax.data.rows import Rows, query_rows
 from realm_jax.errors import InputError
 
@@ -79,15 +78,15 @@ class MaskedTextSource:
         return other
 
     def batch(
-        self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None
+        self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> MaskedText:
-        """The masked queries of one training step, or those at `places` of it.
+        """The masked queries of one training step, or those at `batch_rows` of it.
 
         Every place has a stream of its own, so that one host need not draw for the others.
         """
-        places = order.all_places(size, places)
-        drawn = self.rows[order.examples(self.seed, step, size, len(self.rows))[places]]
-        rows = zip(drawn.tolist(), places.tolist(), strict=True)
+        batch_rows = sampling.rows_of_batch(size, batch_rows)
+        drawn = self.rows[sampling.example_ids(self.seed, step, size, len(self.rows))[batch_rows]]
+        rows = zip(drawn.tolist(), batch_rows.tolist(), strict=True)
         return self._collect(
             [self._draw(r, self._chance("mask", step, place)) for r, place in rows]
         )
@@ -105,8 +104,8 @@ class MaskedTextSource:
 
     def _chance(self, name: str, *numbers: int) -> _Chance:
         return _Chance(
-            order.generator(self.seed, name, *numbers),
-            order.generator(self.seed, f"{name}, hide", *numbers),
+            sampling.generator(self.seed, name, *numbers),
+            sampling.generator(self.seed, f"{name}, hide", *numbers),
         )
 
     def _draw(self, row: int, rngs: _Chance) -> _Example:

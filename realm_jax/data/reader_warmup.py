@@ -7,17 +7,18 @@ from jaxtyping import Bool, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.data.entity_permutation import RarePieces, permuted
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
 _NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
 # How the first steps hide: copying is learnt soonest from many pieces that the passage always says.
-_COPYING = {"scheme": "random_token", "rate": 0.2, "neighbour": 0.0, "alone": 0.0, "unseen": 0.0}
+_COPYING_MASKS = {"scheme": "random_token", "rate": 0.2}
+_COPYING = {"neighbour_share": 0.0, "null_share": 0.0, "hidden_mask_share": 0.0}
 
 
-class Reading(NamedTuple):
+class ReaderWarmupBatch(NamedTuple):
     """Sentences beside one passage each."""
 
     joint: Rows  # [B, J]
@@ -26,61 +27,67 @@ class Reading(NamedTuple):
     one_span: Bool[Any, "B"]  # what is masked is one span, so that it can stand in a passage
 
 
-class ReadingSource:
+class ReaderWarmupSource:
     """Masked sentences, each beside the passage known to state it, or else beside its own.
 
-    A share stands beside a neighbouring passage (`masking.neighbour`), so that the reader learns to
+    A share stands beside a neighbouring passage (`stages.reader.neighbour_share`), so that the reader learns to
     doubt: one that trusts every passage would teach the retriever to flee them all. Another share
-    stands beside the null passage (`masking.alone`), so that p(y|null, x) is that of a reader who
+    stands beside the null passage (`stages.reader.null_share`), so that p(y|null, x) is that of a reader who
     knows what it is to have nothing to read: else retrieval looks useful at first. In a share the
-    rare pieces change places (`masking.permute`), so that nothing can be known by heart. In a share
-    the blank cannot be seen (`masking.unseen`), as there is none in a question; there only spans
+    rare pieces change places (`stages.reader.permuted_share`), so that nothing can be known by heart. In a share
+    the blank cannot be seen (`stages.reader.hidden_mask_share`), as there is none in a question; there only spans
     are to be found.
 
-    Before all that, in a share of the steps (`masking.copying`), random pieces are hidden, each
+    Before all that, in a share of the steps (`stages.reader.copying_share`), random pieces are hidden, each
     sentence beside its own passage: from nothing, names alone teach no copying.
     """
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
         self._store, self._lengths, self._seed = store, config.lengths, config.seed
-        self._copies = round(config.masking.copying * config.stages.reader.steps)  # steps
-        copying = ConfigDict({**config.masking.to_dict(), **_COPYING})
+        self._copies = round(
+            config.stages.reader.copying_share * config.stages.reader.steps
+        )  # steps
+        stage = config.stages.reader
+        copying = ConfigDict({**stage.to_dict(), **_COPYING})
+        masked = text.masked_by(ConfigDict({**config.masking.to_dict(), **_COPYING_MASKS}))
         self._parts = {
-            True: (text.masked_by(copying), copying),
-            False: (text, config.masking),
+            True: (masked, copying),
+            False: (text, stage),
         }
         self._rare = RarePieces(store)
 
-    def batch(self, step: int, size: int, places: Int64[np.ndarray, "R"] | None = None) -> Reading:
-        """The batch of one training step, or what is at `places` of it."""
-        places = order.all_places(size, places)
+    def batch(
+        self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
+    ) -> ReaderWarmupBatch:
+        """The batch of one training step, or what is at `batch_rows` of it."""
+        batch_rows = sampling.rows_of_batch(size, batch_rows)
         copies = step < self._copies
-        source, masking = self._parts[copies]
-        text = source.batch(step, size, places)
-        rng = order.generator(self._seed, "reader", step)
-        chance = rng.random(size)[places]
-        away = rng.choice(_NEIGHBOURS, size)[places]
+        source, stage = self._parts[copies]
+        text = source.batch(step, size, batch_rows)
+        rng = sampling.generator(self._seed, "reader", step)
+        chance = rng.random(size)[batch_rows]
+        away = rng.choice(_NEIGHBOURS, size)[batch_rows]
         first, second = (text.own, text.evidence) if copies else (text.evidence, text.own)
         beside = np.where(first < 0, second, first)[:, None]
-        wrong = chance < masking.neighbour
+        wrong = chance < stage.neighbour_share
         beside[wrong] = (beside[wrong] + away[wrong, None]) % len(self._store)
-        beside[chance >= 1 - masking.alone] = NULL_PASSAGE
+        beside[chance >= 1 - stage.null_share] = NULL_PASSAGE
         joint = joint_rows(text.queries, self._store, beside, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)
-        chosen = (rng.random(size) < masking.permute)[places]
+        chosen = (rng.random(size) < stage.permuted_share)[batch_rows]
         joint = joint._replace(ids=permuted(joint.ids, table, chosen))
         text = text._replace(targets=permuted(text.targets, table, chosen))
-        unseen = (rng.random(size) < masking.unseen)[places]
+        unseen = (rng.random(size) < stage.hidden_mask_share)[batch_rows]
         blank = joint.ids == self._store.vocabulary.mask
         joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))
         gold, one_span = _masked_spans(joint, text, self._lengths.answer)
         weights = np.where(unseen[:, None], np.float32(0), text.weights)
-        return Reading(joint, text._replace(weights=weights), gold, one_span)
+        return ReaderWarmupBatch(joint, text._replace(weights=weights), gold, one_span)
 
 
 def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarray, np.ndarray]:
-    """`gold` and `one_span` of a Reading."""
+    """`gold` and `one_span` of a ReaderWarmupBatch."""
     real = text.weights > 0
     counts = real.sum(-1)
     last = np.take_along_axis(text.positions, np.maximum(counts - 1, 0)[:, None], axis=1)[:, 0]
@@ -90,10 +97,10 @@ def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarra
         for pieces, own, whole in zip(text.targets, real, one_span, strict=True)
     ]
     rows = Rows(*(part[:, None] for part in joint))
-    return piece_spans(rows, answers, widest)[:, 0], one_span
+    return matching_spans(rows, answers, widest)[:, 0], one_span
 
 
-def piece_spans(
+def matching_spans(
     joint: Rows, answers: list[list[np.ndarray]], widest: int
 ) -> Bool[np.ndarray, "B R J W"]:
     """Every occurrence of these pieces in the body of each joint row, as (first piece, width - 1).

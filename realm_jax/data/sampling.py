@@ -13,20 +13,20 @@ def generator(seed: int, stream: str, *numbers: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
-def examples(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarray, "B"]:
+def example_ids(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarray, "B"]:
     """Numbers below `total` for batch `step`: every number once an epoch."""
     positions = np.arange(step * batch, (step + 1) * batch, dtype=np.int64)
-    epochs, places = np.divmod(positions, total)
+    epochs, within = np.divmod(positions, total)
     chosen = np.empty_like(positions)
     for epoch in np.unique(epochs):
         of_epoch = epochs == epoch
-        chosen[of_epoch] = _permutation(seed, int(epoch), total)[places[of_epoch]]
+        chosen[of_epoch] = _permutation(seed, int(epoch), total)[within[of_epoch]]
     return chosen
 
 
-def all_places(batch: int, places: Int64[np.ndarray, "R"] | None) -> Int64[np.ndarray, "R"]:
+def rows_of_batch(size: int, batch_rows: Int64[np.ndarray, "R"] | None) -> Int64[np.ndarray, "R"]:
     """The places in a batch that this process is to make: all, unless it is one of several."""
-    return np.arange(batch) if places is None else places
+    return np.arange(size) if batch_rows is None else batch_rows
 
 
 @lru_cache(maxsize=4)

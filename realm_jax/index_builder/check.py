@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
 
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.searcher import BuiltSearcher, Searcher
 
@@ -47,7 +47,7 @@ def recall(searcher: Searcher, vectors: Float32[np.ndarray, "N E"], builder: Con
     has learnt little are nearly one, and then exact search itself finds no better.
     """
     k = min(PROBE_HITS, len(vectors))
-    rng = order.generator(0, "probes")
+    rng = sampling.generator(0, "probes")
     probes = vectors[rng.choice(len(vectors), min(builder.probes, len(vectors)), replace=False)]
     exact, found = (s.search(probes, k)[0] for s in (ExactSearcher(vectors), searcher))
     best = vectors[exact].astype(np.float64)

@@ -14,7 +14,7 @@ from realm_jax.artifacts.export import Export
 from realm_jax.data.rows import Rows
 from realm_jax.errors import InputError
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.span_head import IMPOSSIBLE
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
 
 
 class Networks:
@@ -101,6 +101,6 @@ class Networks:
             hidden = networks.reader.bert(*flat)
             spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, widest)
             spans = spans.reshape(size, read, length, -1)
-            return jnp.where(spans > IMPOSSIBLE, spans + relevance[:, :, None, None], -jnp.inf)
+            return jnp.where(spans > INVALID_SPAN_SCORE, spans + relevance[:, :, None, None], -jnp.inf)
 
         return jax.jit(scores)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax.models.bert import Dense, Draw, LayerNorm
 
 _NORM_EPS = 1e-3  # of this head alone, as in the released model
-IMPOSSIBLE = -10_000.0  # score of a span that leaves the passage
+INVALID_SPAN_SCORE = -10_000.0  # of spans that are not wholly inside the passage body
 
 
 class SpanHead(nnx.Module):
@@ -48,4 +48,4 @@ class SpanHead(nnx.Module):
         both = jax.nn.relu(start[:, :, None] + end[:, last])
         scores = self.score(self.norm(both))[..., 0]
         possible = inside[:, :, None] & inside[:, last] & (reach < length)[None]
-        return jnp.where(possible, scores, IMPOSSIBLE)
+        return jnp.where(possible, scores, INVALID_SPAN_SCORE)

@@ -21,7 +21,7 @@ from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 class TaggerStage(IndexFreeStage):
     """Cross-entropy of the label of each word, on its first piece."""
 
-    name, ahead = "tagger", True
+    name, prefetchable = "tagger", True
 
     def __init__(
         self,
@@ -37,12 +37,14 @@ class TaggerStage(IndexFreeStage):
             taught,
             pieces,
             labels(config.model.entities),
-            config.lengths.sentences,
-            config.masking.words,
+            config.stages.tagger.row_length,
+            config.stages.tagger.unknown_share,
             config.seed,
         )
 
-    def batch(self, step: int, batch_rows: BatchRows = None) -> TaggedRows:
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> TaggedRows:
         """Rows of sentences and the labels of their words."""
         return self._source.batch(step, self.settings.batch, batch_rows)
 

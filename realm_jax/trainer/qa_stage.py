@@ -19,7 +19,7 @@ from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 class QaStage(IndexFreeStage):
     """Each question is ranked over its hits by fresh scores; the best are read."""
 
-    name, ahead = "qa", True
+    name, prefetchable = "qa", True
 
     def __init__(self, config: ConfigDict, vocabulary: int, source: QuestionSource):
         self.settings, self._seed = config.stages.qa, config.seed
@@ -27,7 +27,9 @@ class QaStage(IndexFreeStage):
         self.modules = Modules(config.model, vocabulary, ("embedder", "reader", "span_head"))
         self._source = source
 
-    def batch(self, step: int, batch_rows: BatchRows = None) -> QuestionBatch:
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> QuestionBatch:
         """Questions with their hits."""
         size = self.settings.batch
         drawn = sampling.example_ids(self._seed, step, size, len(self._source))

@@ -13,18 +13,15 @@ from jaxtyping import Array, Float, Key, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax import losses
-from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
-from realm_jax.errors import RealmError
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
-from realm_jax.retrieval.mesh_retriever import MeshRetriever
-from realm_jax.retrieval.reranker import Reranker
-from realm_jax.retrieval.retriever import Retriever, candidates
+from realm_jax.retrieval.make_retriever import make_retriever
+from realm_jax.retrieval.retriever import LocalRows
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.stage import BatchRows, Loss
 
@@ -57,15 +54,12 @@ class RealmStage:
         mesh: Mesh | None = None,
         groups: int = 1,
     ):
-        mesh = mesh if config.search.kind == "mesh" else None
-        self.ahead = mesh is None and not config.retrieval.rerank
         self.settings = config.stages.realm
         pieces = store.vocabulary.size
         self.modules = Modules(config.model, pieces, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
-        self._retriever = Retriever(config, pieces)
-        self._on_mesh = None if mesh is None else MeshRetriever(config, pieces, mesh)
-        self._reranker = _reranker(config, store, self._retriever)
+        self._retriever = make_retriever(config, store, mesh)
+        self.prefetchable = self._retriever.prefetchable
         self._held_out = held_out
         self._size = self.settings.batch // groups
         self._warned = False
@@ -74,31 +68,25 @@ class RealmStage:
         )
 
     def batch(
-        self, step: int, batch_rows: BatchRows = None, parameters: Parameters | None = None
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
     ) -> PretrainingBatch:
-        """Masked queries and the candidates that the index of `step` gives them.
+        """Masked queries and their candidates in the index of `step`.
 
-        `parameters` of the step are searched with if the config says so.
+        Args:
+          step: of the stage.
+          batch_rows: see `Stage.batch`.
+          params: of the step, for a retriever that searches with them.
         """
         size = self.settings.batch
         text = self._text.batch(step, size, batch_rows)
-        index = self._index.for_step(step)
-        width = self._config.retrieval.candidates
-        if self._on_mesh is None:
-            return self._packed(step, text, self._hits(index, text, width, parameters))
-        fresh = self._config.retrieval.search_with == "fresh" and parameters is not None
-        embedder = parameters["embedder"] if fresh and parameters else None
-        own = sampling.rows_of_batch(size, batch_rows)
-        hits = self._on_mesh.hits(index, text.queries, own, size, width, embedder)
-        return self._packed(step, text, hits)
-
-    def _hits(
-        self, index: PublishedIndex, text: MaskedText, width: int, parameters: Parameters | None
-    ) -> np.ndarray:
-        """Passage ids [B, H], best first, in the order of `parameters` if the config says so."""
-        if self._reranker is None or parameters is None:
-            return self._retriever.hits(index, text.queries, width)
-        return self._reranker.hits(index, text.queries, width, parameters["embedder"])
+        chosen = self._retriever.candidates(
+            self._index.for_step(step),
+            text.queries,
+            text.own,
+            local_rows=LocalRows(sampling.rows_of_batch(size, batch_rows), size),
+            params=None if params is None else params["embedder"],
+        )
+        return self._packed(step, text, chosen)
 
     def with_candidates(
         self,
@@ -117,15 +105,22 @@ class RealmStage:
           rungs: the widths to choose from; None: those that hold anything.
           agree: see `PretrainingRows.batch`.
         """
-        retrieval = self._config.retrieval
-        own = text.own if retrieval.exclude_own else None
-        chosen, valid = candidates(hits, own, retrieval.candidates, retrieval.null_passage)
-        rows = PretrainingRows(self._config, self._store, size)
-        return rows.batch(text, chosen, valid, rungs or rows.widest, **agree)
+        return self._joined(text, self._retriever.select(hits, text.own), size, rungs, **agree)
 
-    def _packed(self, step: int, text: MaskedText, hits: np.ndarray) -> PretrainingBatch:
+    def _joined(
+        self,
+        text: MaskedText,
+        chosen: Candidates,
+        size: int,
+        rungs: Rungs | None = None,
+        **agree: Any,
+    ) -> PretrainingBatch:
+        rows = PretrainingRows(self._config, self._store, size)
+        return rows.batch(text, *chosen, rungs or rows.widest, **agree)
+
+    def _packed(self, step: int, text: MaskedText, chosen: Candidates) -> PretrainingBatch:
         agree = lambda rung: max(hosts.all_gather("realm/rung", step, rung))  # noqa: E731
-        return self.with_candidates(text, hits, self._size, self._usual, agree=agree)
+        return self._joined(text, chosen, self._size, self._usual, agree=agree)
 
     @cached_property
     def _usual(self) -> Rungs:
@@ -143,8 +138,8 @@ class RealmStage:
             _flat(log_p),
             _flat(batch.weights),
             _flat(batch.valid),
-            self._config.objective.marginal,
-            self._config.objective.retriever_loss,
+            self._config.stages.realm.marginal,
+            self._config.stages.realm.retriever_loss,
         )
         masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
@@ -160,14 +155,14 @@ class RealmStage:
         if index is None:
             return {}
         text = self._held_out.first(evaluation.queries)
-        width = max(self._config.retrieval.candidates, evaluation.neighbours)
-        hits = self._hits(index, text, width, parameters)
+        width = max(self._config.retrieval.candidates, evaluation.recall_k)
+        hits = self._retriever.hits(index, text.queries, width, params=parameters["embedder"])
         found = {f"held_out_{k}": v for k, v in self._measured(parameters, text, hits).items()}
         self._warn_if_given_up(found["held_out_p_null"])
         known = text.evidence >= 0
         if known.any():
-            right = recall_at(hits[known], text.evidence[known], evaluation.neighbours)
-            found[f"held_out_recall_at_{evaluation.neighbours}"] = float(right.mean())
+            right = recall_at(hits[known], text.evidence[known], evaluation.recall_k)
+            found[f"held_out_recall_at_{evaluation.recall_k}"] = float(right.mean())
         return found
 
     def _warn_if_given_up(self, p_null: float) -> None:
@@ -207,20 +202,6 @@ class RealmStage:
     def close(self) -> None:
         """Lets go of the index."""
         self._index.close()
-
-
-def _reranker(config: ConfigDict, store: PassageStore, retriever: Retriever) -> Reranker | None:
-    if not config.retrieval.rerank:
-        return None
-    if hosts.process_count() > 1:
-        raise RealmError(
-            "hits are ranked anew on one process only",
-            where="config.retrieval.rerank",
-            expected="0, or one process",
-            found=f"{config.retrieval.rerank} on {hosts.process_count()} processes",
-            fix="set search.kind to mesh and retrieval.search_with to fresh",
-        )
-    return Reranker(config, store, retriever)
 
 
 def _scores(

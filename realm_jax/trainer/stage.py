@@ -41,18 +41,19 @@ class Stage(Protocol):
     name: str
     settings: ConfigDict  # config.stages.NAME
     modules: Modules
-    ahead: bool  # batches need neither parameters nor devices: they are made beside the steps
+    prefetchable: bool  # batches need neither params nor devices: a thread builds them ahead
 
-    def batch(self, step: int, batch_rows: BatchRows = None) -> Any:
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> Any:
         """The host arrays of one step, first axis B or G; a function of the seed and `step`.
 
         Rows of a batch are in G groups where they are packed (`data.packing`).
 
-        Where `ahead` is false it takes the parameters of the step as a third argument.
-
         Args:
           step: of the stage.
           batch_rows: rows of the batch that this process makes; None is all.
+          params: of the step; the loop passes them unless the stage is prefetchable.
         """
 
     def loss(self, networks: SimpleNamespace, batch: Any, key: Key[Array, ""] | None) -> Loss:
@@ -93,7 +94,7 @@ class IctStage(IndexFreeStage):
       usual: whether rows are packed as the corpus usually needs them; otherwise widest.
     """
 
-    name, ahead = "ict", True
+    name, prefetchable = "ict", True
 
     def __init__(
         self, config: ConfigDict, store: PassageStore, groups: int = 1, usual: bool = True
@@ -107,7 +108,9 @@ class IctStage(IndexFreeStage):
             usual,
         )
 
-    def batch(self, step: int, batch_rows: BatchRows = None) -> IctBatch:
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> IctBatch:
         """Sentences and their passages."""
         made = self._source.batch(step, self.settings.batch, batch_rows)
         rows = self._rows(made, len(made.ids) // self._size)
@@ -150,18 +153,22 @@ class ReaderStage(IndexFreeStage):
     Both heads learn from one pass of BERT over a sentence beside a passage (`data.reading`).
     """
 
-    name, ahead = "reader", True
+    name, prefetchable = "reader", True
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
         self.settings, self._widest = config.stages.reader, config.lengths.answer
         self.modules = Modules(config.model, store.vocabulary.size, ("reader", "span_head"))
         self._source = ReaderWarmupSource(config, store, text)
 
-    def batch(self, step: int, batch_rows: BatchRows = None) -> ReaderWarmupBatch:
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> ReaderWarmupBatch:
         """Joint rows of sentence and passage, and what is masked."""
         return self._source.batch(step, self.settings.batch, batch_rows)
 
-    def loss(self, networks: SimpleNamespace, batch: ReaderWarmupBatch, key: Key[Array, ""] | None) -> Loss:
+    def loss(
+        self, networks: SimpleNamespace, batch: ReaderWarmupBatch, key: Key[Array, ""] | None
+    ) -> Loss:
         """Cross-entropy at the masked positions plus that of the masked span in the passage."""
         ids, mask, segments = batch.joint
         hidden = networks.reader.bert(ids, mask, segments, key)

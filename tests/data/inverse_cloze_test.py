@@ -8,7 +8,7 @@ from realm_jax.data.rows import passage_rows
 
 
 def batch_and_whole(tiny, removal, passage=64):
-    config = tiny_config(tiny.folder, objective__removal=removal, lengths__passage=passage)
+    config = tiny_config(tiny.folder, stages__ict__removal_share=removal, lengths__passage=passage)
     batch = InverseClozeSource(tiny.store, config).batch(1, 40)
     return batch, passage_rows(tiny.store, batch.ids, passage)
 
@@ -56,7 +56,9 @@ def test_without_removal_the_passage_stays_whole(tiny):
 
 
 def test_the_share_removed_is_the_one_asked_for(tiny):
-    source = InverseClozeSource(tiny.store, tiny_config(tiny.folder, objective__removal=0.9))
+    source = InverseClozeSource(
+        tiny.store, tiny_config(tiny.folder, stages__ict__removal_share=0.9)
+    )
     shorter = longer = 0
     for step in range(20):
         batch = source.batch(step, 40)
@@ -77,7 +79,7 @@ def test_a_sentence_beyond_the_cut_of_the_passage_changes_nothing(tiny):
 
 
 def test_hidden_pieces_are_never_special_ones(tiny):
-    config = tiny_config(tiny.folder, objective__hidden=1.0)
+    config = tiny_config(tiny.folder, stages__ict__mask_share=1.0)
     queries = InverseClozeSource(tiny.store, config).batch(0, 40).queries
     words = tiny.store.vocabulary
     assert set(np.unique(queries.ids)) == {words.pad, words.cls, words.sep, words.mask}

@@ -11,7 +11,7 @@ from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.reader_warmup import ReadingSource, piece_spans
+from realm_jax.data.reader_warmup import ReaderWarmupSource, matching_spans
 from realm_jax.data.rows import Rows
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL
@@ -36,11 +36,11 @@ def names(tmp_path_factory):
     return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
 
 
-def source_of(tiny, more=None, **masking):
-    masking = {f"masking__{key}": value for key, value in masking.items()}
-    config = tiny_config(tiny.folder, **masking, **(more or {}))
+def source_of(tiny, more=None, **settings):
+    settings = {f"stages__reader__{key}": value for key, value in settings.items()}
+    config = tiny_config(tiny.folder, **settings, **(more or {}))
     text = MaskedTextSource(tiny.store, tiny.spans, config)
-    return ReadingSource(config, tiny.store, text), text
+    return ReaderWarmupSource(config, tiny.store, text), text
 
 
 def body(joint, row):
@@ -76,7 +76,7 @@ def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(t
 
 
 def test_permuted_rows_say_the_same_of_other_names(names):
-    (source, plain), (usual, _) = source_of(names, permute=1.0), source_of(names)
+    (source, plain), (usual, _) = source_of(names, permuted_share=1.0), source_of(names)
     reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
     changed = reading.joint.ids != same.joint.ids
     others = {}
@@ -91,13 +91,13 @@ def test_permuted_rows_say_the_same_of_other_names(names):
 
 
 def test_only_a_share_is_permuted(names):
-    (source, _), (usual, _) = source_of(names, permute=0.5), source_of(names)
+    (source, _), (usual, _) = source_of(names, permuted_share=0.5), source_of(names)
     changed = (source.batch(1, 400).joint.ids != usual.batch(1, 400).joint.ids).any(-1)
     assert 0.4 < changed.mean() < 0.6
 
 
 def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
-    (source, _), (usual, _) = source_of(tiny, unseen=1.0), source_of(tiny)
+    (source, _), (usual, _) = source_of(tiny, hidden_mask_share=1.0), source_of(tiny)
     reading, same = source.batch(2, B), usual.batch(2, B)
     blank = reading.joint.ids == tiny.store.vocabulary.mask
     np.testing.assert_array_equal(reading.joint.mask, same.joint.mask & ~blank)
@@ -107,7 +107,7 @@ def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
 
 
 def test_a_neighbour_is_at_most_two_passages_away(tiny):
-    (source, plain), count = source_of(tiny, neighbour=1.0), len(tiny.store)
+    (source, plain), count = source_of(tiny, neighbour_share=1.0), len(tiny.store)
     reading, text = source.batch(0, B), plain.batch(0, B)
     for row in range(B):
         near = (int(text.own[row]) + np.array([-2, -1, 1, 2])) % count
@@ -116,8 +116,8 @@ def test_a_neighbour_is_at_most_two_passages_away(tiny):
 
 
 def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(tiny):
-    (source, _), (usual, _) = source_of(tiny, neighbour=0.3, alone=0.4), source_of(tiny)
-    neighbours, _ = source_of(tiny, neighbour=0.3)
+    (source, _), (usual, _) = source_of(tiny, neighbour_share=0.3, null_share=0.4), source_of(tiny)
+    neighbours, _ = source_of(tiny, neighbour_share=0.3)
     reading, without, all_beside = (s.batch(0, 400) for s in (source, neighbours, usual))
     alone = np.array([not len(body(reading.joint, row)) for row in range(400)])
     assert 0.3 < alone.mean() < 0.5
@@ -128,8 +128,8 @@ def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(
 
 def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
     steps = {"stages__reader__steps": 10}
-    wrong = {"neighbour": 0.5, "alone": 0.5, "unseen": 0.5}
-    source, _ = source_of(tiny, copying=0.4, more=steps, **wrong)
+    wrong = {"neighbour_share": 0.5, "null_share": 0.5, "hidden_mask_share": 0.5}
+    source, _ = source_of(tiny, copying_share=0.4, more=steps, **wrong)
     usual, plain = source_of(tiny, more=steps, **wrong)
     first = source.batch(3, B)
     own = plain.batch(3, B).own
@@ -172,22 +172,22 @@ def found(gold):
 def test_every_occurrence_of_every_answer_in_the_body_is_gold():
     joint = rows([2, 7, 8, 3, 7, 8, 9, 7, 8, 3], body=4)
     answers = [[np.array([7, 8]), np.array([9])]]
-    assert found(piece_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
+    assert found(matching_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
 
 
 def test_answers_too_wide_or_empty_or_absent_are_never_gold():
     joint = rows([2, 3, 5, 6, 7, 3], body=2)
     answers = [[np.array([5, 6, 7]), np.array([], np.int32), np.array([9])]]
-    assert not piece_spans(joint, answers, 2).any()
-    assert found(piece_spans(joint, answers, 3)) == [(2, 4)]
+    assert not matching_spans(joint, answers, 2).any()
+    assert found(matching_spans(joint, answers, 3)) == [(2, 4)]
 
 
 def test_an_answer_across_the_edge_of_the_body_is_not_in_it():
     joint = rows([2, 5, 3, 6, 3], body=3)
-    assert not piece_spans(joint, [[np.array([3, 6])]], 3).any()
+    assert not matching_spans(joint, [[np.array([3, 6])]], 3).any()
 
 
 def test_padding_is_no_body():
     joint = rows([2, 3, 5, 3, 0, 0], body=2)
     joint = joint._replace(mask=np.array([[[True] * 4 + [False] * 2]]))
-    assert not piece_spans(joint, [[np.array([0])]], 3).any()
+    assert not matching_spans(joint, [[np.array([0])]], 3).any()

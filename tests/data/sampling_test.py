@@ -3,39 +3,42 @@
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.data import sampling as order
+from realm_jax.data import sampling
 from realm_jax.data.inverse_cloze import InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
 
+TESTS = Path(__file__).parents[1]
+
 
 def test_each_example_once_an_epoch_in_another_order_each_time():
-    drawn = np.concatenate([order.examples(0, step, 4, 10) for step in range(5)])
+    drawn = np.concatenate([sampling.example_ids(0, step, 4, 10) for step in range(5)])
     first, second = drawn[:10], drawn[10:]
     assert sorted(first) == sorted(second) == list(range(10))
     assert first.tolist() != second.tolist()
-    other_seed = np.concatenate([order.examples(1, step, 4, 10) for step in range(5)])
+    other_seed = np.concatenate([sampling.example_ids(1, step, 4, 10) for step in range(5)])
     assert drawn.tolist() != other_seed.tolist()
 
 
 def test_a_batch_larger_than_the_corpus_goes_through_it_more_than_once():
-    assert np.bincount(order.examples(0, 0, 9, 3)).tolist() == [3, 3, 3]
+    assert np.bincount(sampling.example_ids(0, 0, 9, 3)).tolist() == [3, 3, 3]
 
 
 def test_the_cut_into_batches_does_not_change_the_order():
-    by_two = np.concatenate([order.examples(3, step, 2, 7) for step in range(6)])
-    by_six = np.concatenate([order.examples(3, step, 6, 7) for step in range(2)])
+    by_two = np.concatenate([sampling.example_ids(3, step, 2, 7) for step in range(6)])
+    by_six = np.concatenate([sampling.example_ids(3, step, 6, 7) for step in range(2)])
     np.testing.assert_array_equal(by_two, by_six)
 
 
 def test_streams_differ_by_name_number_and_seed():
     draws = {
-        order.generator(*key).integers(2**62)
+        sampling.generator(*key).integers(2**62)
         for key in [(0, "a", 1), (0, "b", 1), (0, "a", 2), (1, "a", 1), (0, "a")]
     }
     assert len(draws) == 5
@@ -74,7 +77,12 @@ print(zlib.crc32(b"".join(a.tobytes() for a in (*batch.queries, *batch[1:]))))
 def test_a_batch_is_the_same_in_a_new_process(tiny):
     arguments = [sys.executable, "-c", _ELSEWHERE, str(tiny.folder)]
     runs = [
-        subprocess.run(arguments, check=True, capture_output=True, env={"PYTHONHASHSEED": seed})
+        subprocess.run(
+            arguments,
+            check=True,
+            capture_output=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(TESTS)},
+        )
         for seed in ("1", "2")
     ]
     text, _ = sources(tiny)

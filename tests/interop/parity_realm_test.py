@@ -26,7 +26,7 @@ from peers import (
 
 from realm_jax import losses
 from realm_jax.interop.names import SPAN_HEAD
-from realm_jax.models.span_head import IMPOSSIBLE
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
 
 pytestmark = PARITY
 
@@ -39,9 +39,9 @@ def passage_mask(mask, segments):
 
 def by_span(logits, starts, ends):
     """Their scores [rows, spans] as ours [rows, L, W], -10,000 where they have none."""
-    found = np.full((len(logits), L, WIDEST), IMPOSSIBLE, np.float32)
+    found = np.full((len(logits), L, WIDEST), INVALID_SPAN_SCORE, np.float32)
     found[:, starts, ends - starts] = logits.detach().numpy()
-    return np.where(found < IMPOSSIBLE, IMPOSSIBLE, found)
+    return np.where(found < INVALID_SPAN_SCORE, INVALID_SPAN_SCORE, found)
 
 
 @each_seed
@@ -141,9 +141,9 @@ def test_reader(tmp_path, size, seed):
     hidden = theirs.realm(**named(parts)).last_hidden_state
     expected = by_span(*theirs.qa_outputs(hidden, block))
     found = np.asarray(model.span_logits(*parts))
-    possible = expected > IMPOSSIBLE
+    possible = expected > INVALID_SPAN_SCORE
     assert possible.any()
-    np.testing.assert_array_equal(found > IMPOSSIBLE, possible)
+    np.testing.assert_array_equal(found > INVALID_SPAN_SCORE, possible)
     close("RealmReader, hidden", model.hidden(*parts), hidden)
     close("RealmReader, span scores", found[possible], expected[possible])
 
@@ -185,7 +185,7 @@ def test_reader_loss_and_its_gradients(tmp_path, size, seed):
             jnp.ones((1, K), bool),
             (spans + scores[:, None, None]).reshape(1, -1),
             jnp.asarray(is_gold).reshape(1, -1),
-            (spans > IMPOSSIBLE).reshape(1, -1),
+            (spans > INVALID_SPAN_SCORE).reshape(1, -1),
         )[0]
 
     arrays = jax.tree.map(jnp.asarray, parameters)
@@ -208,5 +208,5 @@ def test_openqa(tmp_path, size, seed):
     block = torch.tensor(passage_mask(*parts[1:]))
     expected = by_span(*theirs.reader.qa_outputs(hidden, block))
     found = np.asarray(model.span_logits(*parts))
-    possible = expected > IMPOSSIBLE
+    possible = expected > INVALID_SPAN_SCORE
     close("RealmForOpenQA, span scores", found[possible], expected[possible])

@@ -7,7 +7,7 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax.models.modules import Modules
-from realm_jax.models.span_head import IMPOSSIBLE
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
 
 V = 30
 NAMES = ("embedder", "reader", "span_head")
@@ -99,7 +99,7 @@ def test_the_last_layer_does_little_for_places_that_nobody_wants():
 def test_spans_lie_wholly_inside_the_body(bound):
     """Body pieces 4 to 7, [SEP] at 8: spans of up to 3 pieces begin and end in 4 to 7."""
     scores = span_logits(bound, 3)
-    possible = {(int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > IMPOSSIBLE)}
+    possible = {(int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > INVALID_SPAN_SCORE)}
     assert possible == {(i, j) for i in range(4, 8) for j in range(i, min(i + 3, 8))}
 
 
