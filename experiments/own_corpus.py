@@ -31,13 +31,14 @@ def get_config() -> ConfigDict:
     config.model.init_stddev = 0.08
     config.lengths.update(query=32, passage=64, joint=96, masks=6, answer=8)
     config.retrieval.candidates = 16
-    config.masking.update(copying=0.3, permute=0.5, neighbour=0.3, alone=0.05, unseen=0.1)
-    config.objective.update(hidden=0.1, removal=0.7)
     # Without bias correction the paper's 0.999 would make the first hundreds of steps too large.
     config.optimizer.b2 = 0.98
     stages = config.stages
     stages.reader.update(steps=6000, batch=32, learning_rate=2e-3)
+    stages.reader.update(copying_share=0.3, neighbour_share=0.3, null_share=0.05)
+    stages.reader.update(permuted_share=0.5, hidden_mask_share=0.1)
     stages.ict.update(steps=2000, batch=64, learning_rate=1e-3, from_reader=True)
+    stages.ict.update(mask_share=0.1, removal_share=0.7)
     stages.realm.update(steps=960, batch=8, learning_rate=1e-4, evaluate_every=120)
     stages.qa.update(steps=200, batch=16, learning_rate=3e-4)
     config.refresh.every = 60

@@ -22,9 +22,9 @@ def get_config() -> ConfigDict:
     config.model.update(gelu="erf", start="weights/bert", compute="bfloat16", remat=True)
     config.lengths.update(query=64, passage=288, joint=352)
     config.retrieval.candidates = 5
-    config.masking.update(permute=0.5, neighbour=0.3, unseen=0.3)
     stages = config.stages
     stages.reader.update(steps=2000, batch=16, learning_rate=3e-5)
+    stages.reader.update(neighbour_share=0.3, permuted_share=0.5, hidden_mask_share=0.3)
     stages.ict.update(steps=1000, batch=32, learning_rate=3e-5)
     stages.realm.update(steps=2000, batch=8, learning_rate=3e-5, evaluate_every=250)
     stages.qa.steps = 2000

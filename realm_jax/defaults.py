@@ -1,204 +1,352 @@
-"""Every knob of both jobs, with its meaning and unit; the one home of every default."""
+"""The default, the meaning and the unit of every config key of both jobs.
+
+`docs/reference/config.md` is generated from this file (`make config-reference`). The comment above
+or after a key describes it there, and the docstring of a function describes its section.
+"""
 
 from ml_collections import ConfigDict
 
-STAGES = ("reader", "ict", "realm", "qa", "tagger")  # in which they follow each other
+STAGES = ("reader", "ict", "realm", "qa", "tagger")  # in the order in which they are trained
+
+# Key of an earlier version -> key of this version. Config files of earlier runs are read with it.
+MOVED_KEYS = {
+    "masking.copying": "stages.reader.copying_share",
+    "masking.neighbour": "stages.reader.neighbour_share",
+    "masking.alone": "stages.reader.null_share",
+    "masking.permute": "stages.reader.permuted_share",
+    "masking.unseen": "stages.reader.hidden_mask_share",
+    "masking.words": "stages.tagger.unknown_share",
+    "objective.hidden": "stages.ict.mask_share",
+    "objective.removal": "stages.ict.removal_share",
+    "objective.marginal": "stages.realm.marginal",
+    "objective.retriever_loss": "stages.realm.retriever_loss",
+    "corpus.tagged": "stages.tagger.train_file",
+    "corpus.tagged_held_out": "stages.tagger.held_out_file",
+    "corpus.vocabulary": "stages.tagger.vocabulary",
+    "lengths.sentences": "stages.tagger.row_length",
+    "retrieval.exclude_own": "retrieval.exclude_source",
+    "optimizer.warmup_most": "optimizer.warmup_max_steps",
+    "refresh.most_stale": "refresh.max_staleness",
+    "evaluation.neighbours": "evaluation.recall_k",
+    "report.most_passages": "report.max_passages",
+}
+
+
+def default() -> ConfigDict:
+    """Sizes and schedule of the paper (REALM section 4.3).
+
+    Where the paper gives no value, the released code does.
+    """
+    config = ConfigDict()
+    config.seed = 0  # seed of every random stream; at least 0
+    config.corpus = _corpus()
+    config.model = _model()
+    config.lengths = _lengths()
+    config.masking = _masking()
+    config.retrieval = _retrieval()
+    config.search = _search()
+    config.stages = ConfigDict()
+    config.stages.reader = _reader()
+    config.stages.ict = _ict()
+    config.stages.realm = _realm()
+    config.stages.qa = _qa()
+    config.stages.tagger = _tagger()
+    config.optimizer = _optimizer()
+    config.refresh = _refresh()
+    config.checkpoint = _checkpoint()
+    config.mesh = _mesh()
+    config.builder = _builder()
+    config.evaluation = _evaluation()
+    config.report = _report()
+    return config
+
+
+def _corpus() -> ConfigDict:
+    """Input folders and files of a run."""
+    corpus = ConfigDict()
+    corpus.knowledge = ""  # folder of the knowledge corpus Z, written by `realm corpus build`
+    corpus.pretraining = ""  # folder of the pre-training corpus X; "": X is Z
+    # Folder of a held-out corpus for evaluation. "": every fiftieth passage of X is held out.
+    corpus.held_out = ""
+    corpus.spans = ""  # folder of the salient spans of X; "": the folder spans/ inside X
+    # File of training questions, or a folder that contains train.jsonl. "": stage `qa` is skipped.
+    corpus.questions = ""
+    corpus.questions_format = "own"  # own (JSON lines), nq, webquestions, trec or squad
+    # all, or one published part of a file that holds both: train or dev (webquestions, trec).
+    corpus.questions_part = "all"
+    # File in the same format. Questions that occur in it are removed from the training questions.
+    corpus.questions_without = ""
+    return corpus
+
+
+def _model() -> ConfigDict:
+    """The Transformer encoder. Embedder, reader and tagger have the same sizes."""
+    model = ConfigDict()
+    model.layers = 12  # Transformer layers
+    model.hidden = 768  # hidden width H
+    model.heads = 12  # attention heads; a divisor of H
+    model.mlp = 3072  # inner width of the feed-forward blocks
+    model.embedding = 128  # width E of query and passage vectors
+    model.span = 0  # inner width of the span head; 0: a third of H, at least 32
+    # tanh: the approximation of GELU that REALM and Google's BERT use. erf: the exact GELU, which
+    # Hugging Face calls "gelu".
+    model.gelu = "tanh"
+    model.positions = 512  # size of the position table; the longest input row, in word pieces
+    model.dropout = 0.1  # dropout rate, 0 to 1
+    # Standard deviation of new weight matrices. For narrow models about 0.02 * sqrt(768 / H).
+    model.init_stddev = 0.02
+    model.entities = "LOC MISC ORG PER"  # entity types that the tagger predicts
+    # Dtype of activations and matrix products: float32 or bfloat16. bfloat16 halves activation
+    # memory and is several times faster on TPUs. Parameters, optimizer moments, sums, layer norms
+    # and losses are float32 in both cases.
+    model.compute = "float32"
+    # True: rematerialise activations. The forward pass keeps only the input of each layer, and the
+    # backward pass recomputes the rest. About a third more FLOPs, activations of one layer only.
+    model.remat = False
+    # True: the layers are one scanned loop, compiled once. False: each layer is compiled, which
+    # takes several times as long. Without remat the loop needs about twice the memory, and on CPUs
+    # 10 to 33 % more time (12 layers, bfloat16). Models of up to four layers never use a loop.
+    model.scan = True
+    # Folder of pre-trained weights, written by `realm import`. "": random initialisation.
+    model.start = ""
+    # True: the embedder's encoder starts from model.start, as in REALM. False: only the reader's.
+    model.start_embedder = True
+    return model
+
+
+def _lengths() -> ConfigDict:
+    """Lengths of input rows in word pieces, special tokens included."""
+    lengths = ConfigDict()
+    lengths.query = 96  # Q
+    lengths.passage = 288  # P
+    lengths.joint = 384  # J, query and passage in one row; more than Q
+    lengths.masks = 10  # M, most masked positions of a query that enter the loss
+    lengths.answer = 10  # widest answer span that the reader scores
+    return lengths
+
+
+def _masking() -> ConfigDict:
+    """Masked language modelling, in stages `reader` and `realm`."""
+    masking = ConfigDict()
+    # salient_span: a name or a date (REALM section 3.4). random_span, random_token: the ablations
+    # of Table 2.
+    masking.scheme = "salient_span"
+    # Share of word pieces that the random schemes mask. 0: as many as the salient span has.
+    masking.rate = 0.0
+    return masking
+
+
+def _retrieval() -> ConfigDict:
+    """Candidate passages of each query, in stage `realm`."""
+    retrieval = ConfigDict()
+    retrieval.candidates = 8  # K, the null passage included
+    retrieval.null_passage = True  # True: candidate 0 is the empty passage
+    retrieval.exclude_source = True  # True: a query never retrieves the passage it comes from
+    # index: queries are embedded with the parameters of the published index. Candidates then depend
+    # only on seed, step and index, and a host searcher searches ahead of the step. fresh: queries
+    # are embedded with the parameters of the current step, in one program with the search. Queries
+    # are then never stale, but each step waits for its search. fresh needs search.kind=mesh and
+    # pays where staleness is many thousand steps.
+    retrieval.search_with = "index"
+    # Number of hits per query that are re-ranked with vectors from the current parameters; 0: no
+    # re-ranking. Each step then embeds that many passages per query. One process only.
+    retrieval.rerank = 0
+    return retrieval
+
+
+def _search() -> ConfigDict:
+    """Maximum inner product search (MIPS)."""
+    search = ConfigDict()
+    # scann: approximate search in host memory, for one machine, few hosts and serving. mesh: exact
+    # search, rows sharded over the memory of all devices, for pods (52 MB per chip for 13.35
+    # million passages on 64 chips). exact: NumPy, for small corpora. faiss: approximate search in
+    # host memory with FAISS (extra [faiss]).
+    search.kind = "scann"
+    search.dtype = "bfloat16"  # dtype of the vectors of search.kind=mesh: float32 or bfloat16
+    search.leaves = 0  # scann, faiss: number of partitions; 0: about the square root of N
+    search.leaves_searched = 0  # scann, faiss: partitions searched per query; 0: a tenth of them
+    search.reorder = 100  # scann, faiss: hits per query whose scores are computed again
+    # scann, faiss: dtype of the vectors for that second scoring. float32 gives exact scores;
+    # bfloat16 needs half the memory, int8 a quarter.
+    search.rescore = "bfloat16"
+    # scann: dimensions per 4-bit code. 2 halves the codes and searches about 1.5 times as fast.
+    # Raise search.reorder with it, because the codes separate vectors of a trained embedder less.
+    search.dims_per_code = 1
+    # scann: True assigns each row to two partitions (SOAR). The same recall then needs fewer
+    # searched partitions; building takes longer.
+    search.soar = False
+    return search
 
 
 def _stage(*, steps: int, batch: int, learning_rate: float) -> ConfigDict:
-    """One stage of training; each has its own optimiser state and its own warm-up."""
+    """Keys of every stage. Each stage has its own optimizer state and its own warm-up."""
     return ConfigDict(
         {
-            "steps": steps,  # optimiser steps; 0 skips the stage
-            "batch": batch,  # queries per step, over all devices
-            "learning_rate": learning_rate,  # peak of the linear warm-up and decay
-            "evaluate_every": 1000,  # steps between evaluations; 0: only at the end
+            "steps": steps,  # optimizer steps; 0: the stage is skipped
+            "batch": batch,  # queries per step, summed over all devices
+            "learning_rate": learning_rate,  # peak learning rate, reached after the warm-up
+            "evaluate_every": 1000,  # steps between evaluations; 0: only after the last step
         }
     )
 
 
-def default() -> ConfigDict:  # noqa: PLR0915 - one home for every default
-    """The paper's sizes and schedule (REALM section 4 and appendix; released code where silent)."""
-    config = ConfigDict()
-    config.seed = 0  # every random stream is derived from it
+def _reader() -> ConfigDict:
+    """Warm start of the reader: masked language modelling with one given passage, no retrieval."""
+    stage = _stage(steps=0, batch=512, learning_rate=1e-4)
+    # Share of the steps, the first ones, that mask random tokens and show each sentence with the
+    # passage it comes from. A randomly initialised reader learns copying in these steps.
+    stage.copying_share = 0.0
+    # Share of rows that are shown with a neighbouring passage instead of the right one. The reader
+    # then learns not to trust every passage.
+    stage.neighbour_share = 0.0
+    stage.null_share = 0.0  # share of rows that are shown with the null passage
+    # Share of rows whose rare word pieces are permuted consistently in sentence and passage, so
+    # that the reader cannot memorise facts.
+    stage.permuted_share = 0.0
+    # Share of rows in which [MASK] is hidden from attention, as a question has none. These rows
+    # train the span head only.
+    stage.hidden_mask_share = 0.0
+    return stage
 
-    config.corpus = ConfigDict()
-    config.corpus.knowledge = ""  # folder of the knowledge corpus Z (`realm corpus build`)
-    config.corpus.pretraining = ""  # folder of the pre-training corpus X; "" means Z itself
-    config.corpus.held_out = ""  # like X, to measure on; "" keeps every fiftieth passage of X apart
-    config.corpus.questions = ""  # question file, or folder with train.jsonl; "" skips stage qa
-    config.corpus.questions_format = "own"  # own, nq, webquestions, trec or squad
-    config.corpus.questions_part = "all"  # or the published train or dev part (webquestions, trec)
-    config.corpus.questions_without = ""  # file of the same form; its questions are left out
 
-    config.corpus.spans = ""  # folder of the salient spans of X; "" means spans/ inside it
-    config.corpus.tagged = ""  # CoNLL file that the tagger learns from
-    config.corpus.tagged_held_out = ""  # the same, to measure on; "" measures nothing
-    config.corpus.vocabulary = ""  # of the tagger: BERT's vocab.txt; "" learns one from `tagged`
+def _ict() -> ConfigDict:
+    """Warm start of the embedder: inverse cloze task (ORQA section 5)."""
+    stage = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
+    # True: the embedder's encoder starts from the reader after stage `reader`.
+    stage.from_reader = False
+    stage.mask_share = 0.0  # share of query tokens replaced by [MASK], as REALM's queries have some
+    stage.removal_share = 0.9  # share of queries that are removed from their passage
+    return stage
 
-    config.model = ConfigDict()  # widths of the encoder that embedder and reader share in shape
-    config.model.layers = 12
-    config.model.hidden = 768  # H
-    config.model.heads = 12
-    config.model.mlp = 3072  # inner width of the feed-forward blocks
-    config.model.embedding = 128  # E, width of query and passage vectors
-    config.model.span = 0  # inner width of the span head; 0 is a third of hidden, at least 32
-    config.model.gelu = "tanh"  # tanh (as REALM and the first BERT) or erf (other people's "gelu")
-    config.model.positions = 512  # longest row the position table can hold, in word pieces
-    config.model.dropout = 0.1  # share of activations dropped in training
-    config.model.init_stddev = 0.02  # of fresh matrices; narrow models want about 0.02 sqrt(768/H)
-    config.model.entities = "LOC MISC ORG PER"  # types that the tagger tells apart
-    # float32, or bfloat16: activations and products take half the memory and on TPUs a fraction of
-    # the time; parameters, moments, sums, norms and losses stay float32
-    config.model.compute = "float32"
-    # True: keep a layer's input alone and compute the rest again in the backward pass; a third more
-    # work, and activations of one layer instead of all of them
-    config.model.remat = False
-    # True: layers are one loop, compiled once; False: each is compiled, several times as long, but
-    # without remat the loop needs about twice the memory, and on a CPU a tenth to a third more
-    # time (twelve layers, bfloat16). Four layers or fewer never are a loop
-    config.model.scan = True
-    config.model.start_embedder = True  # start the embedder's BERT there too, as REALM did
-    config.model.start = ""  # weights to start from (`realm import`); "" is random
 
-    config.lengths = ConfigDict()  # in word pieces, special pieces included
-    config.lengths.query = 96  # Q
-    config.lengths.passage = 288  # P
-    config.lengths.joint = 384  # J: query + passage body
-    config.lengths.masks = 10  # M, scored masked positions per query
-    config.lengths.answer = 10  # widest answer span considered
-    config.lengths.sentences = 128  # of a tagger's row: sentences that follow each other
+def _realm() -> ConfigDict:
+    """Pre-training of retriever and reader (REALM section 3)."""
+    stage = _stage(steps=200_000, batch=512, learning_rate=3e-5)
+    # paper: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. released: the sum over z is taken for
+    # each token, as in the released code.
+    stage.marginal = "paper"
+    # What the scores f(x, z) learn from. marginal: -log p(y|x), as in the paper. pdist: perplexity
+    # distillation (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
+    stage.retriever_loss = "marginal"
+    return stage
 
-    config.masking = ConfigDict()
-    config.masking.scheme = "salient_span"  # salient_span, random_span or random_token
-    # Reader stage: share of its steps, the first, that hide random pieces beside their own passage,
-    # as a reader from nothing needs to learn copying
-    config.masking.copying = 0.0
-    config.masking.neighbour = 0.0  # reader stage: share shown beside a neighbour of that passage
-    config.masking.alone = 0.0  # reader stage: share shown beside the null passage
-    config.masking.permute = 0.0  # reader stage: share of rows whose rare pieces change places
-    config.masking.unseen = 0.0  # reader stage: share of rows whose blank the reader cannot see
-    config.masking.rate = 0.0  # share of pieces random schemes mask; 0: as many as salient_span
-    config.masking.words = 0.0  # tagger stage: share of words shown as [UNK]
 
-    config.retrieval = ConfigDict()
-    config.retrieval.candidates = 8  # K, the null passage included
-    config.retrieval.null_passage = True  # candidate 0 is the empty passage
-    config.retrieval.exclude_own = True  # never show the passage that the sentence came from
-    # index: search with the query embedder published in the index, ahead of the step where the
-    # searcher is on the host; candidates depend on seed, step and index alone. fresh: search with
-    # the parameters of the step itself, in one program with the query embedding; needs search.kind
-    # mesh. Queries are then never stale, passages are as stale as before, and each step waits for
-    # its search. Take it where staleness is many thousand steps.
-    config.retrieval.search_with = "index"
-    # Hits of each query that are ranked anew by vectors made with the parameters of the step, so
-    # that neither queries nor passages are stale among them; 0: the order of the index stands. Each
-    # step then waits for that many passages a query to be embedded (one process only).
-    config.retrieval.rerank = 0
+def _qa() -> ConfigDict:
+    """Fine-tuning on open-domain question answering, with a frozen index (REALM section 3.3)."""
+    stage = _stage(steps=160_000, batch=1, learning_rate=1e-5)
+    stage.reader_passages = 5  # passages per question that the reader reads
+    stage.retriever_passages = 100  # passages per question in the retriever's loss
+    # Workdir of another run, whose reader is the initial one; "": the reader of this run.
+    stage.reader_from = ""
+    return stage
 
-    config.search = ConfigDict()
-    # scann: approximate, in the memory of every host; the one for a laptop, few hosts, serving.
-    # mesh: exact, rows spread over the memory of all devices; the better one on pods (52 MB a chip
-    # for 13.35 M passages on 64 chips). exact: numpy, for small corpora. faiss: as scann, by
-    # another library (extra [faiss]).
-    config.search.kind = "scann"
-    config.search.dtype = "bfloat16"  # of the vectors that kind mesh keeps: float32 or bfloat16
-    # Of kinds scann and faiss:
-    config.search.leaves = 0  # partitions; 0 is about the square root of N
-    config.search.leaves_searched = 0  # partitions looked into; 0 is a tenth of them
-    config.search.reorder = 100  # hits rescored per query, in the precision of `rescore`
-    # float32: scores are exact. bfloat16, int8: half and a quarter of the memory.
-    config.search.rescore = "bfloat16"
-    # Codes have 4 bits each. 2: half of them, half as quick again; then rescore more hits, for they
-    # tell vectors of a trained embedder apart less well (benchmarks/RESULTS.md).
-    config.search.dims_per_code = 1
-    # ScaNN keeps each row in two partitions (SOAR): as good with fewer looked into, a longer build.
-    config.search.soar = False
 
-    config.objective = ConfigDict()
-    config.objective.marginal = (
-        "paper"  # paper: sum_z p(z|x) prod_j p(y_j|z,x); released: per token
-    )
-    # What the embedder learns from in stage realm. marginal: log p(y|x), as in the paper; pdist:
-    # which candidate makes what is hidden likeliest, however p(z|x) stands.
-    config.objective.retriever_loss = "marginal"
-    config.objective.hidden = 0.0  # ICT: share of query pieces shown as [MASK], as REALM will
-    config.objective.removal = 0.9  # ICT: share of queries removed from their passage
+def _tagger() -> ConfigDict:
+    """The span tagger, trained by `realm tag train` only."""
+    stage = _stage(steps=1400, batch=32, learning_rate=5e-5)
+    stage.train_file = ""  # CoNLL file of training sentences
+    stage.held_out_file = ""  # CoNLL file for evaluation; "": no evaluation
+    stage.vocabulary = ""  # BERT's vocab.txt; "": learned from train_file
+    stage.row_length = 128  # length of an input row, several sentences of a document, word pieces
+    stage.unknown_share = 0.0  # share of words replaced by [UNK] in training
+    return stage
 
-    config.stages = ConfigDict()
-    config.stages.reader = _stage(steps=0, batch=512, learning_rate=1e-4)
-    config.stages.ict = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
-    config.stages.realm = _stage(steps=200_000, batch=512, learning_rate=3e-5)
-    config.stages.qa = _stage(steps=160_000, batch=1, learning_rate=1e-5)
-    config.stages.tagger = _stage(steps=1400, batch=32, learning_rate=5e-5)
-    # The embedder's BERT begins as that of stage reader ended, which is to a run from nothing what
-    # BERT is to ORQA and REALM
-    config.stages.ict.from_reader = False
-    config.stages.qa.reader_passages = 5  # passages that the span reader reads per question
-    config.stages.qa.retriever_passages = 100  # hits over which the retriever is taught
-    config.stages.qa.reader_from = ""  # workdir of the run whose reader to start from; "": own
 
-    config.optimizer = ConfigDict()  # AdamW as in BERT, without bias correction
-    config.optimizer.b1 = 0.9
-    config.optimizer.b2 = 0.999
-    config.optimizer.eps = 1e-6
-    config.optimizer.weight_decay = 0.01  # not on biases and layer norms
-    config.optimizer.clip = 1.0  # global norm of the gradient
-    # Micro-batches whose gradients are added up for one step; activations of one alone are kept.
-    # Stages realm and tagger: the update of the whole batch. ict and qa: negatives come from the
-    # micro-batch alone, so a query has fewer. reader: the masked LM's update is the whole batch's,
-    # the span loss is a mean of micro-batch means. Dropout is drawn anew for each micro-batch.
-    config.optimizer.accumulate_steps = 1
-    config.optimizer.warmup_share = 0.1  # of a stage's steps ...
-    config.optimizer.warmup_most = 10_000  # ... but never more steps than this
+def _optimizer() -> ConfigDict:
+    """AdamW without bias correction, as in BERT."""
+    optimizer = ConfigDict()
+    optimizer.b1 = 0.9  # decay rate of the first moment
+    optimizer.b2 = 0.999  # decay rate of the second moment
+    optimizer.eps = 1e-6  # added to the root of the second moment
+    optimizer.weight_decay = 0.01  # decoupled weight decay; not on biases and layer norms
+    optimizer.clip = 1.0  # largest global norm of the gradient
+    # Micro-batches per step, whose gradients are summed; only one has activations in memory at a
+    # time. realm, tagger: the update equals that of the whole batch. ict, qa: negatives come from
+    # the same micro-batch, so there are fewer. reader: the masked LM update is exact, the span loss
+    # is the mean over micro-batches. Each micro-batch draws its own dropout.
+    optimizer.accumulate_steps = 1
+    optimizer.warmup_share = 0.1  # share of a stage's steps with a rising learning rate
+    optimizer.warmup_max_steps = 10_000  # most warm-up steps of a stage
+    return optimizer
 
-    config.refresh = ConfigDict()
-    config.refresh.mode = "async"  # async: never wait; sync: wait for the index of each snapshot
-    config.refresh.every = 500  # steps between snapshots
-    # Staleness in steps above which the trainer waits for a newer index; 0: it never waits, as in
-    # the paper. At least refresh.every - 1; what bounds staleness where refreshes may be late.
-    config.refresh.most_stale = 0
-    # Snapshots and published indexes that retention leaves; in sync mode also the indexes since the
-    # newest checkpoint, which a resumed run searches again.
-    config.refresh.keep = 3
-    config.refresh.alarm_steps = 5000  # staleness above which the trainer warns
-    config.refresh.wait_seconds = 3600.0  # patience for the first index, and for each in sync mode
 
-    config.checkpoint = ConfigDict()
-    config.checkpoint.every = 1000  # steps between checkpoints
-    config.checkpoint.keep = 2  # checkpoints that retention leaves
+def _refresh() -> ConfigDict:
+    """Snapshots and the swap to fresh indexes."""
+    refresh = ConfigDict()
+    refresh.mode = "async"  # async: the trainer never waits; sync: it waits for every index
+    refresh.every = 500  # steps between snapshots
+    # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. 0: no
+    # bound, as in the paper. Otherwise at least refresh.every - 1.
+    refresh.max_staleness = 0
+    # Snapshots and published indexes that retention keeps. In sync mode it also keeps the indexes
+    # since the newest checkpoint, which a resumed run searches again.
+    refresh.keep = 3
+    refresh.alarm_steps = 5000  # staleness in steps above which the trainer logs a warning
+    # Seconds the trainer waits for the first index, and in sync mode for each, before it fails.
+    refresh.wait_seconds = 3600.0
+    return refresh
 
-    config.mesh = ConfigDict()  # devices along each axis; one of them may be -1: all that are left
-    config.mesh.replica = 1  # copies of all below; on several TPU slices, a multiple of them
-    config.mesh.data = -1  # parts of the batch, each with parameters of its own copy
-    config.mesh.fsdp = 1  # parts of the batch that share one copy of parameters and moments
-    config.mesh.model = 1  # devices that compute one row together: heads, mlp and vocabulary
-    # Groups that the queries of stages ict and realm are packed in (`data.packing`): a multiple of
-    # the parts of the batch times micro-batches, and a divisor of the batch; 0: just as many. The
-    # same number draws the same dropout on any mesh; fewer leave less padding.
-    config.mesh.groups = 0
 
-    config.builder = ConfigDict()
-    config.builder.shard = 4096  # passages embedded between two resumable shard files
-    # Word pieces per embedding batch, padding included; on a CPU passages go by 1,200 at most.
-    config.builder.batch_pieces = 16_384
-    config.builder.recall_floor = 0.95  # recall@10 against exact search; an index below it is
-    # searched wider until it is reached, and not published if it never is
-    # Keeps partitions and codes of the last index (kinds scann, faiss) and only encodes its rows
-    # again, while recall holds: a quicker refresh, whose index depends on those before it too.
-    config.builder.reencode = False
-    config.builder.reencode_loss = 0.02  # of recall, below that of the last index built anew
-    config.builder.probes = 128  # passages used as probe queries for that recall
-    config.builder.poll_seconds = 0.5  # between looks for a new snapshot
+def _checkpoint() -> ConfigDict:
+    """The trainer's private checkpoints."""
+    checkpoint = ConfigDict()
+    checkpoint.every = 1000  # steps between checkpoints
+    checkpoint.keep = 2  # checkpoints that retention keeps
+    return checkpoint
 
-    config.evaluation = ConfigDict()
-    config.evaluation.queries = 512  # held-out sentences and questions per evaluation
-    config.evaluation.neighbours = 5  # recall is measured at this many passages
 
-    config.report = ConfigDict()
-    config.report.every = 50  # steps between records of figures
-    config.report.writers = "tensorboard"  # beside JSON lines: tensorboard, wandb, both or ""
-    config.report.examples = 10  # held-out examples in report.html
-    config.report.most_passages = 200_000  # of a corpus whose recall before training is measured
-    config.report.peak_flops = 0.0  # a second, of one device, for MFU; 0: known by its name or not
-    return config
+def _mesh() -> ConfigDict:
+    """Devices along each mesh axis. One axis may be -1: all remaining devices."""
+    mesh = ConfigDict()
+    # Copies of everything below; with several TPU slices a multiple of their number.
+    mesh.replica = 1
+    mesh.data = -1  # data parallelism: shards of the batch, each with a copy of the parameters
+    mesh.fsdp = 1  # fully sharded data parallelism: shards of the batch that share one copy
+    mesh.model = 1  # tensor parallelism: heads, feed-forward width and vocabulary are sharded
+    # Groups into which the queries of stages ict and realm are packed. A multiple of (shards of the
+    # batch * micro-batches) and a divisor of the batch; 0: exactly that product. The same number
+    # draws the same dropout on every mesh; fewer groups have less padding.
+    mesh.groups = 0
+    return mesh
+
+
+def _builder() -> ConfigDict:
+    """The index builder."""
+    builder = ConfigDict()
+    builder.shard = 4096  # passages per shard; a restarted builder resumes at the next shard
+    # Word pieces per embedding batch, padding included. On CPUs at most 1,200 passages per batch.
+    builder.batch_pieces = 16_384
+    # Least recall@10 against exact search. Below it the search is widened; if the widest search is
+    # still below, the index is not published.
+    builder.recall_floor = 0.95
+    # scann, faiss: True keeps partitions and codebooks of the previous index and only encodes the
+    # new vectors, while recall holds. Refreshes are faster, but an index depends on earlier ones.
+    builder.reencode = False
+    # Loss of recall@10 since the last full build above which the index is built in full again.
+    builder.reencode_loss = 0.02
+    builder.probes = 128  # passages used as queries when recall is measured
+    builder.poll_seconds = 0.5  # seconds between checks for a new snapshot
+    return builder
+
+
+def _evaluation() -> ConfigDict:
+    """Evaluation on held-out data."""
+    evaluation = ConfigDict()
+    evaluation.queries = 512  # held-out sentences, and questions, per evaluation
+    evaluation.recall_k = 5  # k of recall@k
+    return evaluation
+
+
+def _report() -> ConfigDict:
+    """Metrics, logs and report.html."""
+    report = ConfigDict()
+    report.every = 50  # steps between logged metrics
+    # Metric writers in addition to JSON lines: "tensorboard", "wandb", both with a space, or "".
+    report.writers = "tensorboard"
+    report.examples = 10  # held-out examples in report.html
+    # Largest corpus, in passages, whose recall report.html measures again with every embedder.
+    report.max_passages = 200_000
+    # Peak FLOP/s of one device, for model FLOPs utilisation. 0: looked up by device name; MFU is
+    # omitted if the name is unknown.
+    report.peak_flops = 0.0
+    return report

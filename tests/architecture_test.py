@@ -15,6 +15,7 @@ PUBLIC_FACES = {PACKAGE, PACKAGE / "interop"}
 MOST_LINES = 350
 FLOORS = [
     {"errors", "defaults"},
+    {"config_checks"},
     {"config", "runtime"},
     {"storage", "text"},
     {"corpus"},

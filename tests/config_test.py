@@ -77,18 +77,18 @@ def test_a_checked_config_is_locked():
     ("key", "value"),
     [
         ("masking__scheme", "random"),
-        ("masking__alone", 1.5),
+        ("stages__reader__null_share", 1.5),
         ("model__gelu", "relu"),
         ("search__kind", "annoy"),
-        ("objective__marginal", "both"),
-        ("objective__retriever_loss", "both"),
+        ("stages__realm__marginal", "both"),
+        ("stages__realm__retriever_loss", "both"),
         ("model__heads", 3),
         ("model__positions", 40),
         ("lengths__joint", 20),
         ("retrieval__candidates", 1),
         ("refresh__every", 0),
-        ("objective__hidden", 1.5),
-        ("objective__removal", -0.1),
+        ("stages__ict__mask_share", 1.5),
+        ("stages__ict__removal_share", -0.1),
         ("model__dropout", math.nan),
         ("model__layers", 0),
         ("seed", -1),
@@ -168,6 +168,6 @@ def test_the_keys_that_make_another_model_are_named():
     assert config_lib.model_differences(base, tiny_config(seed=3, model__remat=True)) == {}
     other = tiny_config(model__embedding=4, lengths__query=20, seed=3)
     assert config_lib.model_differences(base, other) == {
-        key: (config_lib._get(base, key), value)
+        key: (config_lib.value_of(base, key), value)
         for key, value in (("lengths.query", 20), ("model.embedding", 4))
     }

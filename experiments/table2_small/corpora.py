@@ -33,7 +33,7 @@ from realm_jax.corpus.build import build
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
-from realm_jax.storage.resumable_folder import MANIFEST
+from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
 from realm_jax.tagging.marker import ByTagger
 from realm_jax.tagging.tagger import Tagger
@@ -88,9 +88,9 @@ def _mark(
     stop: threading.Event,
 ) -> None:
     config = tagger_config()
-    config.lengths.sentences = base.lengths.sentences
     config.stages.tagger.update(base.stages.tagger)
-    config.corpus.update(tagged=str(data / TAGGED), vocabulary=str(data / VOCABULARY))
+    config.stages.tagger.train_file = str(data / TAGGED)
+    config.stages.tagger.vocabulary = str(data / VOCABULARY)
     train_tagger(str(workdir), config_lib.check(config), stop)
     tagger, published = Tagger.open(str(workdir))
     annotate_corpus(text, out, ByTagger(tagger, published.identity), stopped=stop.is_set)

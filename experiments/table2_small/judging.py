@@ -17,6 +17,7 @@ from realm_jax.data.question_files import Question
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.evaluate import evaluate
 from realm_jax.report.run_data import read_run
+from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_manager import IndexManager
@@ -127,6 +128,6 @@ def _on_held_out(
     text = inputs.held_out.first(same.evaluation.queries)
     found = {
         "retrieval_utility": figures["held_out_retrieval_utility"],
-        "own_recall_at_5": figures[f"held_out_recall_at_{same.evaluation.neighbours}"],
+        "own_recall_at_5": figures[f"held_out_recall_at_{same.evaluation.recall_k}"],
     }
     return found if others else {**found, "examples": examples(answerer, text)}

@@ -116,9 +116,10 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
     in a row, which stands in the passage among other words.
     """
     _on_sample(config, home, SHOWN_SPANS)
-    config.stages.reader.steps = int(COPIES * config.stages.reader.steps)
+    reader = config.stages.reader
+    reader.steps = int(COPIES * reader.steps)
+    reader.update(permuted_share=0.5, neighbour_share=0.0, null_share=0.0, hidden_mask_share=0.0)
     config.masking.update(scheme="random_token", rate=0.2)
-    config.masking.update(permute=0.5, neighbour=0.0, alone=0.0, unseen=0.0)
     config.lengths.masks = 6
     return config
 

@@ -1,4 +1,4 @@
-"""The plots of docs/results.md, made of `miniature.json`."""
+"""The plots of docs/results_tables.md, made of `miniature.json`."""
 
 from itertools import chain
 from statistics import fmean

@@ -63,8 +63,8 @@ ROWS = {
     "ict_longest": Row(_ICT_ONLY, times={"stages.ict.steps": 16}),  # as much time as `realm` takes
     "realm_after_longer": Row(times={"stages.ict.steps": 4}),
     "news": Row(folders={"corpus.pretraining": "news", "corpus.spans": "news_spans"}),
-    "released_marginal": Row({"objective.marginal": "released"}),
-    "pdist": Row({"objective.retriever_loss": "pdist"}),
+    "released_marginal": Row({"stages.realm.marginal": "released"}),
+    "pdist": Row({"stages.realm.retriever_loss": "pdist"}),
     "fresh_queries": Row({"retrieval.search_with": "fresh", "search.kind": "mesh"}),
     "rerank_64": Row({"retrieval.rerank": 64}),
     "no_null": Row({"retrieval.null_passage": False}),

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, made of `miniature.json`."""
+"""The tables of docs/results_tables.md, made of `miniature.json`."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ OF_THE_PAPER = {
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
-    """Markdown of each table of docs/results.md, by name."""
+    """Markdown of each table of docs/results_tables.md, by name."""
     return {
         "rows": _rows_table(made),
         "sets": _sets_table(made),

@@ -24,16 +24,15 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
     config.model.update(start="almanac", start_embedder=False)
     config.lengths.update(query=16, passage=36, joint=44, masks=6, answer=8)
     config.retrieval.candidates = 5
-    config.masking.update(permute=0.5, neighbour=0.4, unseen=0.3)
-    config.objective.update(hidden=0.2, removal=0.5)
 
     # Without bias correction the paper's 0.999 would make the first hundreds of steps, which are
     # all there are here, several times too large.
     config.optimizer.b2 = 0.98
 
     stages = config.stages
-    stages.ict.update(steps=150, batch=256, learning_rate=2e-3)
+    stages.ict.update(steps=150, batch=256, learning_rate=2e-3, mask_share=0.2, removal_share=0.5)
     stages.reader.update(steps=50, batch=64, learning_rate=3e-4)
+    stages.reader.update(neighbour_share=0.4, permuted_share=0.5, hidden_mask_share=0.3)
     stages.realm.update(steps=350, batch=32, learning_rate=3e-4, evaluate_every=50)
     stages.qa.update(steps=210, batch=24, learning_rate=5e-4)
     stages.qa.update(reader_passages=10, retriever_passages=24)

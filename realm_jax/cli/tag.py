@@ -60,9 +60,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _train(arguments: argparse.Namespace) -> dict[str, Any]:
     stop = runtime.start(devices=arguments.devices)
-    given = {"tagged": arguments.input, "tagged_held_out": arguments.held_out}
-    given["vocabulary"] = arguments.vocab
-    arguments.overrides |= {f"corpus.{key}": text for key, text in given.items() if text}
+    files = {"train_file": arguments.input, "held_out_file": arguments.held_out}
+    files["vocabulary"] = arguments.vocab
+    arguments.overrides |= {f"stages.tagger.{key}": path for key, path in files.items() if path}
     config = _config(arguments)
     from realm_jax.tagging.train import train_tagger
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from realm_jax.config import with_current_keys
 from realm_jax.defaults import STAGES
 from realm_jax.monitoring.status import read_status
 from realm_jax.storage import files
@@ -62,14 +63,11 @@ class Picture:
 
 def stages_of(config: dict[str, Any]) -> dict[str, int]:
     """Steps of each stage that a run of this config trains, in order."""
+    config = with_current_keys(config)
     corpus, settings = config.get("corpus", {}), config.get("stages", {})
-    needs = {"qa": "questions", "tagger": "tagged"}
     found = {name: settings.get(name, {}).get("steps", 0) for name in STAGES}
-    return {
-        name: steps
-        for name, steps in found.items()
-        if steps and (name not in needs or corpus.get(needs[name]))
-    }
+    needs = {"qa": corpus.get("questions"), "tagger": settings.get("tagger", {}).get("train_file")}
+    return {name: steps for name, steps in found.items() if steps and needs.get(name, True)}
 
 
 def look(run: RunDir, *, clock: Callable[[], float] = time.time) -> Picture:

@@ -22,7 +22,7 @@ def charts_section(finished: FinishedRun) -> Element:
 def _realm_charts(finished: FinishedRun) -> list[Element | None]:
     """Curves of the REALM stage; each chart marks the steps of index swaps."""
     steps = float(finished.config.stages.realm.steps)
-    k = finished.config.evaluation.neighbours
+    k = finished.config.evaluation.recall_k
     swaps = [float(first) for first, _ in finished.swaps if first > 0]
 
     def chart(title: str, unit: str, lines: list[Line], note: str = "") -> Element | None:

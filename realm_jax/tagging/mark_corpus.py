@@ -17,10 +17,12 @@ from realm_jax.corpus.dedup import own_passages
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError, MismatchError
-from realm_jax.storage.resumable_folder import MANIFEST, FolderWriter, problems, read_manifest
+from realm_jax.storage import commit, integrity
+from realm_jax.storage.appendable import FolderWriter
+from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.marker import Annotator, Spans
 
-KIND = "span shard"
+KIND = "span_shard"
 AT_ONCE = 512  # passages handed to the annotator together; between them it can be stopped
 _FILES = ("spans.npy", "counts.npy")
 

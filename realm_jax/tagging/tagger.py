@@ -18,7 +18,12 @@ from realm_jax.text.bio import decode, labels
 from realm_jax.text.tokens import Sentence
 from realm_jax.text.wordpiece import WordPieces
 
-_WIDTHS = (1.0, 0.75, 0.5, 0.25)  # row widths, as shares of lengths.sentences: one trace for each
+_WIDTHS = (
+    1.0,
+    0.75,
+    0.5,
+    0.25,
+)  # row widths, as shares of stages.tagger.row_length: one trace for each
 _TOGETHER = 64  # documents decoded at a time, those of like length
 
 
@@ -33,7 +38,7 @@ class Tagger:
 
     def __init__(self, config: ConfigDict, pieces: WordPieces, parameters: Parameters):
         self._pieces, self._parameters = pieces, jax.device_put(parameters)
-        self._length = config.lengths.sentences
+        self._length = config.stages.tagger.row_length
         self._widths = sorted({max(8, int(share * self._length)) for share in _WIDTHS})
         self._budget = config.builder.batch_pieces
         self.types: str = config.model.entities

@@ -13,7 +13,7 @@ from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.storage import files, heartbeat
-from realm_jax.storage.job_lock import alone
+from realm_jax.storage.locks import job_lock
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.tagging.conll import Tagged, read_conll
 from realm_jax.tagging.stage import TaggerStage
@@ -27,24 +27,24 @@ from realm_jax.trainer.state import stream_key
 
 
 def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
-    """Trains on `config.corpus.tagged` and publishes; returns the step. Rerun it to go on.
+    """Trains on `config.stages.tagger.train_file` and publishes; returns the step. Rerun it to go on.
 
     Raises:
       Stopped: SIGTERM or SIGINT came; all is saved.
       RealmError: see the message.
     """
-    run_dir, corpus = RunDir(workdir), config.corpus
+    run_dir, settings = RunDir(workdir), config.stages.tagger
     _check(config)
-    taught = read_conll(corpus.tagged, config.model.entities)
+    taught = read_conll(settings.train_file, config.model.entities)
     held_out = (
-        read_conll(corpus.tagged_held_out, config.model.entities) if corpus.tagged_held_out else []
+        read_conll(settings.held_out_file, config.model.entities) if settings.held_out_file else []
     )
     mesh = make_mesh(config.mesh)
     batches = {"stages.tagger.batch": config.stages.tagger.batch}
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
-    with alone(run_dir, JOB, stop) as stop_or_lost:
+    with job_lock(run_dir, JOB, stop) as stop_or_lost:
         save_run_config(run_dir, config)
-        pieces = _vocabulary(run_dir, corpus.vocabulary, taught)
+        pieces = _vocabulary(run_dir, settings.vocabulary, taught)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
         stage = TaggerStage(config, pieces, taught, held_out)
         given = _start(config, stage)
@@ -61,20 +61,20 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
 
 
 def _check(config: ConfigDict) -> None:
-    if not config.corpus.tagged:
+    if not config.stages.tagger.train_file:
         raise ConfigError(
             "no tagged text to learn from",
-            where="config.corpus.tagged",
+            where="config.stages.tagger.train_file",
             expected="a CoNLL file",
             found="nothing",
             fix="--input=FILE",
         )
-    if config.lengths.sentences > config.model.positions:
+    if config.stages.tagger.row_length > config.model.positions:
         raise ConfigError(
             "rows are longer than the position table",
-            where="config.lengths.sentences",
+            where="config.stages.tagger.row_length",
             expected=f"at most config.model.positions, {config.model.positions}",
-            found=config.lengths.sentences,
+            found=config.stages.tagger.row_length,
         )
 
 

@@ -1,8 +1,8 @@
-"""The published index that each step searches: opened beside the training, swapped between steps.
+"""Chooses the published index that each training step searches, and swaps indexes between steps.
 
-Opening (verify, load) happens in a thread of its own, and where loading would hold up all threads
-in a process of its own; a swap is the exchange of one reference.
-Every swap is logged as (first step, index step), and a replay follows that log.
+Opening an index (verify, load) runs in a background thread, and in a separate process if loading
+would hold the interpreter lock. A swap only replaces a reference. Each swap is logged as (first
+training step, index step); a replay follows that log.
 """
 
 import logging
@@ -20,37 +20,44 @@ from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.search_process import load_apart
 from realm_jax.storage import commit
-from realm_jax.storage.failpoints import reach
-from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.storage.leases import SECONDS, Lease
+from realm_jax.trainer.index_wait import IndexWait, builder_state, start_command
 from realm_jax.trainer.index_watcher import IndexWatcher
-from realm_jax.trainer.swap_log import SwapLog
+from realm_jax.trainer.prefetch import AHEAD
+from realm_jax.trainer.swap_log import SwapLog, index_step_at
 
 log = logging.getLogger(__name__)
 
-_SOON = 2.0  # seconds of waiting that are not worth a word
+Offer = list[int | None]  # index step that this process has opened; index step that it refused
 
-
-class WaitInterrupted(RealmError):
-    """The stop signal came before the index did."""
+# An evaluation uses the index of the step before it. When `for_step(n)` is called, the training
+# loop has taken batch n - AHEAD - 1 or a later one.
+_RETAINED_STEPS = AHEAD + 1
 
 
 class IndexManager:
-    """Answers which index step n searches; `for_step` is called once per step, in order.
+    """Returns the index that each training step searches.
+
+    For every step, in order, call `for_step`, then `offer`, exchange the offers of all processes,
+    and call `accept`. Each process opens an index for itself. Process 0 proposes an index that it
+    has verified, and all processes swap to it at the same step, once each has verified it. If one
+    process cannot verify it, none swaps.
 
     Args:
       run: the run folder.
       config: the run's config.
-      corpus_hash: of the knowledge corpus; an index of another corpus is refused.
-      replay: swaps of an earlier life of this run, which this one repeats.
-      kept: index steps that checkpoints may still ask for; retention must leave them.
-      stop: ends the waiting for an index, like `close`.
-      mesh: where an index of kind mesh spreads its rows.
-      check: asked while an index is waited for; raises what keeps it from ever coming.
+      corpus_hash: hash of the knowledge corpus; an index of another corpus is refused.
+      replay: swaps that this run made before it was resumed; they are repeated.
+      required: returns the index steps that checkpoints or the export still need; they are leased.
+      stop: the stop signal of the job; ends a wait.
+      mesh: devices over which an index of kind `mesh` is sharded.
+      check: raises the error that keeps the next index from being built, if there is one.
 
-    Of several processes each opens the index for itself. Process 0 offers what it has verified, and
-    all swap at the first step at which every one has verified it; if one cannot, none swaps.
+    Attributes:
+      current: the index of the newest step that `for_step` was called with.
+      swaps: the swap log.
     """
 
     def __init__(
@@ -59,278 +66,277 @@ class IndexManager:
         config: ConfigDict,
         corpus_hash: str,
         replay: SwapLog,
-        kept: Callable[[], set[int]],
+        required: Callable[[], set[int]],
         stop: threading.Event | None = None,
         mesh: Mesh | None = None,
         check: Callable[[], None] = lambda: None,
     ):
         self.swaps: SwapLog = list(replay)
-        self._told: set[int] = set()  # refusals that this process has told of
-        self._run, self._refresh, self._poll = run, config.refresh, config.builder.poll_seconds
-        self._expect = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
-        self._replay, self._kept = list(replay), kept
-        self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{hosts.process_index()}")
-        self._mesh, self._check = mesh, check
-        self._renewed = 0.0
-        self._warned_of: int | None = None  # index step
         self.current: PublishedIndex | None = None
-        self._taken: dict[int, float] = {}  # index step -> when its snapshot was taken
-        self._found: dict[int, str] = {}  # index step -> what it gives to the probe queries
-        self._stop = threading.Event()  # of this object
-        self._job_stop = stop or threading.Event()
-        self._watcher = IndexWatcher(run, self._opened, config.refresh, self._poll, self._stop)
+        self._run, self._refresh = run, config.refresh
+        self._expected = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
+        self._replay, self._required, self._mesh = list(replay), required, mesh
+        process = hosts.process_index()
+        self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
+        self._lease_renewed = 0.0
+        self._reported: set[int] = set()  # index steps whose refusal by a process was logged
+        self._warned_of: int | None = None  # index step that was logged as stale
+        self._recent: dict[int, PublishedIndex] = {}  # indexes of the last few steps, by index step
+        self._offered: PublishedIndex | None = None
+        self._accepted: PublishedIndex | None = None  # swapped in by the next `for_step`
+        self._snapshot_times: dict[int, float] = {}  # by index step
+        self._probe_candidates: dict[int, str] = {}  # hash of the probe queries' hits, by index step
+        self._closed, job_stop = threading.Event(), stop or threading.Event()
+        poll = config.builder.poll_seconds
+        self._watcher = IndexWatcher(run, self._opened, config.refresh, poll, self._closed)
+        self._wait = IndexWait(
+            run,
+            config.refresh,
+            poll,
+            lambda: self._closed.is_set() or job_stop.is_set(),
+            self._closed.wait,
+            check,
+        )
 
     def for_step(self, step: int) -> PublishedIndex:
-        """The index of `step`, after a swap if one is due."""
-        wanted = self._due(step)
-        if wanted is not None and (self.current is None or wanted.step != self.current.step):
-            self.current = wanted
-            self._look_up(wanted)
-            reach("index.swapped")
-            if [index for first, index in self.swaps if first <= step][-1:] != [wanted.step]:
-                self._log_swap(step, wanted)
+        """The index that training step `step` searches; swaps first if a swap is due.
+
+        Raises:
+          WaitInterrupted: stopped while no suitable index was published.
+          RealmError: no suitable index was published in time, or one cannot be opened.
+        """
+        due = self._due(step)
+        if due is not None and (self.current is None or due.step != self.current.step):
+            self.current = due
+            self._probe(due)
+            failpoint("index.swapped")
+            if [index for first, index in self.swaps if first <= step][-1:] != [due.step]:
+                self._log_swap(step, due)
         assert self.current is not None
+        self._retain_recent(step, self.current)
         self._warn_if_stale(step, self.current.step)
         if self._refresh.mode == "async" and not self._replay:
             self._watcher.start(self.current.step)
-        self._renew()
+        self._renew_lease()
         return self.current
 
-    def of(self, index_step: int) -> PublishedIndex:
-        """Waits for the index of the snapshot of `index_step` and puts it in use."""
-        self.current = self._open(index_step)
+    def offer(self, step: int) -> Offer:
+        """What this process has opened for training step `step`; goes through JSON."""
+        ready = self._watcher.ready()
+        if ready is not None and ready.step > step:  # of a later step, before the run was killed
+            ready = None
+        self._offered = ready
+        return [None if ready is None else ready.step, self._watcher.refused]
+
+    def accept(self, offers: list[Offer]) -> None:
+        """Decides from the offers of all processes whether the next step swaps, and to what."""
+        self._report_refusals(offers)
+        proposed = self._watcher.proposed = offers[0][0]
+        if proposed in self._reported:
+            self._watcher.drop(self._offered)
+        elif proposed is not None and all(opened == proposed for opened, _ in offers):
+            self._watcher.drop(self._offered)
+            self._accepted = self._offered
+
+    def searched_at(self, step: int) -> PublishedIndex | None:
+        """The index that training step `step` searched; None before the first step.
+
+        Only the indexes of the steps that an evaluation can ask for are kept.
+        """
+        return self._recent[index_step_at(self.swaps, step)] if self._recent else None
+
+    def wait_for(self, index_step: int) -> PublishedIndex:
+        """Waits for the index of the snapshot of `index_step` and makes it the current one."""
+        self.current = self._open(index_step, index_step)
         return self.current
 
     def age(self, step: int) -> dict[str, Any]:
-        """Which index `step` searched, and how old it was then, in steps and in seconds until now.
+        """`index_step`, `staleness_steps` and `index_age_s` of the index that `step` searched.
 
-        {} before the first index.
+        `index_age_s` is the time since its snapshot, in seconds. {} before the first index.
         """
         past = [index for first, index in self.swaps if first <= step]
         if not past:
             return {}
-        found: dict[str, Any] = {"index_step": past[-1], "staleness_steps": step - past[-1]}
-        taken = self._taken.get(past[-1])
-        return found if taken is None else {**found, "index_age_s": time.time() - taken}
+        fields: dict[str, Any] = {"index_step": past[-1], "staleness_steps": step - past[-1]}
+        snapshot_time = self._snapshot_times.get(past[-1])
+        if snapshot_time is not None:
+            fields["index_age_s"] = time.time() - snapshot_time
+        return fields
+
+    def _retain_recent(self, step: int, index: PublishedIndex) -> None:
+        steps = range(max(0, step - _RETAINED_STEPS), step + 1)
+        needed = {index_step_at(self.swaps, s) for s in steps if s >= self.swaps[0][0]}
+        known = {**self._recent, index.step: index}
+        self._recent = {step: known[step] for step in needed & known.keys()}
 
     def _log_swap(self, step: int, index: PublishedIndex) -> None:
         self.swaps.append((step, index.step))
         log.info("step %d: index of step %d in use", step, index.step)
         if hosts.is_leader():
-            note_swap(self._run, step, index, self._found[index.step])
+            note_swap(self._run, step, index, self._probe_candidates[index.step])
 
     def _warn_if_stale(self, step: int, index_step: int) -> None:
-        """Once for each index: a builder that has fallen behind is behind at every step."""
+        """Warns once per index."""
         if step - index_step <= self._refresh.alarm_steps or self._warned_of == index_step:
             return
         self._warned_of = index_step
         log.warning(
-            "step %d searches the index of step %d, which is %d steps old, more than %d "
-            "(config.refresh.alarm_steps); of the index builder: %s; see that it runs (%s), or "
-            "give it more devices",
+            "step %d searches the index of step %d, which is %d steps old (config.refresh."
+            "alarm_steps is %d); index builder: %s; check that it runs (`%s`), or use more devices "
+            "for it",
             step,
             index_step,
             step - index_step,
             self._refresh.alarm_steps,
-            self._builder_state(),
-            self._how_to_start(),
+            builder_state(self._run),
+            start_command(self._run),
         )
 
     def _due(self, step: int) -> PublishedIndex | None:
-        """What to swap in before `step`; None keeps what is in use."""
-        if self._refresh.mode == "sync":  # the same in every life, without a log
+        """The index to swap to before `step`; None keeps the current one."""
+        if self._refresh.mode == "sync":  # the boundaries follow from the step: no log is needed
             boundary = step - step % self._refresh.every
-            behind = self.current is None or self.current.step != boundary
-            return self._of_snapshot(boundary) if behind else None
+            is_current = self.current is not None and self.current.step == boundary
+            return None if is_current else self._of_snapshot(boundary, step)
         if self._replay:
             return self._replayed(step)
         return self._first(step) if self.current is None else self._fresh_enough(step)
 
-    def _of_snapshot(self, boundary: int) -> PublishedIndex:
-        newer = self._newer_than_gone(boundary)
+    def _of_snapshot(self, boundary: int, step: int) -> PublishedIndex:
+        newer = self._newer_than_deleted(boundary)
         if newer is not None:
             raise RealmError(
-                "the index that this step must search is gone, and builders make none of the past",
+                "the index that this step must search was deleted, and builders only build the "
+                "newest snapshot",
                 where=self._run.published_index,
                 expected=f"the index of step {boundary} (config.refresh.mode is sync)",
                 found=f"newer ones, up to step {newer}",
-                fix="go on with --config.refresh.mode=async, or begin again in a new --workdir",
+                fix="continue with --config.refresh.mode=async, or start again in a new --workdir",
             )
-        return self._open(boundary)
+        return self._open(boundary, step)
 
-    def _newer_than_gone(self, index_step: int) -> int | None:
-        """The newest index, if the one of that step was published before it and is no more."""
+    def _newer_than_deleted(self, index_step: int) -> int | None:
+        """The newest index step, if it is newer than `index_step` and that index does not exist."""
         newest = commit.latest(self._run.published_index)
-        folder = self._run.published_index / step_name(index_step)
-        gone = newest is not None and newest > index_step and not commit.is_published(folder)
-        return newest if gone else None
+        deleted = newest is not None and newest > index_step and not self._is_published(index_step)
+        return newest if deleted else None
+
+    def _is_published(self, index_step: int) -> bool:
+        return commit.is_published(self._run.published_index / step_name(index_step))
 
     def _first(self, step: int) -> PublishedIndex:
-        """Any index that is good for `step`, the same for all processes."""
-        found = None
-        try:
-            found = self._await(None, step) if hosts.is_leader() else None
-        finally:
-            found = hosts.all_gather("first index", step, found)[0]
-        if found is None:
-            raise WaitInterrupted("process 0 was stopped", where=self._run.published_index)
+        """The newest index that suits `step`; process 0 chooses it for all processes."""
+
+        def newest() -> int | None:
+            found = self._newest_at(step) if hosts.is_leader() else None
+            return None if found is None or self._is_too_old(found, step) else found
+
+        found = self._wait.until(step, "of any step", newest, lambda findings: findings[0])
         return self._opened(found)
 
+    def _newest_at(self, step: int) -> int | None:
+        """The newest published index step up to `step`; the oldest one if all are later.
+
+        A resumed run finds indexes of steps that it has not yet repeated, and does not search them
+        unless retention has deleted all others.
+        """
+        newest = commit.latest(self._run.published_index)
+        if newest is not None and newest > step:
+            published = commit.steps(self._run.published_index)
+            newest = max((found for found in published if found <= step), default=published[0])
+        return newest if newest is not None and self._is_published(newest) else None
+
     def _fresh_enough(self, step: int) -> PublishedIndex | None:
-        """What to swap to, if any; waits for it where what is in use is too old for `step`."""
+        """The accepted index, if any; waits for a newer one if the current one is too old."""
         assert self.current is not None
-        found, asked = self._agreed(step, "index"), 0
-        while found is None and self._too_old(self.current.step, step):
-            asked += 1
-            self._wait_for_newer(step, asked)
-            found = self._agreed(step, f"index, asked {asked} times more")
-        return found
+        accepted, self._accepted = self._accepted, None
+        if accepted is not None or not self._is_too_old(self.current.step, step):
+            return accepted
 
-    def _too_old(self, index_step: int, step: int) -> bool:
-        return 0 < self._refresh.most_stale < step - index_step
+        def choose(offers: list[Offer]) -> PublishedIndex | None:
+            self.accept(offers)
+            chosen, self._accepted = self._accepted, None
+            return chosen
 
-    def _wait_for_newer(self, step: int, asked: int) -> None:
-        """A moment; all processes together, or one would be left alone with the next question."""
-        waited = asked * self._poll
-        mine = [self._job_stop.is_set() or self._stop.is_set(), waited > self._refresh.wait_seconds]
-        said = hosts.all_gather(f"waited {asked} times", step, mine)
-        if any(stopped for stopped, _ in said):
-            raise WaitInterrupted("a newer index never came", where=self._run.published_index)
-        if any(late for _, late in said):
-            raise self._no_index(step - self._refresh.most_stale, "or newer ")
-        if waited - self._poll <= _SOON < waited:
-            log.info("step %d waits for a newer index (config.refresh.most_stale)", step)
-        self._check()
-        self._stop.wait(self._poll)
+        wanted = f"of step {step - self._refresh.max_staleness} or newer"
+        return self._wait.until(step, wanted, lambda: self.offer(step), choose)
 
-    def _agreed(self, step: int, topic: str) -> PublishedIndex | None:
-        """What to swap to, once every process has verified it."""
-        ready = self._watcher.ready()
-        if ready is not None and ready.step > step:  # of this run's own future, before a kill
-            ready = None
-        said = hosts.all_gather(topic, step, [ready and ready.step, self._watcher.refused])
-        refusals = {refused: process for process, (_, refused) in enumerate(said)}
-        offer = self._watcher.asked = said[0][0]
-        for refused in refusals.keys() - self._told - {None}:
-            self._told.add(refused)
+    def _is_too_old(self, index_step: int, step: int) -> bool:
+        return 0 < self._refresh.max_staleness < step - index_step
+
+    def _report_refusals(self, offers: list[Offer]) -> None:
+        refused_by = {refused: process for process, (_, refused) in enumerate(offers)}
+        for refused in refused_by.keys() - self._reported - {None}:
+            assert refused is not None
+            self._reported.add(refused)
             log.warning(
                 "index of step %d: process %d of %d could not verify it, so none swaps to it",
                 refused,
-                refusals[refused],
-                len(said),
+                refused_by[refused],
+                len(offers),
             )
-        if offer in self._told:
-            self._watcher.take(ready)
-        elif offer is not None and all(verified == offer for verified, _ in said):
-            self._watcher.take(ready)
-            return ready
-        return None
 
     def _replayed(self, step: int) -> PublishedIndex | None:
-        """Follows the swap log; past its last entry the run is on its own again."""
+        """The index that the replay gives `step`; after its last swap, new indexes are used."""
         past = [swap for swap in self._replay if swap[0] <= step]
         if len(past) == len(self._replay):
             self._replay = []
         if not past or (self.current is not None and past[-1][1] == self.current.step):
             return None if past else self._first(step)
         wanted = past[-1][1]
-        if self._newer_than_gone(wanted) is not None:
+        [newer, *_] = hosts.all_gather("replay", step, self._newer_than_deleted(wanted))
+        if newer is not None:
             log.warning(
-                "the index of step %d, which this run used from step %d on, is gone: going on with "
-                "a newer one, so these steps will not repeat bit for bit",
+                "the index of step %d, which this run searched from step %d on, was deleted: using "
+                "a newer one, so the steps since then are not repeated bit for bit",
                 wanted,
                 past[-1][0],
             )
             self._replay = []
             return self._first(step)
-        return self._open(wanted)
+        return self._open(wanted, step)
 
-    def _open(self, index_step: int) -> PublishedIndex:
-        """Waits for the index of a step to be published, and opens it."""
-        return self._opened(self._await(index_step))
-
-    def _await(self, index_step: int | None, step: int = 0) -> int:
-        """The step of that index (None: any good for `step`), once it is published."""
-        waited, told = 0.0, False
-        while not (self._stop.is_set() or self._job_stop.is_set()):
-            found = self._newest_at(step) if index_step is None else index_step
-            if index_step is None and found is not None and self._too_old(found, step):
-                found = None
-            folder = None if found is None else self._run.published_index / step_name(found)
-            if folder is not None and found is not None and commit.is_published(folder):
-                return found
-            if not told and waited > _SOON:
-                named = self._named(index_step)
-                log.info("waiting for the index %s; %s builds it", named, self._how_to_start())
-                told = True
-            if waited > self._refresh.wait_seconds:
-                raise self._no_index(index_step)
-            self._check()
-            self._stop.wait(self._poll)
-            waited += self._poll
-        raise WaitInterrupted("stopped while waiting for an index", where=self._run.published_index)
-
-    def _newest_at(self, step: int) -> int | None:
-        """A run that was killed finds indexes of steps it has yet to do again: none of those,
-        unless retention has left nothing else."""
-        newest = commit.latest(self._run.published_index)
-        if newest is None or newest <= step:
-            return newest
-        published = commit.steps(self._run.published_index)
-        return max((one for one in published if one <= step), default=published[0])
-
-    def _named(self, index_step: int | None) -> str:
-        return "of any step" if index_step is None else f"of step {index_step}"
-
-    def _no_index(self, index_step: int | None, newer: str = "") -> RealmError:
-        return RealmError(
-            "no index was published in time",
-            where=self._run.published_index,
-            expected=f"an index {self._named(index_step)} {newer}within "
-            f"{self._refresh.wait_seconds:.0f} s (config.refresh.wait_seconds)",
-            found=f"none; of the index builder: {self._builder_state()}",
-            fix=f"start it: {self._how_to_start()}",
+    def _open(self, index_step: int, step: int) -> PublishedIndex:
+        """Waits until all processes see the index of `index_step`, and opens it."""
+        self._wait.until(
+            step,
+            f"of step {index_step}",
+            lambda: self._is_published(index_step),
+            lambda found: True if all(found) else None,
         )
-
-    def _builder_state(self) -> str:
-        beat = last_beat(self._run, "index_builder")
-        if beat is None:
-            return "it never gave a sign of life"
-        return f"its last sign of life is {max(time.time() - beat['time'], 0.0):.0f} s old: {beat}"
-
-    def _how_to_start(self) -> str:
-        return f"realm index --workdir={self._run.workdir}"
+        return self._opened(index_step)
 
     def _opened(self, index_step: int) -> PublishedIndex:
-        # The feed runs ahead: a checkpoint may still be written for the index before this one.
+        # Batches are prefetched: a checkpoint of the index before this one may still be written.
         in_use = {index for _, index in self.swaps[-3:]}
         in_use |= {self.current.step} if self.current is not None else set()
-        self._lease.hold({PUBLISHED_INDEX: self._kept() | in_use | {index_step}})
+        self._lease.hold({PUBLISHED_INDEX: self._required() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
-        reach("index.leased")
-        opened = open_index(folder, self._expect, self._mesh, load_apart)
+        failpoint("index.leased")
+        opened = open_index(folder, self._expected, self._mesh, load_apart)
         if opened.searcher.kind != "mesh":
-            self._look_up(opened)  # here, so that no swap waits for it
-        taken = opened.manifest.get("snapshot_time")  # which older versions do not record
-        if taken is not None:
-            self._taken[index_step] = taken
+            self._probe(opened)  # in the background, so that no swap waits for it
+        snapshot_time = opened.manifest.get("snapshot_time")  # absent in older indexes
+        if snapshot_time is not None:
+            self._snapshot_times[index_step] = snapshot_time
         return opened
 
-    def _look_up(self, index: PublishedIndex) -> None:
-        """What the index gives to the probe queries.
+    def _probe(self, index: PublishedIndex) -> None:
+        """Searches the index with the probe queries.
 
-        A mesh searcher's program runs on all devices, so it may start at a swap only, where all
-        processes are at the same step: they must start such programs in one order.
+        A mesh searcher runs on all devices, and all processes must start such programs in the same
+        order. It is therefore probed at the swap, when all processes are at the same step.
         """
-        if index.step not in self._found:
-            self._found[index.step] = candidates_of(index)
+        if index.step not in self._probe_candidates:
+            self._probe_candidates[index.step] = candidates_of(index)
 
-    def _renew(self) -> None:
-        if time.monotonic() - self._renewed > SECONDS / 10:
+    def _renew_lease(self) -> None:
+        if time.monotonic() - self._lease_renewed > SECONDS / 10:
             self._lease.renew()
-            self._renewed = time.monotonic()
+            self._lease_renewed = time.monotonic()
 
     def close(self) -> None:
-        """Stops watching; the lease stays until it expires, for a resumed run to find its index."""
-        self._stop.set()
+        """Stops watching. The lease stays until it expires, so a resumed run finds its index."""
+        self._closed.set()
         self._watcher.close()

@@ -26,7 +26,7 @@ def schedule(optimizer: ConfigDict, stage: ConfigDict) -> optax.Schedule:
     without BERT's least of 100, so that short stages reach their rate.
     """
     most = max(1, round(optimizer.warmup_share * stage.steps))
-    warmup = min(optimizer.warmup_most, most)
+    warmup = min(optimizer.warmup_max_steps, most)
 
     def rate(step: jax.Array | int) -> jax.Array:
         left = jnp.maximum(0.0, 1.0 - step / stage.steps)

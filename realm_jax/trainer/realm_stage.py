@@ -119,8 +119,18 @@ class RealmStage:
         return rows.batch(text, *chosen, rungs or rows.widest, **agree)
 
     def _packed(self, step: int, text: MaskedText, chosen: Candidates) -> PretrainingBatch:
-        agree = lambda rung: max(hosts.all_gather("realm/rung", step, rung))  # noqa: E731
-        return self._joined(text, chosen, self._size, self._usual, agree=agree)
+        """Packs to the width that holds the rows of every process.
+
+        The same agreement of processes decides which index the next step searches.
+        """
+
+        def widest(rung: int) -> int:
+            mine = [rung, self._index.offer(step + 1)]
+            answers = hosts.all_gather("realm/batch", step, mine)
+            self._index.accept([offer for _, offer in answers])
+            return max(rung for rung, _ in answers)
+
+        return self._joined(text, chosen, self._size, self._usual, agree=widest)
 
     @cached_property
     def _usual(self) -> Rungs:
@@ -148,32 +158,38 @@ class RealmStage:
         """Masked pieces."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
-        """On held-out sentences with the newest index in use: utility, loss and recall."""
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+        """Metrics on held-out sentences after `step` steps, with the index of the last of them.
+
+        The current index may already be a newer one, because batches are prefetched.
+        """
+        index = self._index.searched_at(step - 1)
+        return {} if index is None else self.evaluate_with(index, params)
+
+    def evaluate_with(self, index: PublishedIndex, params: Parameters) -> dict[str, float]:
+        """Retrieval utility, loss and recall on held-out sentences with a given index."""
         evaluation = self._config.evaluation
-        index = self._index.current
-        if index is None:
-            return {}
         text = self._held_out.first(evaluation.queries)
         width = max(self._config.retrieval.candidates, evaluation.recall_k)
-        hits = self._retriever.hits(index, text.queries, width, params=parameters["embedder"])
-        found = {f"held_out_{k}": v for k, v in self._measured(parameters, text, hits).items()}
-        self._warn_if_given_up(found["held_out_p_null"])
+        hits = self._retriever.hits(index, text.queries, width, params=params["embedder"])
+        measured = self._measured(params, text, hits)
+        metrics = {f"held_out_{name}": value for name, value in measured.items()}
+        self._warn_if_collapsed(metrics["held_out_p_null"])
         known = text.evidence >= 0
         if known.any():
-            right = recall_at(hits[known], text.evidence[known], evaluation.recall_k)
-            found[f"held_out_recall_at_{evaluation.recall_k}"] = float(right.mean())
-        return found
+            recall = recall_at(hits[known], text.evidence[known], evaluation.recall_k)
+            metrics[f"held_out_recall_at_{evaluation.recall_k}"] = float(recall.mean())
+        return metrics
 
-    def _warn_if_given_up(self, p_null: float) -> None:
-        """Says it once: the run would go on to its end, and learn a masked language model."""
+    def _warn_if_collapsed(self, p_null: float) -> None:
+        """Warns once: from here on, the run trains a masked language model without retrieval."""
         if p_null < COLLAPSE_THRESHOLD or self._warned:
             return
         self._warned = True
         log.warning(
-            "retrieval is given up: the null passage has %.0f %% of the weight of held-out "
-            "sentences; begin anew with a longer warm start (stages.ict.steps, "
-            "stages.reader.steps), or more retrieval.candidates at a lower "
+            "retrieval has collapsed: the null passage holds %.0f %% of p(z|x) on held-out "
+            "sentences; start again with a longer warm start (stages.ict.steps, "
+            "stages.reader.steps), or with more retrieval.candidates and a lower "
             "stages.realm.learning_rate",
             100 * p_null,
         )

@@ -6,9 +6,9 @@ from ml_collections import ConfigDict
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Parameters
-from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.trainer.inputs import Inputs
 
 
@@ -23,14 +23,16 @@ class _Unpublished:
 def masked_recall(
     config: ConfigDict, inputs: Inputs, text: MaskedText, embedder: Parameters
 ) -> float:
-    """Recall@k (k is `evaluation.neighbours`) over the sentences whose evidence is known.
+    """Recall@k (k is `evaluation.recall_k`) over the sentences whose evidence is known.
 
     Exact search over the whole knowledge corpus, embedded here with the same parameters.
     """
     numbers = np.arange(len(inputs.knowledge), dtype=np.int64)
-    vectors = PassageEmbedder(config, inputs.knowledge, embedder).vectors(numbers)
-    retriever = Retriever(config, inputs.knowledge.vocabulary.size)
-    k = config.evaluation.neighbours
+    store = inputs.knowledge
+    encoder = Encoder(config, store.vocabulary.size)
+    vectors = encoder.embed_passages(embedder, store, numbers)
+    retriever = HostRetriever(config, store.vocabulary.size)
+    k = config.evaluation.recall_k
     found = retriever.hits(_Unpublished(vectors, embedder), text.queries, k)
     known = text.evidence >= 0
     return float(recall_at(found[known], text.evidence[known], k).mean())

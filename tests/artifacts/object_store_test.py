@@ -23,9 +23,9 @@ from realm_jax.errors import InputError, RealmError, Stopped
 from realm_jax.index_builder import run as index_builder
 from realm_jax.monitoring.status import read_status
 from realm_jax.storage import commit, files, heartbeat
-from realm_jax.storage import job_lock as alone
+from realm_jax.storage import locks
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
-from realm_jax.storage.locks import Claim
+from realm_jax.storage.locks import Lock
 from realm_jax.storage.logs import Log, read_log
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
@@ -56,22 +56,22 @@ def store():
 def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
     now = [0.0]
     first, second = (
-        Claim(RunDir(f"{store}/claims").root, "it", seconds=10.0, clock=lambda: now[0])
+        Lock(RunDir(f"{store}/claims").root, "it", seconds=10.0, clock=lambda: now[0])
         for _ in range(2)
     )
-    assert first.take() and not second.take()
+    assert first.acquire() and not second.acquire()
     now[0] = 9.0
     first.renew()
     now[0] = 18.0
-    assert not second.take()
+    assert not second.acquire()
     now[0] = 20.0
-    assert second.take()
+    assert second.acquire()
 
 
 def take_over(run, job):
     """As another process does that has heard nothing of the holder for two minutes."""
-    later = Claim(run.leases, job, clock=lambda: time.time() + 120.0)
-    while not later.take():
+    later = Lock(run.leases, job, clock=lambda: time.time() + 120.0)
+    while not later.acquire():
         time.sleep(0.05)
 
 
@@ -79,7 +79,7 @@ def take_over(run, job):
 def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny, monkeypatch, job):
     run, stop, over = RunDir(f"{store}/lost_{job}"), threading.Event(), threading.Event()
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=10**6)
-    monkeypatch.setattr(alone, "Claim", partial(Claim, seconds=1.0))
+    monkeypatch.setattr(locks, "Lock", partial(Lock, seconds=1.0))
 
     def work():
         if job == "trainer":
@@ -106,7 +106,7 @@ def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny
     over.set()
     thread.join(PATIENCE)
     assert commit.latest(run.checkpoints("ict")) is None
-    assert Claim(run.leases, job).holder() is not None
+    assert Lock(run.leases, job).holder() is not None
 
 
 def test_only_one_creates_a_file(store):
@@ -176,8 +176,8 @@ def test_a_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     tagged = tmp_path / "train.txt"
     tagged.write_text("Oslo NN B-LOC\nrose NN O\n\nBo NN B-PER\nsang NN O\n\n" * 10)
-    steps = {"model__layers": 1, "lengths__sentences": 24, "stages__tagger__steps": 1}
-    config = tiny_config(corpus__tagged=str(tagged), **steps)
+    steps = {"model__layers": 1, "stages__tagger__row_length": 24, "stages__tagger__steps": 1}
+    config = tiny_config(stages__tagger__train_file=str(tagged), **steps)
     for _ in range(2):  # the second goes on with the vocabulary that the first has learnt
         assert train_tagger(f"{store}/tagger", config, threading.Event()) == 1
     Tagger.open(f"{store}/tagger")

@@ -33,7 +33,7 @@ from support.tiny_corpus import tiny_config
 
 
 def get_config():
-    return tiny_config(lengths__sentences=24, stages__tagger__steps=2)
+    return tiny_config(stages__tagger__row_length=24, stages__tagger__steps=2)
 """
     )
     return path

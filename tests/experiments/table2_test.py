@@ -9,7 +9,7 @@ import pytest
 import table2 as miniature
 from safetensors.numpy import load_file
 from support import tiny_corpus
-from support.table2_data import CITIES, LANDS, documents, write_questions
+from support.table2_data import CITIES, COUNTRIES, documents, write_questions
 from table2_small import corpora, figures, making, questions, tables, titles
 from table2_small.rows import COPYING, PAPER, READING, ROWS, in_order, row_config
 
@@ -64,8 +64,8 @@ DIFFERENT = {
         "corpus.pretraining": ("runs/miniature/wikipedia", "home/news"),
         "corpus.spans": ("runs/miniature/text_spans", "home/news_spans"),
     },
-    "released_marginal": {"objective.marginal": ("paper", "released")},
-    "pdist": {"objective.retriever_loss": ("marginal", "pdist")},
+    "released_marginal": {"stages.realm.marginal": ("paper", "released")},
+    "pdist": {"stages.realm.retriever_loss": ("marginal", "pdist")},
     "fresh_queries": {
         "retrieval.search_with": ("index", "fresh"),
         "search.kind": ("exact", "mesh"),
@@ -132,7 +132,7 @@ def test_the_papers_rows_are_all_there():
 def test_z_is_how_articles_begin_and_x_is_the_rest(home):
     text, knowledge = (PassageStore.open(home / name) for name in ("wikipedia", "knowledge"))
     first = corpora.begins(text)
-    assert len(knowledge) == first.sum() == len(LANDS) < len(text)
+    assert len(knowledge) == first.sum() == len(COUNTRIES) < len(text)
     assert (knowledge.lengths() <= corpora.KNOWLEDGE_PIECES).all()
     spans = corpora.SpanStore.open(home / "text_spans", text)
     assert len(spans.rows) and not first[spans.rows].any()

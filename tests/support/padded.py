@@ -1,4 +1,4 @@
-"""The losses of REALM and ICT over padded rows: what packing is held against."""
+"""The REALM and ICT losses over padded rows: the reference for the losses over packed rows."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.inverse_cloze import InverseCloze
+from realm_jax.data.inverse_cloze import InverseClozeBatch
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, passage_rows
 from realm_jax.retrieval.retriever import candidates
@@ -19,7 +19,7 @@ from realm_jax.trainer.stage import Loss
 
 
 class PaddedBatch(NamedTuple):
-    """As `PretrainingBatch`, every row as wide as the config allows."""
+    """A REALM batch in which every row has the greatest length that the config allows."""
 
     text: MaskedText
     null: Rows  # [1, P]
@@ -31,9 +31,16 @@ class PaddedBatch(NamedTuple):
 def padded_batch(
     config: ConfigDict, store: PassageStore, text: MaskedText, hits: np.ndarray
 ) -> PaddedBatch:
-    """Queries with their hits (passage ids [B, H], best first)."""
+    """Joins queries with their candidates.
+
+    Args:
+      config: a checked config.
+      store: the knowledge corpus.
+      text: masked queries.
+      hits: passage ids [B, number of hits], best first.
+    """
     retrieval, lengths = config.retrieval, config.lengths
-    own = text.own if retrieval.exclude_own else None
+    own = text.own if retrieval.exclude_source else None
     chosen, valid = candidates(hits, own, retrieval.candidates, retrieval.null_passage)
     return PaddedBatch(
         text,
@@ -47,7 +54,7 @@ def padded_batch(
 def padded_realm_loss(
     networks: SimpleNamespace, batch: PaddedBatch, marginal: str, key: Key[Array, ""] | None = None
 ) -> Loss:
-    """`RealmStage.loss` of padded rows; all slots for masked pieces are scored."""
+    """`RealmStage.loss` of padded rows; scores all M slots for masked positions."""
     text, (size, count) = batch.text, batch.valid.shape
     keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
     queries = networks.embedder.embed(*text.queries, keys[0])
@@ -63,7 +70,7 @@ def padded_realm_loss(
     return losses.realm_loss(scores, log_p, text.weights, batch.valid, marginal)
 
 
-def padded_ict_loss(networks: SimpleNamespace, batch: InverseCloze) -> Loss:
+def padded_ict_loss(networks: SimpleNamespace, batch: InverseClozeBatch) -> Loss:
     """`IctStage.loss` of padded rows."""
     queries, passages = (networks.embedder.embed(*rows) for rows in batch[:2])
     return losses.ict_loss(queries, passages, batch.ids)

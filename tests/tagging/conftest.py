@@ -14,7 +14,7 @@ from realm_jax.storage.layout import RunDir
 def tagger_run(tmp_path_factory, tiny):
     """Workdir of a run that looks as if `realm tag train` had finished it."""
     workdir = tmp_path_factory.mktemp("tagger") / "run"
-    config = tiny_config(model__init_stddev=0.5, lengths__sentences=24)
+    config = tiny_config(model__init_stddev=0.5, stages__tagger__row_length=24)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("tagger",))
     drawn = jax.jit(modules.init)(jax.random.key(3))["tagger"]
     vocabulary = (tiny.folder / "vocab.txt").read_bytes()

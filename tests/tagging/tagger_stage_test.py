@@ -13,7 +13,7 @@ from realm_jax.artifacts.tagger import read_tagger
 from realm_jax.artifacts.verify import check
 from realm_jax.errors import ConfigError, MismatchError, Stopped
 from realm_jax.storage import commit
-from realm_jax.storage.job_lock import alone
+from realm_jax.storage.locks import job_lock
 from realm_jax.storage.layout import RunDir
 from realm_jax.tagging.conll import read_conll
 from realm_jax.tagging.stage import TaggerStage, judged
@@ -41,12 +41,12 @@ def newswire(tmp_path_factory):
 
 
 def config_of(tiny, newswire, **changes):
-    fixed = {"stages__tagger__steps": STEPS, "lengths__sentences": 24, "model__dropout": 0.0}
+    fixed = {"stages__tagger__steps": STEPS, "stages__tagger__row_length": 24, "model__dropout": 0.0}
     learning = {"model__init_stddev": 0.1, "optimizer__b2": 0.98}
     changes = {**fixed, **learning, "stages__tagger__learning_rate": 5e-3, **changes}
-    config = tiny_config(corpus__tagged=newswire, **changes).copy_and_resolve_references()
+    config = tiny_config(stages__tagger__train_file=newswire, **changes).copy_and_resolve_references()
     config.unlock()
-    config.corpus.vocabulary = str(tiny.folder / "vocab.txt")
+    config.stages.tagger.vocabulary = str(tiny.folder / "vocab.txt")
     return config
 
 
@@ -57,7 +57,7 @@ def run(workdir, config, stop=None):
 @pytest.fixture(scope="module")
 def trained(tiny, newswire, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("trained") / "run"
-    config = config_of(tiny, newswire, corpus__tagged_held_out=newswire)
+    config = config_of(tiny, newswire, stages__tagger__held_out_file=newswire)
     assert run(workdir, config) == STEPS
     return workdir
 
@@ -96,7 +96,7 @@ def test_a_stop_and_a_rerun_end_in_the_same_parameters(trained, tiny, newswire, 
 def test_of_two_in_one_folder_the_second_waits_and_writes_nothing(tiny, newswire, tmp_path):
     stop = threading.Event()
     stop.set()
-    with alone(RunDir(tmp_path), JOB, threading.Event()), pytest.raises(Stopped):
+    with job_lock(RunDir(tmp_path), JOB, threading.Event()), pytest.raises(Stopped):
         run(tmp_path, config_of(tiny, newswire), stop)
     assert not RunDir(tmp_path).config.exists()
 
@@ -105,12 +105,12 @@ def test_another_vocabulary_and_rows_too_long_are_refused(trained, tiny, newswir
     other = tmp_path / "other.txt"
     other.write_text((tiny.folder / "vocab.txt").read_text() + "zzz\n")
     config = config_of(tiny, newswire)
-    config.corpus.vocabulary = str(other)
+    config.stages.tagger.vocabulary = str(other)
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(MismatchError, match="vocabulary"):
         run(tmp_path / "run", config)
     with pytest.raises(ConfigError, match=r"lengths\.sentences"):
-        run(tmp_path / "new", config_of(tiny, newswire, lengths__sentences=65))
+        run(tmp_path / "new", config_of(tiny, newswire, stages__tagger__row_length=65))
     with pytest.raises(ConfigError, match="--input"):
         run(tmp_path / "new", config_of(tiny, ""))
     assert not (tmp_path / "new").exists()
@@ -118,7 +118,7 @@ def test_another_vocabulary_and_rows_too_long_are_refused(trained, tiny, newswir
 
 def test_without_a_vocabulary_one_is_learnt_once(tiny, newswire, tmp_path):
     config = config_of(tiny, newswire, stages__tagger__steps=1)
-    config.corpus.vocabulary = ""
+    config.stages.tagger.vocabulary = ""
     run(tmp_path, config)
     first = (tmp_path / "vocab.txt").read_bytes()
     assert b"[MASK]" in first

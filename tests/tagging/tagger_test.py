@@ -76,7 +76,7 @@ def wide(published):
 
     config = config_lib.from_json(published.config_json).copy_and_resolve_references()
     config.unlock()
-    config.lengths.sentences = 64
+    config.stages.tagger.row_length = 64
     return config_lib.check(config)
 
 

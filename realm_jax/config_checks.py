@@ -1,0 +1,128 @@
+"""Which values each config key may have, and which keys restrict each other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from realm_jax.defaults import STAGES
+from realm_jax.errors import ConfigError
+
+_CHOICES = {
+    "masking.scheme": ("salient_span", "random_span", "random_token"),
+    "corpus.questions_format": ("own", "nq", "webquestions", "trec", "squad"),
+    "corpus.questions_part": ("all", "train", "dev"),
+    "search.kind": ("scann", "exact", "mesh", "faiss"),
+    "search.dtype": ("float32", "bfloat16"),
+    "search.rescore": ("float32", "bfloat16", "int8"),
+    "retrieval.search_with": ("index", "fresh"),
+    "stages.realm.marginal": ("paper", "released"),
+    "stages.realm.retriever_loss": ("marginal", "pdist"),
+    "refresh.mode": ("async", "sync"),
+    "model.compute": ("float32", "bfloat16"),
+    "model.gelu": ("tanh", "erf"),
+}
+_WRITERS = ("tensorboard", "wandb")
+_AT_LEAST_ONE = """
+  model.layers model.hidden model.heads model.mlp model.embedding lengths.masks lengths.answer
+  stages.qa.reader_passages stages.qa.retriever_passages refresh.every refresh.keep checkpoint.keep
+  builder.shard builder.batch_pieces builder.probes evaluation.queries evaluation.recall_k
+  report.every optimizer.accumulate_steps
+"""
+_AT_LEAST_ZERO_OF_STAGE = ("steps", "learning_rate", "evaluate_every")
+# key -> least value
+_LEAST: dict[str, float] = {
+    **dict.fromkeys(_AT_LEAST_ONE.split(), 1),
+    **{f"stages.{stage}.batch": 1 for stage in STAGES},
+    **{f"stages.{stage}.{key}": 0 for stage in STAGES for key in _AT_LEAST_ZERO_OF_STAGE},
+    "lengths.query": 4,
+    "stages.tagger.row_length": 8,
+    "model.span": 0,
+    "lengths.passage": 8,
+    "search.leaves": 0,
+    "search.leaves_searched": 0,
+    "search.reorder": 0,
+    "search.dims_per_code": 1,
+    "retrieval.candidates": 2,
+    "retrieval.rerank": 0,
+    "refresh.wait_seconds": 0,
+    "refresh.max_staleness": 0,
+    "checkpoint.every": 0,
+    "report.peak_flops": 0,
+    "report.examples": 0,
+    "report.max_passages": 0,
+    "builder.poll_seconds": 0.001,
+    "seed": 0,
+}
+_SHARES = """
+  model.dropout masking.rate stages.reader.copying_share stages.reader.neighbour_share
+  stages.reader.null_share stages.reader.permuted_share stages.reader.hidden_mask_share
+  stages.ict.mask_share stages.ict.removal_share stages.tagger.unknown_share builder.reencode_loss
+"""
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raises a ConfigError for the first value that is not allowed.
+
+    Args:
+      values: dotted key -> value, for every key of `realm_jax.defaults`.
+    """
+    for key, allowed in _CHOICES.items():
+        if values[key] not in allowed:
+            raise ConfigError(
+                "config value is not one of the choices",
+                where=f"config.{key}",
+                expected=" or ".join(allowed),
+                found=repr(values[key]),
+            )
+    for key, least in _LEAST.items():  # `not value < least` would accept NaN
+        _require(values, key, values[key] >= least, f"at least {least}")
+    for key in _SHARES.split():
+        _require(values, key, 0 <= values[key] <= 1, "a share, 0 to 1")
+    for writer in values["report.writers"].split():
+        _require(values, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
+    _check_sizes(values)
+    _check_stages(values)
+    _check_retrieval(values)
+
+
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    hidden, heads, query = values["model.hidden"], values["model.heads"], values["lengths.query"]
+    _require(values, "model.heads", hidden % heads == 0, "a divisor of model.hidden")
+    longest = max(values["lengths.joint"], values["lengths.passage"], query)
+    long_enough = values["model.positions"] >= longest
+    _require(values, "model.positions", long_enough, f"at least {longest}, the longest row")
+    _require(values, "lengths.joint", values["lengths.joint"] > query, "more than lengths.query")
+
+
+def _check_stages(values: Mapping[str, Any]) -> None:
+    most = 1 - values["stages.reader.neighbour_share"]
+    fits = values["stages.reader.null_share"] <= most
+    at_most = f"at most {most}, which is 1 - stages.reader.neighbour_share"
+    _require(values, "stages.reader.null_share", fits, at_most)
+    has_reader = not values["stages.ict.from_reader"] or values["stages.reader.steps"] > 0
+    _require(values, "stages.ict.from_reader", has_reader, "False, or stages.reader.steps above 0")
+
+
+def _check_retrieval(values: Mapping[str, Any]) -> None:
+    bound, fresh_most = values["refresh.max_staleness"], values["refresh.every"] - 1
+    enough = f"0, or at least refresh.every - 1 = {fresh_most}: no index is fresher than that"
+    _require(values, "refresh.max_staleness", bound == 0 or bound >= fresh_most, enough)
+    kind, rerank = values["search.kind"], values["retrieval.rerank"]
+    fresh = values["retrieval.search_with"] == "fresh"
+    _require(
+        values, "search.kind", not fresh or kind == "mesh", "mesh, for retrieval.search_with=fresh"
+    )
+    candidates = values["retrieval.candidates"]
+    enough = f"0, or at least retrieval.candidates = {candidates}"
+    _require(values, "retrieval.rerank", rerank == 0 or rerank >= candidates, enough)
+    on_host = kind != "mesh"
+    _require(values, "search.kind", not rerank or on_host, "not mesh, for retrieval.rerank above 0")
+
+
+def _require(values: Mapping[str, Any], key: str, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ConfigError(
+            "config value is not allowed",
+            where=f"config.{key}",
+            expected=expected,
+            found=values[key],
+        )
