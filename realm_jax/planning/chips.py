@@ -1,8 +1,8 @@
-"""TPU chips and slices by name, with the vendor's figures; arithmetic only, no jax.
+"""TPU chips and slices by name, with the vendor's specifications; arithmetic only, no jax.
 
-Where to check them: the pages of each chip, "TPU regions and zones" and "TPU software versions"
-under docs.cloud.google.com/tpu, and "Plan TPUs in GKE" for machines and node labels. Host memory,
-the link speed of v4 and some of the zones were put down without those pages at hand.
+Sources: each chip's page, "TPU regions and zones" and "TPU software versions" under
+docs.cloud.google.com/tpu, and "Plan TPUs in GKE" for machines and node labels. Not checked against
+those pages: host memory, v4's link speed and some of the zones.
 """
 
 import difflib
@@ -12,153 +12,118 @@ from dataclasses import dataclass
 from realm_jax.errors import InputError
 
 GIB = 2**30
-_FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16")
+_SHAPES_2D = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_SHAPES_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16")
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One kind of chip; the compiler sees each chip of these kinds as one device.
+    """One kind of chip; the compiler treats each chip of these kinds as one device.
 
     Attributes:
-      flops: per second, dense bfloat16.
-      hbm_bytes: of device memory.
+      flops: dense bfloat16 FLOPs per second.
+      hbm_bytes: device memory.
       hbm_bandwidth: bytes per second.
-      ici_bandwidth: bytes per second that leave a chip over all its links to other chips.
-      host_chips: chips of one machine of a slice.
-      host_bytes: memory of that machine.
-      shapes: of slices.
-      cloud: how Cloud TPU's `--accelerator-type` begins.
-      cores: what the number after it counts for each chip.
+      ici_bandwidth: bytes per second that a chip sends over all its links to other chips.
+      host_bytes: memory of one machine of a slice.
+      shapes: shapes of its slices.
+      cloud: prefix of Cloud TPU's `--accelerator-type`.
+      cores: cores per chip; the number after the prefix counts them.
       runtime: Cloud TPU's `--runtime-version`.
-      zones: where Cloud TPU has it.
       gke: value of the node label `cloud.google.com/gke-tpu-accelerator`.
+      zones: zones where Cloud TPU offers it.
+      host_chips: chips of one machine of a slice.
     """
 
     flops: float
     hbm_bytes: int
     hbm_bandwidth: float
     ici_bandwidth: float
-    host_chips: int
     host_bytes: int
     shapes: tuple[str, ...]
     cloud: str
     cores: int
     runtime: str
-    zones: tuple[str, ...]
     gke: str
+    zones: tuple[str, ...]
+    host_chips: int = 4
 
 
+# fmt: off
 CHIPS = {
+    # FLOPs, HBM, HBM bandwidth, ICI bandwidth, host memory, shapes,
+    # accelerator type, cores, runtime, GKE label, zones
     "v4": Chip(
-        flops=275e12,
-        hbm_bytes=32 * GIB,
-        hbm_bandwidth=1228e9,
-        ici_bandwidth=300e9,
-        host_chips=4,
-        host_bytes=407 * 10**9,
-        shapes=_CUBES,
-        cloud="v4",
-        cores=2,
-        runtime="tpu-ubuntu2204-base",
-        zones=("us-central2-b",),
-        gke="tpu-v4-podslice",
+        275e12, 32 * GIB, 1228e9, 300e9, 407 * 10**9, _SHAPES_3D,
+        "v4", 2, "tpu-ubuntu2204-base", "tpu-v4-podslice", ("us-central2-b",),
     ),
     "v5e": Chip(
-        flops=197e12,
-        hbm_bytes=16 * GIB,
-        hbm_bandwidth=819e9,
-        ici_bandwidth=200e9,
-        host_chips=4,
-        host_bytes=192 * 10**9,
-        shapes=_FLAT,
-        cloud="v5litepod",
-        cores=1,
-        runtime="v2-alpha-tpuv5-lite",
-        zones=("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "europe-west4-b"),
-        gke="tpu-v5-lite-podslice",
+        197e12, 16 * GIB, 819e9, 200e9, 192 * 10**9, _SHAPES_2D,
+        "v5litepod", 1, "v2-alpha-tpuv5-lite", "tpu-v5-lite-podslice",
+        ("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "europe-west4-b"),
     ),
     "v5p": Chip(
-        flops=459e12,
-        hbm_bytes=95 * GIB,
-        hbm_bandwidth=2765e9,
-        ici_bandwidth=600e9,
-        host_chips=4,
-        host_bytes=448 * 10**9,
-        shapes=_CUBES,
-        cloud="v5p",
-        cores=2,
-        runtime="v2-alpha-tpuv5",
-        zones=("us-central1-a", "us-east5-a", "europe-west4-b"),
-        gke="tpu-v5p-slice",
+        459e12, 95 * GIB, 2765e9, 600e9, 448 * 10**9, _SHAPES_3D,
+        "v5p", 2, "v2-alpha-tpuv5", "tpu-v5p-slice",
+        ("us-central1-a", "us-east5-a", "europe-west4-b"),
     ),
     "v6e": Chip(
-        flops=918e12,
-        hbm_bytes=32 * GIB,
-        hbm_bandwidth=1638e9,
-        ici_bandwidth=400e9,
-        host_chips=4,
-        host_bytes=720 * 10**9,
-        shapes=_FLAT,
-        cloud="v6e",
-        cores=1,
-        runtime="v2-alpha-tpuv6e",
-        zones=(
-            "us-central1-b",
-            "us-east1-d",
-            "us-east5-a",
-            "us-east5-b",
-            "europe-west4-a",
-            "asia-northeast1-b",
-        ),
-        gke="tpu-v6e-slice",
+        918e12, 32 * GIB, 1638e9, 400e9, 720 * 10**9, _SHAPES_2D,
+        "v6e", 1, "v2-alpha-tpuv6e", "tpu-v6e-slice",
+        ("us-central1-b", "us-east1-d", "us-east5-a", "us-east5-b", "europe-west4-a",
+         "asia-northeast1-b"),
     ),
 }
+# fmt: on
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Chips that their own links join, as in `v5e:8x8`."""
+    """Chips joined by direct links (ICI), as in `v5e:8x8`."""
 
     kind: str
     shape: str
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """The name that users write, CHIP:SHAPE."""
         return f"{self.kind}:{self.shape}"
 
     @property
     def chip(self) -> Chip:
-        """What it is made of."""
+        """Specification of its chips."""
         return CHIPS[self.kind]
 
     @property
     def chips(self) -> int:
-        """How many."""
+        """Number of chips."""
         return math.prod(int(size) for size in self.shape.split("x"))
 
     @property
     def hosts(self) -> int:
-        """Machines; a slice smaller than one machine's chips is one machine."""
+        """Number of machines; at least one."""
         return max(1, self.chips // self.chip.host_chips)
 
     @property
     def accelerator_type(self) -> str:
-        """Cloud TPU's name of this many chips."""
+        """Cloud TPU's name for this many chips."""
         return f"{self.chip.cloud}-{self.chips * self.chip.cores}"
 
 
 def known_slices() -> list[str]:
-    """All names that `slice_of` takes."""
+    """All names that `slice_of` accepts."""
     return [f"{kind}:{shape}" for kind, chip in CHIPS.items() for shape in chip.shapes]
 
 
 def slice_of(name: str, flag: str = "--topology") -> Slice:
-    """The slice of a name, which was given by `flag`.
+    """Parses the name of a slice.
+
+    Args:
+      name: CHIP:SHAPE.
+      flag: command-line flag to name in the error message.
 
     Raises:
-      InputError: an unknown one; lists all that are known.
+      InputError: an unknown name; lists all known names.
     """
     if name in known_slices():
         return Slice(*name.split(":"))
