@@ -26,8 +26,8 @@ from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
 from realm_jax.cli.launching import check_overrides
-from realm_jax.cli.tag_config import tagger_config
 from realm_jax.errors import InputError, RealmError
+from realm_jax.tagging.small_tagger import tagger_config
 
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"

@@ -28,7 +28,6 @@ from jaxtyping import Bool, Int32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.cli.tag_config import tagger_config
 from realm_jax.corpus.build import build
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
@@ -36,6 +35,7 @@ from realm_jax.corpus.writer import write_passages
 from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
 from realm_jax.tagging.marker import ByTagger
+from realm_jax.tagging.small_tagger import tagger_config
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
 from table2_small.titles import Titles

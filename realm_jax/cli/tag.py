@@ -14,9 +14,9 @@ from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import Tally
-from realm_jax.cli.tag_config import tagger_config
 from realm_jax.errors import UsageError
 from realm_jax.storage.layout import RunDir
+from realm_jax.tagging.small_tagger import tagger_config
 
 EXAMPLE = "realm tag train --input=conll.train.txt.xz --vocab=vocab.txt --workdir=runs/tagger"
 EXAMPLE_EVAL = "realm tag eval --tagger=runs/tagger --input=conll.valid.txt.xz"

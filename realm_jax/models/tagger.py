@@ -8,15 +8,15 @@ from ml_collections import ConfigDict
 
 from realm_jax.models.bert import Bert, Dense, Draw
 from realm_jax.models.operations import dropout
-from realm_jax.text.bio import labels
-from realm_jax.text.tokens import SHAPES
+
+WORD_SHAPES = 8  # rows of the shape embedding; `tagging.words.SHAPES` names them
 
 
 class Tagger(nnx.Module):
     """Scores the label of each word on its first piece.
 
     The pieces are uncased, and capitals tell much of a name. So the way a word is written
-    (`text.tokens.shape`) is an embedding of its own, added to BERT's; it begins at zero, so that a
+    (`tagging.words.shape`) is an embedding of its own, added to BERT's; it begins at zero, so that a
     BERT made elsewhere begins as it was.
     """
 
@@ -25,9 +25,9 @@ class Tagger(nnx.Module):
         self.rate = model.dropout
         self.bert = Bert(model, vocabulary, draw)
         self.shape = nnx.Param(
-            jnp.zeros((len(SHAPES), model.hidden), jnp.float32), axes=("shapes", "hidden")
+            jnp.zeros((WORD_SHAPES, model.hidden), jnp.float32), axes=("shapes", "hidden")
         )
-        classes = len(labels(model.entities))
+        classes = 1 + 2 * len(model.entities.split())  # O, and B and I of each type
         self.score = Dense(model.hidden, classes, ("hidden", "classes"), draw)
 
     def label_logits(

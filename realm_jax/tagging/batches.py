@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from realm_jax.data import sampling
 from realm_jax.tagging.conll import Tagged
-from realm_jax.text.tokens import Sentence, sentence_of_words, shape
+from realm_jax.tagging.words import Sentence, sentence_of_words, shape
 from realm_jax.text.wordpiece import WordPieces
 
 
@@ -125,7 +125,7 @@ class TaggingSource:
     Args:
       documents: see `data.conll`.
       pieces: the tagger's vocabulary.
-      labels: the classes in order, see `text.bio.labels`.
+      labels: the classes in order, see `bio.labels`.
       length: of a row, in pieces.
       hidden: share of words shown as `[UNK]`, so that writing and context are learned too.
       seed: of the run.

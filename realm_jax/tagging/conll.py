@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from realm_jax.corpus.sources import Stream, damage_named, streams
 from realm_jax.errors import InputError
-from realm_jax.text.bio import entities, split_tag, tags_of
+from realm_jax.tagging.bio import entities, split_tag, tags_of
 
 log = logging.getLogger(__name__)
 

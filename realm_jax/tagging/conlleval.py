@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from realm_jax.text.bio import entities
+from realm_jax.tagging.bio import entities
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from realm_jax.corpus.dedup import own_passages
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import DamageError, InputError, MismatchError
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, integrity
 from realm_jax.storage.appendable import FolderWriter
 from realm_jax.storage.layout import MANIFEST
@@ -94,7 +95,7 @@ def annotate_corpus(
     seconds = time.monotonic() - began
     return {
         "passages": len(store),
-        "spans": read_manifest(out, "span store")["spans"],
+        "spans": made.manifest["spans"],
         "with_spans": len(made.rows),
         "resumed": resumed,
         "seconds": seconds,
@@ -129,15 +130,12 @@ def _is_finished(path: Path, expected: dict[str, Any]) -> bool:
     """Whether a sound shard is there; a damaged one is deleted, to be made again."""
     if not (path / MANIFEST).exists():
         return False
-    try:
-        damaged = bool(problems(path, KIND))
-        manifest = {} if damaged else read_manifest(path, KIND)
-    except DamageError:
-        damaged = True
-    if damaged:
+    folder = epath.Path(path)
+    manifest = None if integrity.verify(folder) else commit.read_manifest(folder)
+    if manifest is None:
         shutil.rmtree(path)
         return False
-    found = {key: manifest[key] for key in expected}
+    found = {key: manifest.get(key) for key in expected}
     if found != expected:
         raise MismatchError(
             "the shards of an unfinished run do not belong to this one",

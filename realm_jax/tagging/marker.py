@@ -7,10 +7,10 @@ from typing import Protocol, runtime_checkable
 from realm_jax.corpus.mark_spans import salient
 from realm_jax.corpus.spans import char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
+from realm_jax.tagging.bio import entities
 from realm_jax.tagging.tagger import Tagger
-from realm_jax.text.bio import entities
+from realm_jax.tagging.words import Sentence, sentence_of_text
 from realm_jax.text.dates import date_spans
-from realm_jax.text.tokens import Sentence, sentence_of_text
 
 Spans = list[tuple[int, int]]  # (start, stop) in body pieces, in order, none overlapping
 

@@ -10,10 +10,10 @@ from ml_collections import ConfigDict
 from realm_jax import losses
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.tagging.batches import TaggedRows, TaggingSource, sentences_of
+from realm_jax.tagging.bio import labels
 from realm_jax.tagging.conll import Tagged
 from realm_jax.tagging.conlleval import Figures, score
 from realm_jax.tagging.tagger import Tagger
-from realm_jax.text.bio import labels
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 
@@ -61,11 +61,11 @@ class TaggerStage(IndexFreeStage):
         """Words."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
         """conlleval's figures on the held-out file, in per cent; nothing without one."""
         if not self._held_out:
             return {}
-        tagger = Tagger(self._config, self._pieces, jax.device_get(parameters["tagger"]))
+        tagger = Tagger(self._config, self._pieces, jax.device_get(params["tagger"]))
         figures = judged(tagger, self._held_out)
         total = figures.total
         return {

@@ -10,12 +10,12 @@ from jaxtyping import Array, Float, Float32
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.artifacts.tagger import PublishedTagger, read_tagger
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.tagging.batches import Window, rows, windows
-from realm_jax.text.bio import decode, labels
-from realm_jax.text.tokens import Sentence
+from realm_jax.tagging.bio import decode, labels
+from realm_jax.tagging.published_tagger import PublishedTagger, read_tagger
+from realm_jax.tagging.words import Sentence
 from realm_jax.text.wordpiece import WordPieces
 
 _WIDTHS = (

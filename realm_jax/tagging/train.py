@@ -7,15 +7,15 @@ import jax
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.artifacts.tagger import publish_tagger
 from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.storage import files, heartbeat
-from realm_jax.storage.locks import job_lock
 from realm_jax.storage.layout import VOCABULARY, RunDir
+from realm_jax.storage.locks import job_lock
 from realm_jax.tagging.conll import Tagged, read_conll
+from realm_jax.tagging.published_tagger import publish_tagger
 from realm_jax.tagging.stage import TaggerStage
 from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces

@@ -5,9 +5,9 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.artifacts.tagger import publish_tagger
 from realm_jax.models.modules import Modules
 from realm_jax.storage.layout import RunDir
+from realm_jax.tagging.published_tagger import publish_tagger
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
+from realm_jax.storage.resumable_folder import problems
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.storage.resumable_folder import problems
 from realm_jax.tagging.mark_corpus import KIND, Interrupted, annotate_corpus
 from realm_jax.tagging.marker import ByCapitals, ByTagger, salient_characters
 from realm_jax.tagging.tagger import Tagger
-from realm_jax.text.tokens import sentence_of_text
+from realm_jax.tagging.words import sentence_of_text
 
 
 class Counting(ByCapitals):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.artifacts.tagger import read_tagger
 from realm_jax.artifacts.verify import check
 from realm_jax.errors import ConfigError, MismatchError, Stopped
 from realm_jax.storage import commit
-from realm_jax.storage.locks import job_lock
 from realm_jax.storage.layout import RunDir
+from realm_jax.storage.locks import job_lock
 from realm_jax.tagging.conll import read_conll
+from realm_jax.tagging.published_tagger import read_tagger
 from realm_jax.tagging.stage import TaggerStage, judged
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
@@ -41,10 +41,16 @@ def newswire(tmp_path_factory):
 
 
 def config_of(tiny, newswire, **changes):
-    fixed = {"stages__tagger__steps": STEPS, "stages__tagger__row_length": 24, "model__dropout": 0.0}
+    fixed = {
+        "stages__tagger__steps": STEPS,
+        "stages__tagger__row_length": 24,
+        "model__dropout": 0.0,
+    }
     learning = {"model__init_stddev": 0.1, "optimizer__b2": 0.98}
     changes = {**fixed, **learning, "stages__tagger__learning_rate": 5e-3, **changes}
-    config = tiny_config(stages__tagger__train_file=newswire, **changes).copy_and_resolve_references()
+    config = tiny_config(
+        stages__tagger__train_file=newswire, **changes
+    ).copy_and_resolve_references()
     config.unlock()
     config.stages.tagger.vocabulary = str(tiny.folder / "vocab.txt")
     return config

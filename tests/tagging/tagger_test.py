@@ -9,9 +9,9 @@ import pytest
 from realm_jax.errors import DamageError, InputError
 from realm_jax.models.modules import Modules
 from realm_jax.tagging.batches import rows, windows
+from realm_jax.tagging.bio import entities, tags_of
 from realm_jax.tagging.tagger import Tagger
-from realm_jax.text.bio import entities, tags_of
-from realm_jax.text.tokens import sentence_of_text, sentence_of_words
+from realm_jax.tagging.words import sentence_of_text, sentence_of_words
 from realm_jax.text.wordpiece import WordPieces
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from realm_jax.tagging.batches import TaggingSource, rows, sentences_of, windows
+from realm_jax.tagging.bio import labels
 from realm_jax.tagging.conll import Tagged
-from realm_jax.text.bio import labels
-from realm_jax.text.tokens import SHAPES, sentence_of_text, sentence_of_words
+from realm_jax.tagging.words import SHAPES, sentence_of_text, sentence_of_words
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL, WordPieces
 

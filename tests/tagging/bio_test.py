@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from realm_jax.text.bio import SIDE_BY_SIDE, decode, entities, labels, split_tag, tags_of
+from realm_jax.tagging.bio import SIDE_BY_SIDE, decode, entities, labels, split_tag, tags_of
 
 
 @pytest.mark.parametrize(

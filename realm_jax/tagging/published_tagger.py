@@ -9,7 +9,7 @@ from etils import epath
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.errors import InputError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import CONFIG, PARAMETERS, VOCABULARY, RunDir, step_name
 
 KIND = "tagger"
@@ -61,7 +61,7 @@ def read_tagger(run: RunDir) -> PublishedTagger:
             fix=f"realm tag train --input=FILE --workdir={run.workdir}",
         )
     folder = run.tagger / step_name(step)
-    manifest = commit.verified(folder, KIND)
+    manifest = integrity.read_verified(folder, KIND)
     return PublishedTagger(
         folder=folder,
         identity=_identity(manifest["files"]),

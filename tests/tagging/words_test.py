@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from realm_jax.models.tagger import WORD_SHAPES
 from realm_jax.tagging.conll import read_conll
-from realm_jax.text.tokens import SHAPES, sentence_of_text, sentence_of_words, shape
+from realm_jax.tagging.words import SHAPES, sentence_of_text, sentence_of_words, shape
 
 VALID = Path(__file__).parents[3] / "shared/data/conll2003.en.valid.txt.xz"
 
@@ -67,3 +68,7 @@ def test_our_words_are_nearly_those_of_conll():
             same += sum(word in ours for word in sentence.words)
             total += len(sentence.words)
     assert same / total > 0.98
+
+
+def test_the_tagger_has_one_embedding_for_each_shape():
+    assert len(SHAPES) == WORD_SHAPES
