@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.tagging.mark_corpus import AT_ONCE
-from realm_jax.tagging.marker import Annotator, ByCapitals, ByTagger
+from realm_jax.tagging.mark_corpus import BATCH_PASSAGES
+from realm_jax.tagging.marker import CapitalsMarker, SpanMarker, TaggerMarker
 from realm_jax.tagging.tagger import Tagger
 
 
@@ -29,22 +29,22 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=2000)
     arguments = parser.parse_args()
     store = PassageStore.open(arguments.corpus)
-    annotators: dict[str, Annotator] = {"capitals": ByCapitals()}
+    annotators: dict[str, SpanMarker] = {"capitals": CapitalsMarker()}
     if arguments.tagger:
         tagger, published = Tagger.open(arguments.tagger)
-        annotators["tagger"] = ByTagger(tagger, published.identity)
+        annotators["tagger"] = TaggerMarker(tagger, published.identity)
     count = min(arguments.passages, len(store))
     report = {name: measured(annotator, store, count) for name, annotator in annotators.items()}
     sys.stdout.write(json.dumps({"passages": count, **report}, indent=1) + "\n")
 
 
-def measured(annotator: Annotator, store: PassageStore, count: int) -> dict[str, Any]:
+def measured(annotator: SpanMarker, store: PassageStore, count: int) -> dict[str, Any]:
     """Figures of one annotator over the first `count` passages, after a batch to warm up."""
-    list(annotator.spans(store, range(min(AT_ONCE, count))))
+    list(annotator.spans(store, range(min(BATCH_PASSAGES, count))))
     began, before = time.monotonic(), os.times()
     spans = 0
-    for first in range(0, count, AT_ONCE):
-        some = range(first, min(first + AT_ONCE, count))
+    for first in range(0, count, BATCH_PASSAGES):
+        some = range(first, min(first + BATCH_PASSAGES, count))
         spans += sum(len(own) for own in annotator.spans(store, some))
     seconds, after = time.monotonic() - began, os.times()
     busy = after.user + after.system - before.user - before.system

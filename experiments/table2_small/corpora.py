@@ -34,7 +34,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
-from realm_jax.tagging.marker import ByTagger
+from realm_jax.tagging.marker import TaggerMarker
 from realm_jax.tagging.small_tagger import tagger_config
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
@@ -93,7 +93,7 @@ def _mark(
     config.stages.tagger.vocabulary = str(data / VOCABULARY)
     train_tagger(str(workdir), config_lib.check(config), stop)
     tagger, published = Tagger.open(str(workdir))
-    annotate_corpus(text, out, ByTagger(tagger, published.identity), stopped=stop.is_set)
+    annotate_corpus(text, out, TaggerMarker(tagger, published.identity), stopped=stop.is_set)
 
 
 def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:

@@ -140,15 +140,15 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
     stop = runtime.start()
     from realm_jax.corpus.store import PassageStore
     from realm_jax.tagging.mark_corpus import Interrupted, annotate_corpus
-    from realm_jax.tagging.marker import Annotator, ByCapitals, ByTagger
+    from realm_jax.tagging.marker import CapitalsMarker, SpanMarker, TaggerMarker
     from realm_jax.tagging.tagger import Tagger
 
     store = PassageStore.open(arguments.corpus)
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
-    annotator: Annotator = ByCapitals()
+    annotator: SpanMarker = CapitalsMarker()
     if arguments.tagger:
         tagger, published = Tagger.open(arguments.tagger)
-        annotator = ByTagger(tagger, published.identity)
+        annotator = TaggerMarker(tagger, published.identity)
     out = Path(arguments.out or Path(arguments.corpus) / SPANS)
     if arguments.dry_run:
         from realm_jax.cli.dry_run_corpus import dry_run_annotate

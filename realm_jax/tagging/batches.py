@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from realm_jax.data import sampling
-from realm_jax.tagging.conll import Tagged
+from realm_jax.tagging.conll import TaggedSentence
 from realm_jax.tagging.words import Sentence, sentence_of_words, shape
 from realm_jax.text.wordpiece import WordPieces
 
 
-class TagRows(NamedTuple):
+class TaggerRows(NamedTuple):
     """Rows `[CLS] pieces [SEP]`: ids, true on real pieces, and how each piece's word is written."""
 
     ids: Int32[Any, "B L"]
@@ -25,10 +25,10 @@ class TagRows(NamedTuple):
     shapes: Int32[Any, "B L"]
 
 
-class TaggedRows(NamedTuple):
+class TaggerBatch(NamedTuple):
     """Rows with the label of each word on its first piece; `weights` is 1 there and 0 elsewhere."""
 
-    rows: TagRows
+    rows: TaggerRows
     labels: Int32[Any, "B L"]
     weights: Float32[Any, "B L"]
 
@@ -107,7 +107,7 @@ def _next_start(start: int, most: int, sentences: np.ndarray, firsts: np.ndarray
     return int(later[0]) if len(later) else end
 
 
-def rows(chosen: Sequence[Window], length: int, pieces: WordPieces) -> TagRows:
+def rows(chosen: Sequence[Window], length: int, pieces: WordPieces) -> TaggerRows:
     """Padded rows of windows."""
     ids = np.full((len(chosen), length), pieces.pad, np.int32)
     shapes = np.zeros_like(ids)
@@ -116,10 +116,10 @@ def rows(chosen: Sequence[Window], length: int, pieces: WordPieces) -> TagRows:
         ids[row, 0], ids[row, size + 1] = pieces.cls, pieces.sep
         ids[row, 1 : size + 1] = window.ids
         shapes[row, 1 : size + 1] = window.shapes
-    return TagRows(ids, np.arange(length) < sizes[:, None] + 2, shapes)
+    return TaggerRows(ids, np.arange(length) < sizes[:, None] + 2, shapes)
 
 
-class TaggingSource:
+class TaggerSource:
     """Training batches of tagged documents.
 
     Args:
@@ -133,7 +133,7 @@ class TaggingSource:
 
     def __init__(
         self,
-        documents: Sequence[Sequence[Tagged]],
+        documents: Sequence[Sequence[TaggedSentence]],
         pieces: WordPieces,
         labels: Sequence[str],
         length: int,
@@ -153,7 +153,7 @@ class TaggingSource:
 
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
-    ) -> TaggedRows:
+    ) -> TaggerBatch:
         """The batch of one training step, or what is at `batch_rows` of it."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         drawn = sampling.example_ids(self._seed, step, size, len(self._windows))[batch_rows]
@@ -167,14 +167,14 @@ class TaggingSource:
             weights[row, begins + 1] = 1.0
         rng = sampling.generator(self._seed, "hidden words", step)
         drawn = (rng.random((size, self._length + 1)) < self._hidden)[batch_rows]
-        return TaggedRows(self._with_hidden_words(made, weights, drawn), labels, weights)
+        return TaggerBatch(self._with_hidden_words(made, weights, drawn), labels, weights)
 
-    def _with_hidden_words(self, made: TagRows, weights: np.ndarray, drawn: np.ndarray) -> TagRows:
+    def _with_hidden_words(self, made: TaggerRows, weights: np.ndarray, drawn: np.ndarray) -> TaggerRows:
         word = weights.cumsum(1).astype(np.int64)  # counts from 1; 0 is [CLS]
         hidden = np.take_along_axis(drawn, word, axis=1) & (made.shapes > 0)
         return made._replace(ids=np.where(hidden, np.int32(self._pieces.unk), made.ids))
 
 
-def sentences_of(documents: Sequence[Sequence[Tagged]]) -> list[list[Sentence]]:
+def sentences_of(documents: Sequence[Sequence[TaggedSentence]]) -> list[list[Sentence]]:
     """The same documents as text, without their tags."""
     return [[sentence_of_words(s.words) for s in document] for document in documents]

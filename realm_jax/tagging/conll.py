@@ -15,7 +15,7 @@ _DOCUMENT = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedSentence:
     """A sentence: words, their BIO2 tags, and the file and line where it begins."""
 
     words: tuple[str, ...]
@@ -23,7 +23,7 @@ class Tagged:
     where: str
 
 
-def read_conll(input: str, types: str) -> list[list[Tagged]]:
+def read_conll(input: str, types: str) -> list[list[TaggedSentence]]:
     """The sentences of each document; without `-DOCSTART-` lines all are one document.
 
     An I that follows no entity of its type begins one, as conlleval reads it; how many such tags
@@ -38,7 +38,7 @@ def read_conll(input: str, types: str) -> list[list[Tagged]]:
         the lines before, a tag that is none or of a type not in `types`; or no sentence at all.
     """
     known = types.split()
-    documents: list[list[Tagged]] = []
+    documents: list[list[TaggedSentence]] = []
     mended = 0
     for first, lines in _sentences(input):
         if lines[0][1][0] == _DOCUMENT or not documents:
@@ -49,7 +49,7 @@ def read_conll(input: str, types: str) -> list[list[Tagged]]:
         raw = tuple(_known_tag(where, fields[-1], known) for where, fields in rows)
         tags = tuple(tags_of(entities(raw), len(raw)))
         mended += sum(a != b for a, b in zip(raw, tags, strict=True))
-        documents[-1].append(Tagged(tuple(fields[0] for _, fields in rows), tags, first))
+        documents[-1].append(TaggedSentence(tuple(fields[0] for _, fields in rows), tags, first))
     if mended:
         log.warning("%s: %d I tags that follow no entity of their type made B", input, mended)
     documents = [document for document in documents if document]

@@ -44,7 +44,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Scores:
     """What conlleval says of a file: words, words tagged rightly, entities in all and by type."""
 
     tokens: int
@@ -76,7 +76,7 @@ class Figures:
         return "\n".join(lines) + "\n"
 
 
-def score(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Figures:
+def score(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Scores:
     """Figures over (true tags, predicted tags) of every sentence.
 
     Raises:
@@ -95,7 +95,7 @@ def score(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Figures:
         correct.update(entity.type for entity in set(true_entities) & set(found_entities))
     names = sorted(gold.keys() | found.keys())
     by_type = {name: Counts(gold[name], found[name], correct[name]) for name in names}
-    return Figures(
+    return Scores(
         tokens, correct_tags, Counts(gold.total(), found.total(), correct.total()), by_type
     )
 

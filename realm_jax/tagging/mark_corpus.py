@@ -21,10 +21,10 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, integrity
 from realm_jax.storage.appendable import FolderWriter
 from realm_jax.storage.layout import MANIFEST
-from realm_jax.tagging.marker import Annotator, Spans
+from realm_jax.tagging.marker import SpanMarker, Spans
 
 KIND = "span_shard"
-AT_ONCE = 512  # passages handed to the annotator together; between them it can be stopped
+BATCH_PASSAGES = 512  # passages handed to the annotator together; between them it can be stopped
 _FILES = ("spans.npy", "counts.npy")
 
 
@@ -35,7 +35,7 @@ class Interrupted(Exception):
 def annotate_corpus(
     store: PassageStore,
     out: Path,
-    annotator: Annotator,
+    annotator: SpanMarker,
     *,
     knowledge: PassageStore | None = None,
     shard: int = 4096,
@@ -107,7 +107,7 @@ def _write(
     path: Path,
     store: PassageStore,
     passages: range,
-    annotator: Annotator,
+    annotator: SpanMarker,
     facts: dict[str, str],
     stopped: Callable[[], bool],
 ) -> Iterator[int]:
@@ -115,10 +115,10 @@ def _write(
     with FolderWriter(path, KIND, _FILES) as folder:
         flat = folder.array("spans.npy", np.int32, width=2)
         counts = folder.array("counts.npy", np.int32)
-        for first in range(passages.start, passages.stop, AT_ONCE):
+        for first in range(passages.start, passages.stop, BATCH_PASSAGES):
             if stopped():
                 raise Interrupted
-            some = range(first, min(first + AT_ONCE, passages.stop))
+            some = range(first, min(first + BATCH_PASSAGES, passages.stop))
             for own in annotator.spans(store, some):
                 flat.append(np.array(own, np.int32).reshape(-1, 2))
                 counts.append(np.array([len(own)], np.int32))

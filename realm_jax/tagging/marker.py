@@ -16,7 +16,7 @@ Spans = list[tuple[int, int]]  # (start, stop) in body pieces, in order, none ov
 
 
 @runtime_checkable
-class Annotator(Protocol):
+class SpanMarker(Protocol):
     """Marks passages; `identity` tells the work of one annotator from that of another."""
 
     identity: str
@@ -25,7 +25,7 @@ class Annotator(Protocol):
         """The spans of each of these passages."""
 
 
-class ByCapitals:
+class CapitalsMarker:
     """Names by their capitals, and dates: needs no training."""
 
     identity = "capitals and dates"
@@ -35,7 +35,7 @@ class ByCapitals:
         return (salient(store, i) for i in passages)
 
 
-class ByTagger:
+class TaggerMarker:
     """The entities of a trained tagger, and dates; where they overlap, the date stays."""
 
     def __init__(self, tagger: Tagger, identity: str):

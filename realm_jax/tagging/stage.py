@@ -9,10 +9,10 @@ from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.tagging.batches import TaggedRows, TaggingSource, sentences_of
+from realm_jax.tagging.batches import TaggerBatch, TaggerSource, sentences_of
 from realm_jax.tagging.bio import labels
-from realm_jax.tagging.conll import Tagged
-from realm_jax.tagging.conlleval import Figures, score
+from realm_jax.tagging.conll import TaggedSentence
+from realm_jax.tagging.conlleval import Scores, score
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
@@ -27,13 +27,13 @@ class TaggerStage(IndexFreeStage):
         self,
         config: ConfigDict,
         pieces: WordPieces,
-        taught: list[list[Tagged]],
-        held_out: list[list[Tagged]],
+        taught: list[list[TaggedSentence]],
+        held_out: list[list[TaggedSentence]],
     ):
         self.settings, self._config, self._pieces = config.stages.tagger, config, pieces
         self.modules = Modules(config.model, pieces.size, ("tagger",))
         self._held_out = held_out
-        self._source = TaggingSource(
+        self._source = TaggerSource(
             taught,
             pieces,
             labels(config.model.entities),
@@ -44,12 +44,12 @@ class TaggerStage(IndexFreeStage):
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
-    ) -> TaggedRows:
+    ) -> TaggerBatch:
         """Rows of sentences and the labels of their words."""
         return self._source.batch(step, self.settings.batch, batch_rows)
 
     def loss(
-        self, networks: SimpleNamespace, batch: TaggedRows, key: Key[Array, ""] | None
+        self, networks: SimpleNamespace, batch: TaggerBatch, key: Key[Array, ""] | None
     ) -> Loss:
         """Cross-entropy per word."""
         logits = networks.tagger.label_logits(*batch.rows, key)
@@ -57,7 +57,7 @@ class TaggerStage(IndexFreeStage):
         loss, metrics = losses.masked_lm_loss(log_p, batch.weights)
         return loss, metrics | losses.real_pieces(len(batch.rows.mask), batch.rows.mask)
 
-    def weight(self, batch: TaggedRows) -> Float[Array, ""]:
+    def weight(self, batch: TaggerBatch) -> Float[Array, ""]:
         """Words."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
@@ -66,7 +66,7 @@ class TaggerStage(IndexFreeStage):
         if not self._held_out:
             return {}
         tagger = Tagger(self._config, self._pieces, jax.device_get(params["tagger"]))
-        figures = judged(tagger, self._held_out)
+        figures = evaluate_tagger(tagger, self._held_out)
         total = figures.total
         return {
             "held_out_precision": total.precision,
@@ -75,7 +75,7 @@ class TaggerStage(IndexFreeStage):
         }
 
 
-def judged(tagger: Tagger, documents: list[list[Tagged]]) -> Figures:
+def evaluate_tagger(tagger: Tagger, documents: list[list[TaggedSentence]]) -> Scores:
     """What conlleval says of a tagger on tagged documents."""
     guessed = tagger.tags(sentences_of(documents))
     return score(

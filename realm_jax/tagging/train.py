@@ -14,7 +14,7 @@ from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.storage import files, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.storage.locks import job_lock
-from realm_jax.tagging.conll import Tagged, read_conll
+from realm_jax.tagging.conll import TaggedSentence, read_conll
 from realm_jax.tagging.published_tagger import publish_tagger
 from realm_jax.tagging.stage import TaggerStage
 from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
@@ -86,7 +86,7 @@ def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
     return load_networks(config.model.start, jax.device_get(drawn), config.model)
 
 
-def _vocabulary(run_dir: RunDir, given: str, taught: list[list[Tagged]]) -> WordPieces:
+def _vocabulary(run_dir: RunDir, given: str, taught: list[list[TaggedSentence]]) -> WordPieces:
     """The run's vocabulary: the one it has, or the given one, or one learnt from the text."""
     kept = run_dir.root / VOCABULARY
     if not kept.is_file():

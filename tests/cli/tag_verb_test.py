@@ -115,21 +115,21 @@ def test_what_is_missing_is_named(realm, tmp_path, tiny):
     realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
     realm("tag", "eval").refused("realm tag eval: nothing", "--tagger and --input", code=2)
     realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
-    realm("tag", "annotate", f"--corpus={tmp_path}").refused("no passage store")
+    realm("tag", "annotate", f"--corpus={tmp_path}").refused("no corpus in this folder")
     command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--tagger={tmp_path}"]
     realm(*command).refused("no tagger here", "realm tag train")
 
 
 SLOW = """
 import sys, time
-from realm_jax.tagging.marker import ByCapitals
+from realm_jax.tagging.marker import CapitalsMarker
 from realm_jax.cli.main import main
-plain = ByCapitals.spans
+plain = CapitalsMarker.spans
 def slowly(self, store, passages):
     for own in plain(self, store, passages):
         time.sleep(0.2)
         yield own
-ByCapitals.spans = slowly
+CapitalsMarker.spans = slowly
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -146,7 +146,7 @@ def test_killed_anywhere_it_goes_on(realm, tmp_path, tiny, sign):
         stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 120
-    second = tmp_path / "spans.shards" / "00000004" / "manifest.json"
+    second = tmp_path / "spans.shards" / "00000004" / "MANIFEST.json"
     while not second.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(sign)

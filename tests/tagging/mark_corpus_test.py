@@ -5,17 +5,18 @@ import shutil
 
 import numpy as np
 import pytest
-from realm_jax.storage.resumable_folder import problems
+from etils import epath
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.tagging.mark_corpus import KIND, Interrupted, annotate_corpus
-from realm_jax.tagging.marker import ByCapitals, ByTagger, salient_characters
+from realm_jax.storage import integrity
+from realm_jax.tagging.mark_corpus import Interrupted, annotate_corpus
+from realm_jax.tagging.marker import CapitalsMarker, TaggerMarker, salient_characters
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.words import sentence_of_text
 
 
-class Counting(ByCapitals):
+class Counting(CapitalsMarker):
     """Notes the passages it was asked for."""
 
     def __init__(self):
@@ -33,7 +34,7 @@ def all_spans(folder, store):
 
 def test_by_capitals_it_is_what_the_corpus_has(tiny, tmp_path):
     told = []
-    report = annotate_corpus(tiny.store, tmp_path / "out", ByCapitals(), shard=16, done=told.append)
+    report = annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker(), shard=16, done=told.append)
     assert all_spans(tmp_path / "out", tiny.store) == all_spans(None, tiny.store)
     assert (report["passages"], report["resumed"]) == (40, 0)
     assert report["spans"] == sum(map(len, all_spans(None, tiny.store)))
@@ -46,7 +47,7 @@ def test_stopped_and_gone_on_it_is_the_same_and_nothing_is_done_twice(tiny, tmp_
     answers = iter([False, False, True])
     with pytest.raises(Interrupted):
         annotate_corpus(
-            tiny.store, tmp_path / "out", ByCapitals(), shard=8, stopped=lambda: next(answers)
+            tiny.store, tmp_path / "out", CapitalsMarker(), shard=8, stopped=lambda: next(answers)
         )
     assert not (tmp_path / "out").exists()
     second = Counting()
@@ -57,7 +58,7 @@ def test_stopped_and_gone_on_it_is_the_same_and_nothing_is_done_twice(tiny, tmp_
 
 
 def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
-    class Killed(ByCapitals):
+    class Killed(CapitalsMarker):
         def spans(self, store, passages):
             if 24 in passages:
                 raise RuntimeError("killed")
@@ -69,8 +70,8 @@ def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
     altered = bytearray((shards / "00000008" / "spans.npy").read_bytes())
     altered[-1] ^= 1
     (shards / "00000008" / "spans.npy").write_bytes(altered)  # of the same size
-    (shards / "00000016" / "manifest.json").write_text("{")
-    assert problems(shards / "00000000", KIND) == []
+    (shards / "00000016" / "MANIFEST.json").write_text("{")
+    assert integrity.verify(epath.Path(shards / "00000000")) == []
     second = Counting()
     annotate_corpus(tiny.store, tmp_path / "out", second, shard=8)
     assert second.asked == list(range(8, 40))
@@ -78,40 +79,40 @@ def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
 
 
 def test_shards_of_another_annotator_or_size_are_refused(tiny, tmp_path):
-    class Other(ByCapitals):
+    class Other(CapitalsMarker):
         identity = "another"
 
     def begun(out):
         answers = iter([False, True])
         with pytest.raises(Interrupted):
-            annotate_corpus(tiny.store, out, ByCapitals(), shard=8, stopped=lambda: next(answers))
+            annotate_corpus(tiny.store, out, CapitalsMarker(), shard=8, stopped=lambda: next(answers))
 
     begun(tmp_path / "out")
     with pytest.raises(MismatchError, match=r"another[\s\S]*capitals and dates"):
         annotate_corpus(tiny.store, tmp_path / "out", Other(), shard=8)
     with pytest.raises(MismatchError, match="16"):
-        annotate_corpus(tiny.store, tmp_path / "out", ByCapitals(), shard=16)
+        annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker(), shard=16)
 
 
 def test_finished_spans_are_never_touched(tiny, tmp_path):
-    annotate_corpus(tiny.store, tmp_path / "out", ByCapitals())
-    before = (tmp_path / "out" / "manifest.json").read_bytes()
+    annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker())
+    before = (tmp_path / "out" / "MANIFEST.json").read_bytes()
     with pytest.raises(InputError, match="exist already"):
-        annotate_corpus(tiny.store, tmp_path / "out", ByCapitals())
-    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
+        annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker())
+    assert (tmp_path / "out" / "MANIFEST.json").read_bytes() == before
 
 
 def test_text_for_another_knowledge_corpus_says_so(tiny, tmp_path):
     shutil.copytree(tiny.folder, tmp_path / "same")
     other = type(tiny.store).open(tmp_path / "same")
-    annotate_corpus(tiny.store, tmp_path / "a", ByCapitals(), knowledge=other)
+    annotate_corpus(tiny.store, tmp_path / "a", CapitalsMarker(), knowledge=other)
     assert SpanStore.open(tmp_path / "a", tiny.store).own is not None  # the same corpus, copied
 
     from realm_jax.corpus.writer import write_passages
 
     write_passages(tmp_path / "z", [("Ora", ["The river."])], tiny.folder / "vocab.txt")
     knowledge = type(tiny.store).open(tmp_path / "z")
-    annotate_corpus(tiny.store, tmp_path / "b", ByCapitals(), knowledge=knowledge)
+    annotate_corpus(tiny.store, tmp_path / "b", CapitalsMarker(), knowledge=knowledge)
     spans = SpanStore.open(tmp_path / "b", tiny.store)
     assert spans.own is not None
     assert set(spans.own.tolist()) == {-1}
@@ -132,10 +133,10 @@ def test_the_taggers_spans_lie_in_their_sentences_and_are_those_of_its_entities(
 ):
     tagger, published = Tagger.open(str(tagger_run))
     report = annotate_corpus(
-        tiny.store, tmp_path / "out", ByTagger(tagger, published.identity), shard=16
+        tiny.store, tmp_path / "out", TaggerMarker(tagger, published.identity), shard=16
     )
     again = annotate_corpus(
-        tiny.store, tmp_path / "again", ByTagger(tagger, published.identity), shard=40
+        tiny.store, tmp_path / "again", TaggerMarker(tagger, published.identity), shard=40
     )
     ours = all_spans(tmp_path / "out", tiny.store)
     assert ours == all_spans(tmp_path / "again", tiny.store)
@@ -146,5 +147,5 @@ def test_the_taggers_spans_lie_in_their_sentences_and_are_those_of_its_entities(
         for start, stop in spans:
             assert last <= start < stop <= bounds[np.searchsorted(bounds, start, "right")]
             last = stop
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "MANIFEST.json").read_text())
     assert manifest["corpus_hash"] == tiny.store.corpus_hash

@@ -16,7 +16,7 @@ from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock
 from realm_jax.tagging.conll import read_conll
 from realm_jax.tagging.published_tagger import read_tagger
-from realm_jax.tagging.stage import TaggerStage, judged
+from realm_jax.tagging.stage import TaggerStage, evaluate_tagger
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
 from realm_jax.trainer.run import JOB
@@ -70,7 +70,7 @@ def trained(tiny, newswire, tmp_path_factory):
 
 def test_it_learns_and_is_published_whole(trained, newswire):
     tagger, published = Tagger.open(str(trained))
-    figures = judged(tagger, read_conll(newswire, tagger.types))
+    figures = evaluate_tagger(tagger, read_conll(newswire, tagger.types))
     assert figures.total.fb1 > 90
     assert figures.by_type["PER"].recall > 90  # the same pieces, small, are no person
     assert check(trained)["ok"] and check(published.folder)["kind"] == "tagger"

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from realm_jax.tagging.batches import TaggingSource, rows, sentences_of, windows
+from realm_jax.tagging.batches import TaggerSource, rows, sentences_of, windows
 from realm_jax.tagging.bio import labels
-from realm_jax.tagging.conll import Tagged
+from realm_jax.tagging.conll import TaggedSentence
 from realm_jax.tagging.words import SHAPES, sentence_of_text, sentence_of_words
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL, WordPieces
@@ -22,14 +22,14 @@ def pieces(tmp_path_factory):
 
 
 def tagged(text, tags):
-    return Tagged(tuple(text.split()), tuple(tags.split()), "here:1")
+    return TaggedSentence(tuple(text.split()), tuple(tags.split()), "here:1")
 
 
 DOCUMENT = [tagged("In Oslo U.S. x", "O B-LOC B-LOC O"), tagged("Bo Ek", "B-PER I-PER")]
 
 
 def test_labels_stand_on_first_pieces_and_nowhere_else(pieces):
-    source = TaggingSource([DOCUMENT], pieces, LABELS, 20, 0.0, 0)
+    source = TaggerSource([DOCUMENT], pieces, LABELS, 20, 0.0, 0)
     batch = source.batch(0, 1)
     tokens = pieces.tokens(batch.rows.ids[0])
     expected = [
@@ -92,11 +92,11 @@ def test_documents_and_sentences_without_pieces(pieces):
 
 def test_hidden_words_are_hidden_whole_and_as_often_as_asked(pieces):
     document = [tagged("Oslo ab c " * 10, "O O O " * 10)]
-    source = TaggingSource([document], pieces, LABELS, 80, 0.3, 0)
+    source = TaggerSource([document], pieces, LABELS, 80, 0.3, 0)
     shares = []
     for step in range(30):
         batch = source.batch(step, 1)
-        plain = TaggingSource([document], pieces, LABELS, 80, 0.0, 0).batch(step, 1)
+        plain = TaggerSource([document], pieces, LABELS, 80, 0.0, 0).batch(step, 1)
         unknown = batch.rows.ids[0] == pieces.unk
         first = batch.weights[0] > 0
         shares.append(unknown[first].mean())
@@ -110,7 +110,7 @@ def test_hidden_words_are_hidden_whole_and_as_often_as_asked(pieces):
 
 def test_a_batch_is_a_function_of_seed_and_step(pieces):
     documents = [DOCUMENT] * 9
-    first, again = (TaggingSource(documents, pieces, LABELS, 20, 0.2, 4) for _ in range(2))
+    first, again = (TaggerSource(documents, pieces, LABELS, 20, 0.2, 4) for _ in range(2))
     again.batch(0, 4)
     for ours, theirs in zip(first.batch(3, 4).rows, again.batch(3, 4).rows, strict=True):
         np.testing.assert_array_equal(ours, theirs)
