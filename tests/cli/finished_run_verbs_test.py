@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.finished_run import STEP, publish_random_index, random_networks
+from support.finished_run import STEP, publish_random_index, random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
 from realm_jax.storage import commit
@@ -191,7 +191,7 @@ def test_an_index_of_another_corpus_is_refused(realm, copied, tmp_path):
     other = write_tiny_corpus(tmp_path / "other", count=30)
     config = tiny_config(other.folder)
     shutil.rmtree(copied.published_index)
-    embedder = random_networks(config, other.store.vocabulary.size)["embedder"]
+    embedder = random_params(config, other.store.vocabulary.size)["embedder"]
     publish_random_index(copied, other, config, embedder)
     result = realm("ask", f"--workdir={copied.workdir}", QUESTION)
     result.refused("another corpus_hash", other.store.corpus_hash)
@@ -200,7 +200,7 @@ def test_an_index_of_another_corpus_is_refused(realm, copied, tmp_path):
 def test_an_index_of_another_width_is_refused(realm, copied, tiny):
     config = tiny_config(tiny.folder, model__embedding=6)
     shutil.rmtree(copied.published_index)
-    embedder = random_networks(config, tiny.store.vocabulary.size)["embedder"]
+    embedder = random_params(config, tiny.store.vocabulary.size)["embedder"]
     publish_random_index(copied, tiny, config, embedder)
     result = realm("ask", f"--workdir={copied.workdir}", QUESTION)
     result.refused("another dims", "dims 8", "dims 6")
@@ -221,7 +221,7 @@ def test_a_run_asked_from_another_directory(realm, tmp_path, tiny, monkeypatch):
     assert realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).code == 0
     monkeypatch.chdir(tmp_path)
     result = realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION)
-    result.refused("no passage store", f"looked for from {tmp_path}", "where the run was begun")
+    result.refused("no corpus in this folder", f"relative paths start at {tmp_path}", "in which the run was started")
 
 
 def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
@@ -309,7 +309,7 @@ def test_check_names_every_array_of_a_corpus_that_was_damaged(realm, tiny, tmp_p
     run = tmp_path / "run"
     assert realm("check", run, "--json").json()["kind"] == "run"
     for path in _files(run / "corpus"):
-        if path.name == "manifest.json":
+        if path.name == "MANIFEST.json":
             continue
         kept = path.read_bytes()
         damage(path)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.processes import Command, environment
+from support.processes import RealmProcess, environment
 
 from realm_jax.cli import extras
 
@@ -98,7 +98,7 @@ MISTAKES = {
     "not a corpus folder": (
         "run --config={config} --workdir={new} --config.corpus.knowledge={notes}",
         1,
-        ["no passage store", "{notes}"],
+        ["no corpus in this folder", "{notes}"],
     ),
     "no text under that name": (
         "corpus build --format=text --input={new} --out={new}",
@@ -235,6 +235,6 @@ def test_a_builder_that_dies_ends_the_run_with_its_last_words(config_file, tmp_p
     """Only the builder ever reaches that point."""
     settings = {**environment(tmp_path), "REALM_FAILPOINT": "shard.embedded=kill"}
     arguments = ["run", f"--config={config_file}", f"--workdir={tmp_path / 'w'}"]
-    said = Command(tmp_path, settings, *arguments).wait(1)
+    said = RealmProcess(tmp_path, settings, *arguments).wait(1)
     for word in ("the index builder died", "index_builder.log", "same command again"):
         assert word in said

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from support.processes import Command, builder_of, environment, state_of, swaps_of
+from support.processes import RealmProcess, builder_pid, environment, logged_swaps, process_state
 
 from realm_jax.storage.layout import RunDir
 
@@ -23,7 +23,7 @@ def realm_process(tmp_path, compiled):
     started = []
 
     def start(*arguments: object) -> Command:
-        started.append(Command(tmp_path, compiled, *arguments))
+        started.append(RealmProcess(tmp_path, compiled, *arguments))
         return started[-1]
 
     yield start
@@ -59,30 +59,30 @@ def get_config():
 
 def _gone(pid: int, seconds: float = 60) -> bool:
     stop = time.monotonic() + seconds
-    while state_of(pid) not in ("", "Z") and time.monotonic() < stop:
+    while process_state(pid) not in ("", "Z") and time.monotonic() < stop:
         time.sleep(0.05)
-    return state_of(pid) in ("", "Z")
+    return process_state(pid) in ("", "Z")
 
 
 @pytest.mark.slow
 def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command, "--json")
-    first.until(lambda: len(swaps_of(run)) >= 3, "second swap")
-    builder = builder_of(run)
+    first.until(lambda: len(logged_swaps(run)) >= 3, "second swap")
+    builder = builder_pid(run)
     first.process.send_signal(signal.SIGTERM)
     said = first.wait(75)
     assert "stopped in stage realm at step" in said
     assert first.json()["state"] == "stopped"
     assert _gone(builder)
-    before = swaps_of(run)
+    before = logged_swaps(run)
 
     second = realm_process(*run_command, "--json")
     second.wait(0)
     assert second.json() == {"state": "done", "steps": 300}
     assert "Retrieval utility by rank" in (run.root / "report.html").read_text()
     assert second.out.read_text().count("\n") == 1
-    swaps = swaps_of(run)
+    swaps = logged_swaps(run)
     assert swaps[: len(before)] == before
     assert len({index for _, index in swaps}) >= 3
     assert all(index <= step for step, index in swaps)
@@ -100,8 +100,8 @@ def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_pat
 def test_a_killed_builder_is_named_and_the_rerun_finishes(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
-    os.kill(builder_of(run), signal.SIGKILL)
+    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    os.kill(builder_pid(run), signal.SIGKILL)
     said = first.wait(1)
     assert "the index builder died" in said
     assert "exit code -9" in said
@@ -131,8 +131,8 @@ def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_co
 def test_ctrl_c_ends_both(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
-    builder = builder_of(run)
+    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    builder = builder_pid(run)
     os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     said = first.wait(75)
     assert "died" not in said
@@ -143,8 +143,8 @@ def test_ctrl_c_ends_both(realm_process, run_command, tmp_path):
 def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
-    builder = builder_of(run)
+    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    builder = builder_pid(run)
     first.process.kill()
     first.process.wait()
     assert _gone(builder)
@@ -155,8 +155,8 @@ def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tm
 def test_a_builder_told_to_stop_stops_the_run(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
-    first.until(lambda: len(swaps_of(run)) >= 2, "first swap")
-    os.kill(builder_of(run), signal.SIGTERM)
+    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    os.kill(builder_pid(run), signal.SIGTERM)
     said = first.wait(75)
     assert "the index builder was told to stop" in said
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support import other_formats as others
+from support import other_formats
 from support.tiny_corpus import tiny_config
 
 import realm_jax.interop
@@ -17,7 +17,7 @@ from realm_jax.interop.weights import open_weights
 from realm_jax.models.modules import Modules
 
 KINDS = ("bert", "embedder", "scorer", "encoder", "reader", "openqa")
-V = others.VOCABULARY
+V = other_formats.VOCABULARY
 
 
 def rows(seed=0):
@@ -32,7 +32,7 @@ def rows(seed=0):
 def theirs(tmp_path):
     def write(kind, **description):
         folder = tmp_path / f"their-{kind}"
-        return others.write_hugging_face(folder, others.state_dict(kind), **description)
+        return other_formats.write_hugging_face_folder(folder, other_formats.state_dict(kind), **description)
 
     return write
 
@@ -72,7 +72,7 @@ def test_a_run_starts_from_what_import_wrote(realm, theirs, tmp_path, kind):
     model = tiny_config().model
     drawn = Modules(model, V, ("embedder", "reader", "span_head")).init(jax.random.key(0))
     loaded = load_networks(str(ours), jax.device_get(drawn), model)
-    names = others.state_dict(kind)
+    names = other_formats.state_dict(kind)
     of = {"openqa": "embedder.realm.", "scorer": "embedder.realm.", "bert": "bert."}
     words = names[f"{of.get(kind, 'realm.')}embeddings.word_embeddings.weight"]
     np.testing.assert_array_equal(loaded["embedder"]["bert"]["word"], words)
@@ -89,13 +89,13 @@ def test_a_run_starts_from_what_import_wrote(realm, theirs, tmp_path, kind):
 
 def test_both_sides_of_the_report(realm, theirs, tmp_path):
     source = theirs("encoder")
-    names = others.state_dict("encoder")
+    names = other_formats.state_dict("encoder")
     lost = ["realm.encoder.layer.1.output.dense.bias", "cls.predictions.transform.dense.weight"]
     for name in lost:
         del names[name]
-    names["cls.seq_relationship.weight"] = np.zeros((2, others.HIDDEN), np.float32)
+    names["cls.seq_relationship.weight"] = np.zeros((2, other_formats.HIDDEN), np.float32)
     names["foo.weight"] = np.zeros(3, np.float32)
-    names["realm.embeddings.position_ids"] = np.arange(others.POSITIONS)[None]
+    names["realm.embeddings.position_ids"] = np.arange(other_formats.POSITIONS)[None]
     save_file(names, source / "model.safetensors")
     ours = tmp_path / "ours"
     report = realm("import", f"--from={source}", f"--to={ours}", "--json").json()
@@ -161,8 +161,8 @@ def test_models_that_ours_cannot_be_are_refused(realm, theirs, tmp_path, descrip
 
 def test_a_decoder_of_its_own_is_refused_where_it_is_used(realm, theirs, tmp_path):
     for kind in ("encoder", "reader"):
-        source, names = theirs(kind), others.state_dict(kind)
-        names["cls.predictions.decoder.weight"] = np.ones((V, others.HIDDEN), np.float32)
+        source, names = theirs(kind), other_formats.state_dict(kind)
+        names["cls.predictions.decoder.weight"] = np.ones((V, other_formats.HIDDEN), np.float32)
         save_file(names, source / "model.safetensors")
         result = realm("import", f"--from={source}", f"--to={tmp_path / kind}", "--json")
         if kind == "encoder":
@@ -172,7 +172,7 @@ def test_a_decoder_of_its_own_is_refused_where_it_is_used(realm, theirs, tmp_pat
 
 
 def test_two_towers_of_a_scorer_stay_two(realm, theirs, tmp_path):
-    source, names = theirs("scorer"), others.state_dict("scorer")
+    source, names = theirs("scorer"), other_formats.state_dict("scorer")
     names["query_embedder.cls.dense.weight"] = names["query_embedder.cls.dense.weight"] * 2 + 1
     save_file(names, source / "model.safetensors")
     realm("import", f"--from={source}", f"--to={tmp_path / 'two'}")
@@ -316,7 +316,7 @@ def test_the_model_refuses_what_it_does_not_know(theirs):
     for wrong in ((ids + V, mask, segments), (ids, mask, segments + 2), (ids - V, mask, segments)):
         with pytest.raises(InputError, match="do not know"):
             model.hidden(*wrong)
-    long = np.zeros((1, others.POSITIONS + 1), np.int32)
+    long = np.zeros((1, other_formats.POSITIONS + 1), np.int32)
     with pytest.raises(InputError, match="row length"):
         model.hidden(long, long, long)
 

@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter):
     for outcome in ("passed", "failed", "error", ""):
         for report in terminalreporter.getreports(outcome):
             lost += report.failed
-            for form, count in (value for name, value in report.user_properties if name == FORMS):
+            for form, count in (value for name, value in getattr(report, "user_properties", ()) if name == FORMS):
                 ran[form] += count
     for form, count in sorted(ran.items()):
         terminalreporter.write_line(f"{form}: {count} cases")

@@ -11,7 +11,7 @@ from realm_jax.artifacts.repair import repair
 from realm_jax.artifacts.verify import check
 from realm_jax.cli.main import main
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
 from realm_jax.trainer.index_manager import IndexManager
 
@@ -84,12 +84,12 @@ def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
         parent = run.root / KINDS[kind].folder
         file = f"{KINDS[kind].folder}/{step_name(NEW)}/{name}"
         with pytest.raises((DamageError, commit.NotPublishedError), match=name):
-            commit.verified(parent / step_name(NEW), kind)
+            integrity.read_verified(parent / step_name(NEW), kind)
         if name == MANIFEST:  # then there is no new step, for any reader
             assert commit.latest(parent) == (NEW if damage is replace_by_the_old_one else OLD)
         else:
             with pytest.raises(DamageError, match=name):
-                KINDS[kind].assert_sound(run, NEW)
+                KINDS[kind].assert_intact(run, NEW)
         assert file in [problem["file"] for problem in check(run.root)["problems"]]
         before = {one: (run.root / one).read_bytes() for one in files.list_files(run.root)}
         said = repair(run.root, dry_run=True)
@@ -97,9 +97,9 @@ def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
         assert repair(run.root) == said != []
         assert check(run.root)["ok"]
         assert commit.latest(parent) == OLD
-        KINDS[kind].assert_sound(run, OLD)
+        KINDS[kind].assert_intact(run, OLD)
         KINDS[kind].publish(run, NEW)  # what the job would do next
-        KINDS[kind].assert_sound(run, NEW)
+        KINDS[kind].assert_intact(run, NEW)
         cases.append(file)
     assert len(cases) > 3
 
@@ -172,7 +172,7 @@ def test_a_file_that_nobody_published_goes_and_its_step_stays(tmp_path, capsys):
     assert f"{words} deleted\n" in capsys.readouterr().err
     assert not stray.exists()
     assert commit.latest(run.snapshots) == NEW
-    KINDS["snapshot"].assert_sound(run, NEW)
+    KINDS["snapshot"].assert_intact(run, NEW)
 
 
 def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
@@ -193,7 +193,7 @@ def test_the_command_that_a_refusal_names_repairs(tmp_path, capsys):
         folder = run.published_index / step_name(step)
         (folder / "rows.npy").unlink()
         with pytest.raises(DamageError) as refused:
-            KINDS["index"].assert_sound(run, step)
+            KINDS["index"].assert_intact(run, step)
         command = refused.value.fix.split("realm ")[1].split()
         assert main([*command, "--dry-run"]) == 1
         assert main(command) == 0

@@ -28,7 +28,7 @@ MOST = 200  # operations; a publication has a few dozen
 def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
     tmp_path, kind, action, cases
 ):
-    publish, assert_sound, folder = KINDS[kind]
+    publish, assert_intact, folder = KINDS[kind]
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         publish(run, OLD)
@@ -41,11 +41,11 @@ def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
         cases.append(n)
         seen = commit.latest(run.root / folder)
         assert seen in (OLD, NEW)
-        assert_sound(run, seen)
+        assert_intact(run, seen)
         assert check(run.root)["problems"] == []
         publish(run, NEW)
         assert commit.latest(run.root / folder) == NEW
-        assert_sound(run, NEW)
+        assert_intact(run, NEW)
         assert n < MOST
     assert len(cases) > 10
 

@@ -22,7 +22,6 @@ from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.repair import repair
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus import readers
-from realm_jax.corpus.store import KIND as PASSAGES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.question_files import READERS as QUESTIONS
 from realm_jax.data.question_files import read_questions
@@ -32,9 +31,8 @@ from realm_jax.interop.sources import open_source
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.torch_file import read_torch
 from realm_jax.monitoring import status
-from realm_jax.storage import commit, files, leases
-from realm_jax.storage import resumable_folder as arrays
-from realm_jax.storage.appendable import whole_lines
+from realm_jax.storage import commit, files, integrity, leases
+from realm_jax.storage.appendable import complete_lines
 from realm_jax.storage.heartbeat import last_beat
 from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name
 from realm_jax.storage.logs import read_log
@@ -66,7 +64,7 @@ def questions_of(format):
 
 def store_at(path):
     """The file is the manifest of a passage store that is otherwise sound."""
-    arrays.problems(path.parent, PASSAGES)
+    integrity.verify(epath.Path(path.parent))
     PassageStore.open(path.parent).verify()
 
 
@@ -106,7 +104,7 @@ def readings():
     yield "predictions", "p", conll, lambda path: list(read_predictions(str(path)))
     yield "config", "config.json", config_lib.to_json(config_lib.default()).encode(), config_at
     yield "vocabulary", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", vocabulary_at
-    yield "journal", "j", b'{"a": 1}\n{"b": 2}\n', whole_lines
+    yield "journal", "j", b'{"a": 1}\n{"b": 2}\n', complete_lines
     yield "log", "l.jsonl", b'{"step": 1}\n', lambda path: read_log(epath.Path(path))
     yield "safetensors", "model.safetensors", safetensors_of(), open_source
     yield "torch", "pytorch_model.bin", b"PK\x03\x04archive/data.pkl\x80\x02}q\x00.", read_torch
@@ -224,11 +222,11 @@ def test_the_manifest_of_a_corpus(tmp_path, tiny, examples, cases):
     import shutil
 
     shutil.copytree(tiny.folder, tmp_path / "land")
-    path = tmp_path / "land" / "manifest.json"
+    path = tmp_path / "land" / "MANIFEST.json"
     sound = path.read_bytes()
 
     @searching(examples)
-    @given(nearly(sound) | changed(json.loads(sound)).map(lambda v: json.dumps(v).encode()))
+    @given(nearly(sound) | changed(files.unseal(sound, path)).map(files.seal))
     def search(content):
         only_our_errors(store_at, path, content)
         check(path.parent)
@@ -261,8 +259,8 @@ def read_all(run):
         lambda: status.read_status(run),
         lambda: read_export(run),
         lambda: commit.latest(run.snapshots),
-        lambda: commit.verified(run.snapshots / step_name(NEW), "snapshot"),
-        lambda: KINDS["snapshot"].assert_sound(run, NEW),
+        lambda: integrity.read_verified(run.snapshots / step_name(NEW), "snapshot"),
+        lambda: KINDS["snapshot"].assert_intact(run, NEW),
         lambda: leases.leased(run, "snapshots"),
         lambda: leases.retain(run, "snapshots", 9),
         lambda: last_beat(run, "trainer"),

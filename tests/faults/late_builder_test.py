@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from support.history import assert_history
-from support.processes import swaps_of
+from support.processes import logged_swaps
 from support.tiny_corpus import tiny_config
 from support.two_jobs import TwoJobs
 
@@ -52,7 +52,7 @@ def train_beside(run, config, build):
     trainer.run(str(run.root), config, threading.Event())
     thread.join(PATIENCE)
     assert_history(run, STEPS)
-    return swaps_of(run)
+    return logged_swaps(run)
 
 
 def trained_steps(run):
@@ -142,7 +142,7 @@ def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, fork_ser
     finally:
         jobs.kill()
     assert ended(jobs.run)
-    jobs.assert_whole()
+    jobs.assert_complete()
 
 
 @pytest.mark.faults
@@ -159,4 +159,4 @@ def test_a_second_trainer_waits_names_the_first_and_changes_nothing(tmp_path, ti
         first.wait(0, PATIENCE)
     finally:
         jobs.kill()
-    jobs.assert_whole()
+    jobs.assert_complete()

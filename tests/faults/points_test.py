@@ -10,7 +10,7 @@ import signal
 import time
 
 import pytest
-from support.processes import builder_of, state_of
+from support.processes import builder_pid, process_state
 from support.two_jobs import TwoJobs
 
 from realm_jax.storage.failpoints import VARIABLE
@@ -91,7 +91,7 @@ ENDS = {  # exit codes of the first life
 
 
 def go_on(pid):
-    if state_of(pid) not in ("", "Z"):
+    if process_state(pid) not in ("", "Z"):
         os.kill(pid, signal.SIGCONT)
 
 
@@ -100,11 +100,11 @@ def hung_processes(jobs, command):
     trainer = command.process.pid
 
     def one_hangs():
-        builder = builder_of(jobs.run)
-        return builder is not None and HANGING in (state_of(trainer), state_of(builder))
+        builder = builder_pid(jobs.run)
+        return builder is not None and HANGING in (process_state(trainer), process_state(builder))
 
     command.until(one_hangs, "process at the point", seconds=PATIENCE)
-    return trainer, builder_of(jobs.run)
+    return trainer, builder_pid(jobs.run)
 
 
 def play(folder, fork_server, knowledge, point, do):

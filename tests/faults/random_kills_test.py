@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from support.processes import builder_of, state_of, swaps_of
+from support.processes import builder_pid, logged_swaps, process_state
 from support.two_jobs import TwoJobs
 
 FORM = "kills at random times"
@@ -27,9 +27,9 @@ def kill_one(jobs, draw, seconds):
         assert life.process.wait(draw.uniform(0.0, seconds)) == 0, life.err.read_text()
         return None
     victims = draw.choice([["trainer"], ["builder"], ["builder", "trainer"]])
-    pids = {"trainer": life.process.pid, "builder": builder_of(jobs.run)}
+    pids = {"trainer": life.process.pid, "builder": builder_pid(jobs.run)}
     for victim in victims:
-        if pids[victim] is not None and state_of(pids[victim]) not in ("", "Z"):
+        if pids[victim] is not None and process_state(pids[victim]) not in ("", "Z"):
             os.kill(pids[victim], signal.SIGKILL)
     life.process.wait(PATIENCE)
     return "+".join(victims)
@@ -47,12 +47,12 @@ def play(folder, fork_server, knowledge, seed):
 
     jobs, kills, seconds = make(), [], SECONDS
     while len(kills) < KILLS:
-        before = swaps_of(jobs.run)
+        before = logged_swaps(jobs.run)
         killed = kill_one(jobs, draw, seconds)
-        after = swaps_of(jobs.run)
+        after = logged_swaps(jobs.run)
         assert after[: len(before)] == before
         if killed is None:
-            jobs.assert_whole()
+            jobs.assert_complete()
             done.append(jobs)
             jobs = make()
             seconds *= FEWER

@@ -8,7 +8,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from support.processes import Command, environment
+from support.processes import RealmProcess, environment
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -22,7 +22,7 @@ from realm_jax.models.modules import Modules
 from realm_jax.retrieval.encoder import PassageEmbedder
 from realm_jax.storage import commit, files, follow
 from realm_jax.storage.layout import RunDir, step_name
-from realm_jax.storage.locks import Claim
+from realm_jax.storage.locks import Lock
 
 PATIENCE = 600.0
 
@@ -172,19 +172,19 @@ def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monk
     snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.built
 
     def held_up(*given):
-        later = Claim(run.shards(2), "finish", clock=lambda: time.time() + 120.0)
-        assert later.take()
+        later = Lock(run.shards(2), "finish", clock=lambda: time.time() + 120.0)
+        assert later.acquire()
         made = build(*given)
         mine[0].renew()
         return made
 
-    class Noted(Claim):
+    class Noted(Lock):
         def __init__(self, *given):
             super().__init__(*given)
             mine.append(self)
 
     mine = []
-    monkeypatch.setattr(index_builder, "Claim", Noted)
+    monkeypatch.setattr(index_builder, "Lock", Noted)
     monkeypatch.setattr(index_builder, "built", held_up)
     with pytest.raises(RealmError, match="another process has taken over"):
         index_builder.refresh(run, snapshot, threading.Event())
@@ -209,7 +209,7 @@ def test_one_of_two_builders_is_killed_and_the_other_finishes(run, tmp_path):
         (tmp_path / name).mkdir()
         more = base | ({"REALM_FAILPOINT": failpoint} if failpoint else {})
         arguments = ("index", f"--workdir={run.workdir}", f"--worker={name}")
-        workers.append(Command(tmp_path / name, more, *arguments))
+        workers.append(RealmProcess(tmp_path / name, more, *arguments))
         if name == "a":
             assert workers[0].process.wait(PATIENCE) == -signal.SIGKILL
     try:

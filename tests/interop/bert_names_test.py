@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support import other_formats as others
+from support import other_formats
 from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import InputError, MismatchError
@@ -19,11 +19,11 @@ from realm_jax.interop.save import save_bert
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules
 
-LAYERS, H, HEADS, V = others.LAYERS, others.HIDDEN, others.HEADS, others.VOCABULARY
+LAYERS, H, HEADS, V = other_formats.LAYERS, other_formats.HIDDEN, other_formats.HEADS, other_formats.VOCABULARY
 
 
 def state_dict():
-    return others.state_dict("bert")
+    return other_formats.state_dict("bert")
 
 
 def plain_bert(w, ids, mask, segments, exact):
@@ -82,17 +82,17 @@ def model():
 
 @pytest.fixture
 def folder(tmp_path):
-    return others.write_hugging_face(tmp_path / "theirs", state_dict())
+    return other_formats.write_hugging_face_folder(tmp_path / "theirs", state_dict())
 
 
 def recognised(theirs, **description):
     lazy = {name: Lazy(array.shape, array.copy) for name, array in theirs.items()}
-    return recognise(lazy, others.DESCRIPTION | description)
+    return recognise(lazy, other_formats.BERT_CONFIG | description)
 
 
 @pytest.mark.parametrize("kind", ["embedder", "encoder", "reader"])
 def test_their_names_round_trip_bit_for_bit(kind):
-    [theirs] = recognised(others.state_dict(kind)).networks.values()
+    [theirs] = recognised(other_formats.state_dict(kind)).networks.values()
     parts = from_bert_names(theirs, HEADS)
     network = network_of(parts, "embedder" if kind == "embedder" else "reader")
     if kind == "reader":
@@ -119,7 +119,7 @@ def test_a_span_head_round_trips_with_its_reader_under_the_names_of_realm(drawn,
     assert theirs["qa_outputs.dense_output.weight"].shape == (1, width)
     for prefix in ("", "reader."):
         save_file({prefix + n: a for n, a in theirs.items()}, tmp_path / "model.safetensors")
-        (tmp_path / "config.json").write_text(json.dumps(others.DESCRIPTION))
+        (tmp_path / "config.json").write_text(json.dumps(other_formats.BERT_CONFIG))
         loaded = load_networks(str(tmp_path), drawn, model)
         jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], both[SPAN_HEAD])
         jax.tree.map(np.testing.assert_array_equal, loaded["reader"]["norm"], both["norm"])
@@ -133,7 +133,7 @@ def test_weights_without_a_span_head_leave_it_as_drawn(drawn, model, folder):
 @pytest.mark.parametrize("gelu", ["tanh", "erf"])
 def test_loaded_networks_compute_what_bert_computes(drawn, tmp_path, gelu):
     act = {"tanh": "gelu_new", "erf": "gelu"}[gelu]
-    folder = others.write_hugging_face(tmp_path, state_dict(), hidden_act=act)
+    folder = other_formats.write_hugging_face_folder(tmp_path, state_dict(), hidden_act=act)
     model = tiny_config(model__gelu=gelu).model
     modules = Modules(model, V, ("embedder", "reader", "span_head"))
     loaded = load_networks(str(folder), drawn, model)
@@ -203,9 +203,9 @@ def test_a_layer_that_lacks_a_part_is_named():
 
 
 def test_weights_of_another_width_are_refused_with_both(drawn, model, tmp_path):
-    draw = others.Drawn(0, width=20)
+    draw = other_formats.RandomWeights(0, width=20)
     names = draw.bert() | draw.masked_lm()
-    folder = others.write_hugging_face(tmp_path / "wide", names, hidden_size=20)
+    folder = other_formats.write_hugging_face_folder(tmp_path / "wide", names, hidden_size=20)
     with pytest.raises(MismatchError) as error:
         load_networks(str(folder), drawn, model)
     assert H in error.value.expected
@@ -213,9 +213,9 @@ def test_weights_of_another_width_are_refused_with_both(drawn, model, tmp_path):
 
 
 def test_weights_of_another_vocabulary_are_refused_with_both(drawn, model, tmp_path):
-    draw = others.Drawn(0, words=V + 1)
+    draw = other_formats.RandomWeights(0, vocabulary=V + 1)
     names = draw.bert() | draw.masked_lm()
-    folder = others.write_hugging_face(tmp_path / "more", names, vocab_size=V + 1)
+    folder = other_formats.write_hugging_face_folder(tmp_path / "more", names, vocab_size=V + 1)
     (folder / "vocab.txt").unlink()
     with pytest.raises(MismatchError) as error:
         load_networks(str(folder), drawn, model)
@@ -224,7 +224,7 @@ def test_weights_of_another_vocabulary_are_refused_with_both(drawn, model, tmp_p
 
 
 def test_weights_trained_with_another_gelu_are_refused_with_both(drawn, model, tmp_path):
-    folder = others.write_hugging_face(tmp_path / "erf", state_dict(), hidden_act="gelu")
+    folder = other_formats.write_hugging_face_folder(tmp_path / "erf", state_dict(), hidden_act="gelu")
     with pytest.raises(MismatchError, match=r"tanh[\s\S]*erf"):
         load_networks(str(folder), drawn, model)
     load_networks(str(folder), drawn, tiny_config(model__gelu="erf").model)

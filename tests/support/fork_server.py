@@ -1,9 +1,10 @@
-"""Real `realm` processes without seconds of imports: forked off one that has imported everything.
+"""Starts `realm` processes by forking a server process that has already imported everything.
 
-The fork server starts no thread and no jax backend, so what it forks differs from a fresh process
-in its start only: it has a pid, a session and standard streams of its own, and dies of any
-signal. The index builder of `realm run` is a child of its trainer, as ever: it is forked before the trainer
-does anything, and waits on the standard input that the trainer holds open for it.
+Importing takes seconds, forking milliseconds. The server starts no thread and no JAX backend, so a
+forked process behaves like a fresh one: it has its own pid, session and standard streams, and any
+signal can kill it. The index builder that `realm run` starts is a child of the trainer, as usual.
+It is forked before the trainer starts, and reads its arguments from a pipe that becomes its
+standard input.
 """
 
 import json
@@ -19,70 +20,87 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_MOST = 1 << 16  # bytes of a request
+_MAX_REQUEST_BYTES = 1 << 16
 
 
-class Forked:
-    """A process of the fork_server, in the words of `subprocess.Popen`."""
+class ForkedProcess:
+    """A process forked by the server, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, pid: int, status: Any):
         self.pid, self._status = pid, status
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
-        return self._ended(0.0)
+        """Returns the exit code, or None while the process runs."""
+        return self._read_exit_code(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it has one; raises subprocess.TimeoutExpired."""
-        code = self._ended(timeout)
+        """Waits for the process and returns its exit code.
+
+        Raises:
+          subprocess.TimeoutExpired: the process still runs after `timeout` seconds.
+        """
+        code = self._read_exit_code(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return code
 
-    def _ended(self, timeout: float | None) -> int | None:
+    def _read_exit_code(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
             self.returncode = int(self._status.readline())
             self._status.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Does nothing to a process that has ended."""
+        """Sends a signal; does nothing if the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
 
 class ForkServer:
-    """Starts `realm` processes; `environment` is that of all of them."""
+    """Client of the fork server.
+
+    Args:
+      environment: environment variables of the server and of every process it forks.
+    """
 
     def __init__(self, environment: dict[str, str]):
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._one = threading.Lock()
-        with theirs:
-            number = theirs.fileno()
+        self._control, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        with server_socket:
+            number = server_socket.fileno()
             command = [sys.executable, "-m", "support.fork_server", str(number)]
-            found = environment | {"PYTHONPATH": str(Path(__file__).parents[1])}
-            self._process = subprocess.Popen(command, pass_fds=[number], env=found)
+            variables = environment | {"PYTHONPATH": str(Path(__file__).parents[1])}
+            self._process = subprocess.Popen(command, pass_fds=[number], env=variables)
 
-    def start(self, arguments: list[str], added: dict[str, str], out: Path, err: Path) -> Forked:
-        """Forks `realm ARGUMENTS`, with `added` in its environment and its output in files."""
+    def start(
+        self, arguments: list[str], variables: dict[str, str], out: Path, err: Path
+    ) -> ForkedProcess:
+        """Forks `realm ARGUMENTS`.
+
+        Args:
+          arguments: command-line arguments of `realm`.
+          variables: environment variables to add.
+          out: file for stdout.
+          err: file for stderr.
+        """
         reading, writing = os.pipe()
-        with self._one, out.open("w") as out_file, err.open("w") as err_file:
-            request = json.dumps([arguments, added]).encode()
-            passed = [out_file.fileno(), err_file.fileno(), writing]
-            socket.send_fds(self._control, [request], passed)
+        with self._lock, out.open("w") as out_file, err.open("w") as err_file:
+            request = json.dumps([arguments, variables]).encode()
+            descriptors = [out_file.fileno(), err_file.fileno(), writing]
+            socket.send_fds(self._control, [request], descriptors)
         os.close(writing)
         status = os.fdopen(reading, "r", 1)
-        return Forked(int(status.readline()), status)
+        return ForkedProcess(int(status.readline()), status)
 
     def close(self) -> None:
-        """Ends the fork_server; what it has forked goes on."""
+        """Stops the server; processes that it has forked continue."""
         self._control.close()
         self._process.wait()
 
 
 class _ForkedBuilder(subprocess.Popen[bytes]):
-    """The builder that was forked ahead, once it has been told what to do."""
+    """The index builder that was forked before the trainer started."""
 
     def __init__(self, pid: int, stdin: Any, command: list[str]):
         self.pid, self.args, self.stdin = pid, command, stdin
@@ -92,22 +110,25 @@ class _ForkedBuilder(subprocess.Popen[bytes]):
 
 
 def _serve(control: socket.socket) -> tuple[list[str], dict[str, str]]:
-    """Returns in each forked job, with its arguments and environment; never in the fork_server."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel
+    """Forks one process per request.
+
+    Returns only in a forked process, with the arguments and environment variables of its request.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
     while True:
-        request, passed, _, _ = socket.recv_fds(control, _MOST, 3)
+        request, descriptors, _, _ = socket.recv_fds(control, _MAX_REQUEST_BYTES, 3)
         if not request:
             sys.exit(0)
         if os.fork() == 0:
             control.close()
-            _supervise(*passed)
+            _supervise(*descriptors)
             return json.loads(request)
-        for number in passed:
+        for number in descriptors:
             os.close(number)
 
 
 def _supervise(out: int, err: int, status: int) -> None:
-    """Forks the job, and returns in it; this process says how it ends."""
+    """Forks the job and returns in it; the parent writes its pid and exit code to `status`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid:
@@ -116,15 +137,20 @@ def _supervise(out: int, err: int, status: int) -> None:
         os.write(status, f"{os.waitstatus_to_exitcode(code)}\n".encode())
         os._exit(0)
     os.setsid()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, stream in ((nothing, 0), (out, 1), (err, 2)):
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for number, stream in ((empty, 0), (out, 1), (err, 2)):
         os.dup2(number, stream)
         os.close(number)
     os.close(status)
 
 
 def _fork_builder(jobs: Any) -> list[str] | None:
-    """Makes `realm run` use a builder forked here; in that builder, returns its arguments."""
+    """Forks the index builder of `realm run` now, before the trainer has threads.
+
+    Returns:
+      None in the trainer, whose `jobs.start_process` now uses the forked builder. In the builder:
+      its command-line arguments, as soon as the trainer starts it.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -140,10 +166,10 @@ def _fork_builder(jobs: Any) -> list[str] | None:
     os.close(writing)
     os.dup2(reading, 0)
     line = b""
-    while not line.endswith(b"\n"):  # byte by byte: the builder goes on reading where this ends
+    while not line.endswith(b"\n"):  # byte by byte: the builder reads the rest of the pipe itself
         byte = os.read(0, 1)
         if not byte:
-            os._exit(0)  # no builder was needed
+            os._exit(0)  # the trainer ended without starting a builder
         line += byte
     command, log = json.loads(line)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -154,15 +180,15 @@ def _fork_builder(jobs: Any) -> list[str] | None:
 
 def _main() -> int:
     import realm_jax.index_builder.run
-    import realm_jax.trainer.run  # noqa: F401 - imported for all to come
+    import realm_jax.trainer.run  # noqa: F401 - imported once, for all forked processes
     from realm_jax.cli import jobs, main
     from realm_jax.storage import failpoints
 
     for verb in main.VERBS.values():
         import_module(f"realm_jax.cli.{verb.module}")
-    arguments, added = _serve(socket.socket(fileno=int(sys.argv[1])))
-    os.environ.update(added)
-    logging.root.handlers.clear()  # a fresh process has none yet
+    arguments, variables = _serve(socket.socket(fileno=int(sys.argv[1])))
+    os.environ.update(variables)
+    logging.root.handlers.clear()  # as in a fresh process
     failpoints.arm_from_environment()
     if arguments[0] == "run":
         arguments = _fork_builder(jobs) or arguments

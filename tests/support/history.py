@@ -1,4 +1,4 @@
-"""A proof over the logs of both jobs that every step searched a published index, as published."""
+"""Proves from the logs of both jobs that every step searched an unchanged published index."""
 
 import itertools
 
@@ -8,33 +8,40 @@ from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.logs import read_log
 
-_SAME = ("snapshot_step", "checksum", "candidates")
+_COMPARED_FIELDS = ("snapshot_step", "checksum", "candidates")
 
 
 def assert_history(run: RunDir, steps: int, bound: int | None = None) -> int:
-    """Raises AssertionError unless, over all lives of both jobs,
+    """Checks the logs of all processes that trainer and builder have had in this run.
 
-    - index steps only grow, in what the builder published and in what the trainer used;
-    - whatever was used is what the builder noted, after its manifest was written, by checksum;
-    - it gave the same candidates of 100 probe queries to both, and gives them to whoever opens it
-      now, where retention has left it;
-    - no step of `steps` searched an index more than `bound` steps old, or one of a later step.
+    Raises AssertionError unless
+
+    - the index step increases from line to line, in the builder's log and in the trainer's;
+    - each index in the trainer's log is in the builder's log, with the same manifest checksum;
+    - the index gives the same candidates for 100 probe queries in the builder, in the trainer, and
+      when it is opened here, unless retention has deleted it;
+    - no step uses an index of a later step, or one that is more than `bound` steps old.
+
+    Args:
+      run: a run folder.
+      steps: number of training steps of the run.
+      bound: the largest allowed staleness in steps; None for no limit.
 
     Returns:
-      Swaps looked at.
+      The number of index swaps that were checked.
     """
     published = {record["index_step"]: record for record in read_log(run.indexes)}
     used = read_log(run.swaps)
     lines = (files.read_bytes(run.swaps) or b"").splitlines()
     assert len(used) == len(lines), "a line of swaps.jsonl cannot be read"
-    assert _grow([record["step"] for record in read_log(run.indexes)])
-    assert _grow([record["step"] for record in used]), "steps of swaps"
-    assert _grow([record["index_step"] for record in used]), "index steps of swaps"
+    assert _is_increasing([record["step"] for record in read_log(run.indexes)])
+    assert _is_increasing([record["step"] for record in used]), "steps of swaps"
+    assert _is_increasing([record["index_step"] for record in used]), "index steps of swaps"
     for record in used:
-        noted = published.get(record["index_step"])
-        assert noted is not None, f"used, and never published: {record}"
-        for field in _SAME:
-            assert record[field] == noted[field], (field, record, noted)
+        logged = published.get(record["index_step"])
+        assert logged is not None, f"used, but never published: {record}"
+        for field in _COMPARED_FIELDS:
+            assert record[field] == logged[field], (field, record, logged)
         assert record["index_step"] <= record["step"]
     last_steps = [record["step"] - 1 for record in used[1:]] + [steps - 1]
     for record, last in zip(used, last_steps, strict=True) if bound is not None else ():
@@ -47,5 +54,5 @@ def assert_history(run: RunDir, steps: int, bound: int | None = None) -> int:
     return len(used)
 
 
-def _grow(steps: list[int]) -> bool:
+def _is_increasing(steps: list[int]) -> bool:
     return all(a < b for a, b in itertools.pairwise(steps))

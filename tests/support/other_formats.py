@@ -1,4 +1,4 @@
-"""Random weights under other people's names, as their tools leave them: for tests of `interop`."""
+"""Random weights in the formats of Hugging Face and of the released REALM code."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from support.tiny_corpus import vocabulary
 
 LAYERS, HIDDEN, HEADS, MLP, POSITIONS, EMBEDDING, SPAN = 2, 16, 4, 32, 64, 8, 32
 VOCABULARY = len(vocabulary())
-DESCRIPTION: dict[str, Any] = {
+BERT_CONFIG: dict[str, Any] = {  # config.json of a Hugging Face model
     "model_type": "bert",
     "hidden_act": "gelu_new",
     "vocab_size": VOCABULARY,
@@ -25,20 +25,21 @@ DESCRIPTION: dict[str, Any] = {
 Names = dict[str, np.ndarray]
 
 
-class Drawn:
-    """Draws arrays of one seed, [out, in] as torch has them."""
+class RandomWeights:
+    """Draws the arrays of a model from one seed; matrices are [out, in], as in PyTorch."""
 
-    def __init__(self, seed: int, width: int = HIDDEN, words: int = VOCABULARY):
-        self._rng, self.width, self.words = np.random.default_rng(seed), width, words
+    def __init__(self, seed: int, width: int = HIDDEN, vocabulary: int = VOCABULARY):
+        self._rng, self.width, self.vocabulary = np.random.default_rng(seed), width, vocabulary
 
     def bert(self, prefix: str = "bert.") -> Names:
-        """Embeddings, layers and pooler."""
+        """Returns embeddings, layers and pooler."""
         width = self.width
+        embeddings = f"{prefix}embeddings"
         found = {
-            f"{prefix}embeddings.word_embeddings.weight": self._array(self.words, width),
-            f"{prefix}embeddings.position_embeddings.weight": self._array(POSITIONS, width),
-            f"{prefix}embeddings.token_type_embeddings.weight": self._array(2, width),
-            **self._norm(f"{prefix}embeddings.LayerNorm", width),
+            f"{embeddings}.word_embeddings.weight": self._array(self.vocabulary, width),
+            f"{embeddings}.position_embeddings.weight": self._array(POSITIONS, width),
+            f"{embeddings}.token_type_embeddings.weight": self._array(2, width),
+            **self._norm(f"{embeddings}.LayerNorm", width),
             **self._dense(f"{prefix}pooler.dense", width, width),
         }
         for i in range(LAYERS):
@@ -52,20 +53,20 @@ class Drawn:
         return found
 
     def masked_lm(self, prefix: str = "") -> Names:
-        """A masked-LM head."""
+        """Returns a masked-LM head."""
         return {
-            f"{prefix}cls.predictions.bias": self._array(self.words),
+            f"{prefix}cls.predictions.bias": self._array(self.vocabulary),
             **self._dense(f"{prefix}cls.predictions.transform.dense", self.width, self.width),
             **self._norm(f"{prefix}cls.predictions.transform.LayerNorm", self.width),
         }
 
     def projection(self, prefix: str = "") -> Names:
-        """What makes a BERT an embedder."""
+        """Returns the projection that an embedder adds to BERT."""
         dense = self._dense(f"{prefix}cls.dense", EMBEDDING, self.width)
         return dense | self._norm(f"{prefix}cls.LayerNorm", EMBEDDING)
 
     def spans(self, prefix: str = "") -> Names:
-        """What makes an encoder a reader."""
+        """Returns the span head that a question-answering reader adds to BERT."""
         return {
             **self._dense(f"{prefix}qa_outputs.dense_intermediate", 2 * SPAN, self.width),
             **self._dense(f"{prefix}qa_outputs.dense_output", 1, SPAN),
@@ -86,8 +87,11 @@ class Drawn:
 
 
 def state_dict(kind: str, seed: int = 0) -> Names:
-    """A model of a kind of `interop.recognise`, with the dead weight of the published one."""
-    draw = Drawn(seed)
+    """Returns a model of a kind that `interop.recognise` knows.
+
+    As in the published checkpoints, the dictionary also holds weights that the model does not use.
+    """
+    draw = RandomWeights(seed)
 
     def embedder(prefix: str) -> Names:
         bert = draw.bert(f"{prefix}realm.")
@@ -109,10 +113,16 @@ def state_dict(kind: str, seed: int = 0) -> Names:
     return {"embedder": embedder, "reader": reader}[kind]("")
 
 
-def write_hugging_face(folder: Path, names: Names, **description: Any) -> Path:
-    """A folder as `save_pretrained` leaves it, with the vocabulary of `tiny_corpus`."""
+def write_hugging_face_folder(folder: Path, names: Names, **changes: Any) -> Path:
+    """Writes a folder as `save_pretrained` does, with the vocabulary of `tiny_corpus`.
+
+    Args:
+      folder: created if it does not exist.
+      names: weights by name.
+      changes: values that replace or extend `BERT_CONFIG`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     save_file(names, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(DESCRIPTION | description))
+    (folder / "config.json").write_text(json.dumps(BERT_CONFIG | changes))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
     return folder

@@ -14,7 +14,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.inverse_cloze import InverseClozeBatch
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, passage_rows
-from realm_jax.retrieval.retriever import candidates
+from realm_jax.retrieval.retriever import select_candidates
 from realm_jax.trainer.stage import Loss
 
 
@@ -41,7 +41,7 @@ def padded_batch(
     """
     retrieval, lengths = config.retrieval, config.lengths
     own = text.own if retrieval.exclude_source else None
-    chosen, valid = candidates(hits, own, retrieval.candidates, retrieval.null_passage)
+    chosen, valid = select_candidates(hits, own, retrieval.candidates, retrieval.null_passage)
     return PaddedBatch(
         text,
         passage_rows(store, np.array([NULL_PASSAGE]), lengths.passage),

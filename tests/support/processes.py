@@ -1,4 +1,4 @@
-"""Real `realm` processes for tests: started, waited for, looked at from outside."""
+"""Starts real `realm` processes in tests, waits for them, and reads their state from outside."""
 
 import json
 import os
@@ -13,28 +13,28 @@ from typing import Any
 from realm_jax.errors import DamageError
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
-from support.fork_server import Forked, ForkServer
+from support.fork_server import ForkedProcess, ForkServer
 
 
 def environment(compiled: Path) -> dict[str, str]:
-    """One device, and compiled programs kept in `compiled` between processes."""
+    """Returns environment variables for one CPU device and a compilation cache in `compiled`."""
     return {
         **os.environ,
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # tiny models: compiling is the most
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compilation takes most of the time
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
     }
 
 
-class Command:
-    """A `realm` process with its output in files.
+class RealmProcess:
+    """A `realm` process that writes its output to files.
 
     Args:
-      folder: gets stdout.txt and stderr.txt.
-      start: the environment of a fresh process, or a fork_server to fork it.
-      arguments: of `realm`.
-      added: to its environment.
+      folder: stdout.txt and stderr.txt are written here.
+      start: environment variables of a fresh process, or a ForkServer that forks it.
+      arguments: command-line arguments of `realm`.
+      added: environment variables to add.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Command:
         added: Mapping[str, str] = MappingProxyType({}),
     ):
         self.out, self.err = folder / "stdout.txt", folder / "stderr.txt"
-        self.process: subprocess.Popen[bytes] | Forked
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         if isinstance(start, ForkServer):
             self.process = start.start([*map(str, arguments)], dict(added), self.out, self.err)
             return
@@ -59,7 +59,7 @@ class Command:
             )
 
     def wait(self, code: int, seconds: float = 600.0) -> str:
-        """Its stderr, once it ended as expected."""
+        """Waits for the process, asserts its exit code, and returns its stderr."""
         found = self.process.wait(seconds)
         text = self.err.read_text()
         assert found == code, text
@@ -67,11 +67,17 @@ class Command:
         return text
 
     def json(self) -> Any:
-        """The last line of stdout."""
+        """Returns the last line of stdout, parsed as JSON."""
         return json.loads(self.out.read_text().splitlines()[-1])
 
     def until(self, holds: Callable[[], bool], what: str, seconds: float = 600.0) -> None:
-        """Waits for something to be so while the process runs."""
+        """Waits until `holds()` is true; fails if the process ends or the time is over.
+
+        Args:
+          holds: the condition, tested every 0.05 s.
+          what: name of the condition, for the failure message.
+          seconds: time limit.
+        """
         stop = time.monotonic() + seconds
         while not holds():
             assert self.process.poll() is None, f"ended before {what}:\n{self.err.read_text()}"
@@ -79,8 +85,8 @@ class Command:
             time.sleep(0.05)
 
 
-def builder_of(run: RunDir) -> int | None:
-    """The process id of the index builder, once it has shown itself."""
+def builder_pid(run: RunDir) -> int | None:
+    """Returns the process id in the index builder's heartbeat, or None without a heartbeat."""
     try:
         beat = files.read_sealed(run.heartbeats / "index_builder.json")
     except DamageError:
@@ -88,16 +94,16 @@ def builder_of(run: RunDir) -> int | None:
     return None if beat is None else int(beat["pid"])
 
 
-def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does (R, S, T stopped, Z dead); "" if it is gone."""
+def process_state(pid: int) -> str:
+    """Returns the state letter from /proc (R running, S sleeping, T stopped, Z zombie), or ""."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def swaps_of(run: RunDir) -> list[tuple[int, int]]:
-    """(step, index step) of every swap logged so far."""
+def logged_swaps(run: RunDir) -> list[tuple[int, int]]:
+    """Returns (step, index step) of every swap in the trainer's swap log."""
     if not run.swaps.exists():
         return []
     records = [json.loads(line) for line in run.swaps.read_text().splitlines()]

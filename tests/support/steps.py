@@ -1,4 +1,7 @@
-"""Small steps of every kind whose content tells their step, so that a mixture of two shows."""
+"""Publishes small checkpoints, snapshots, indexes and exports whose content depends on their step.
+
+A folder that mixes files of two steps therefore fails the comparison with either step.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,14 +26,20 @@ CORPUS_HASH = "c0ffee"
 
 
 class Kind(NamedTuple):
-    """How a step of a kind is published, and how it is read and compared with what it should be."""
+    """One kind of artifact.
+
+    Attributes:
+      publish: writes the artifact of a step.
+      assert_intact: reads the artifact of a step and compares it with what `publish` wrote.
+      folder: the parent folder, relative to the run folder.
+    """
 
     publish: Callable[[RunDir, int], None]
-    assert_sound: Callable[[RunDir, int], None]
-    folder: str  # in the run
+    assert_intact: Callable[[RunDir, int], None]
+    folder: str
 
 
-def _parameters(step: int) -> dict[str, Any]:
+def _params(step: int) -> dict[str, Any]:
     return {"a": {"w": np.full((3, 3), step, np.float32)}, "b": np.full(5, step, np.int32)}
 
 
@@ -40,67 +49,67 @@ def _vectors(step: int) -> Float32[np.ndarray, "N E"]:
 
 def _state(step: int) -> TrainState:
     moments = [np.full(4, step, np.float32)]
-    state = TrainState(np.array(step, np.int32), _parameters(step), moments)  # type: ignore[arg-type]
+    state = TrainState(np.array(step, np.int32), _params(step), moments)  # type: ignore[arg-type]
     return jax.tree.map(jax.numpy.asarray, state)
 
 
-def _assert_same(found: Any, expected: Any) -> None:
+def _assert_equal(found: Any, expected: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def _snapshot(run: RunDir, step: int) -> None:
-    publish_snapshot(run, step, _parameters(step), f'{{"step": {step}}}', {"config_hash": "c"})
+def _publish_snapshot(run: RunDir, step: int) -> None:
+    publish_snapshot(run, step, _params(step), f'{{"step": {step}}}', {"config_hash": "c"})
 
 
-def _sound_snapshot(run: RunDir, step: int) -> None:
+def _assert_snapshot(run: RunDir, step: int) -> None:
     found = read_snapshot(run.snapshots / step_name(step))
-    _assert_same(found.params, _parameters(step))
+    _assert_equal(found.params, _params(step))
     assert found.config_json == f'{{"step": {step}}}'
 
 
-def _index(run: RunDir, step: int) -> None:
+def _publish_index(run: RunDir, step: int) -> None:
     vectors = _vectors(step)
     fields = {"corpus_hash": CORPUS_HASH, "snapshot_step": step}
     rows, searcher = np.arange(len(vectors)), ExactSearcher(vectors)
-    publish_index(run, step, searcher, rows, vectors, _parameters(step), fields, str(step))
+    publish_index(run, step, searcher, rows, vectors, _params(step), fields, str(step))
 
 
-def _sound_index(run: RunDir, step: int) -> None:
+def _assert_index(run: RunDir, step: int) -> None:
     found, vectors = open_index(run.published_index / step_name(step)), _vectors(step)
-    _assert_same(found.query_params, _parameters(step))
-    _assert_same(found.vectors, vectors.astype(np.float16))
+    _assert_equal(found.query_params, _params(step))
+    _assert_equal(found.vectors, vectors.astype(np.float16))
     hits, _ = found.searcher.search(vectors[:3], 1)
     assert hits[:, 0].tolist() == (vectors[:3] @ vectors.T).argmax(-1).tolist()
 
 
-def _export(run: RunDir, step: int) -> None:
-    publish_export(run, step, OLD, _parameters(step), str(step))
+def _publish_export(run: RunDir, step: int) -> None:
+    publish_export(run, step, OLD, _params(step), str(step))
 
 
-def _sound_export(run: RunDir, step: int) -> None:
+def _assert_export(run: RunDir, step: int) -> None:
     found = read_export(run)
     assert found.step == step
-    _assert_same(found.networks, _parameters(step))
+    _assert_equal(found.networks, _params(step))
 
 
 def _checkpoints(run: RunDir, step: int) -> Checkpoints:
-    alone = make_mesh(default().mesh, jax.devices()[:1])
-    return Checkpoints(run, "realm", 9, f'{{"step": {step}}}', alone)
+    one_device = make_mesh(default().mesh, jax.devices()[:1])
+    return Checkpoints(run, "realm", 9, f'{{"step": {step}}}', one_device)
 
 
-def _checkpoint(run: RunDir, step: int) -> None:
+def _publish_checkpoint(run: RunDir, step: int) -> None:
     _checkpoints(run, step).save(_state(step), {})
 
 
-def _sound_checkpoint(run: RunDir, step: int) -> None:
+def _assert_checkpoint(run: RunDir, step: int) -> None:
     restored = _checkpoints(run, step).restore(_state(0))
     assert restored is not None and restored[1]["step"] == step
-    _assert_same(restored[0], _state(step))
+    _assert_equal(restored[0], _state(step))
 
 
 KINDS = {
-    "checkpoint": Kind(_checkpoint, _sound_checkpoint, "checkpoints/realm"),
-    "snapshot": Kind(_snapshot, _sound_snapshot, "snapshots"),
-    "index": Kind(_index, _sound_index, "published_index"),
-    "export": Kind(_export, _sound_export, "export"),
+    "checkpoint": Kind(_publish_checkpoint, _assert_checkpoint, "checkpoints/realm"),
+    "snapshot": Kind(_publish_snapshot, _assert_snapshot, "snapshots"),
+    "index": Kind(_publish_index, _assert_index, "published_index"),
+    "export": Kind(_publish_export, _assert_export, "export"),
 }

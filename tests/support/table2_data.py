@@ -1,4 +1,4 @@
-"""What `experiments/table2.py` reads, a few lines each, named as the shared files are."""
+"""Small versions of the data files that `experiments/table2.py` reads."""
 
 import io
 import json
@@ -13,25 +13,33 @@ from realm_jax.corpus.documents import Document
 from realm_jax.text.vocabulary import write_vocabulary
 from support import tiny_corpus
 
-LANDS = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm")
-CITIES = [f"What is the capital of {land}?" for land in LANDS]
+COUNTRIES = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm")
+CITIES = [f"What is the capital of {country}?" for country in COUNTRIES]
 
 
 def documents() -> list[Document]:
-    """Articles that go on beyond their beginning, and say there again what the beginning says."""
-    return [_article(number, land) for number, land in enumerate(LANDS)]
+    """Articles longer than one passage; later sentences repeat the words of the first one."""
+    return [_article(number, country) for number, country in enumerate(COUNTRIES)]
 
 
-def _article(number: int, land: str) -> Document:
+def _article(number: int, country: str) -> Document:
     year = 1500 + number
-    sentences = [f"The capital of {land} is City{number} since {year}."]
-    rivers = list(product(LANDS, LANDS, ("is", "was")))[4 * number :]  # lengths differ
-    sentences += [f"The river in {a} {verb} {b} of {land} since {year}." for a, b, verb in rivers]
-    return Document(land, " ".join(sentences), "made up")
+    sentences = [f"The capital of {country} is City{number} since {year}."]
+    rivers = product(COUNTRIES, COUNTRIES, ("is", "was"))
+    sentences += [
+        f"The river in {a} {verb} {b} of {country} since {year}."
+        for a, b, verb in list(rivers)[4 * number :]  # each article has another length
+    ]
+    return Document(country, " ".join(sentences), "made up")
 
 
 def write_data(folder: Path, tagged: str) -> None:
-    """All files of the shared data that the miniature names; `tagged` is text as CoNLL has it."""
+    """Writes every data file that the small Table 2 experiment names.
+
+    Args:
+      folder: an existing folder.
+      tagged: sentences with entity tags in CoNLL format.
+    """
     write_vocabulary(folder / corpora.VOCABULARY, tiny_corpus.vocabulary())
     (folder / corpora.TAGGED).write_bytes(lzma.compress(tagged.encode()))
     articles = "".join(
@@ -39,28 +47,32 @@ def write_data(folder: Path, tagged: str) -> None:
         f"{one.title}\n\n{one.body}\n</doc>\n"
         for row, one in enumerate(documents())
     )
-    _pack(folder / corpora.SAMPLE, "AA/wiki_00", articles)
+    _write_archive(folder / corpora.SAMPLE, "AA/wiki_00", articles)
     stories = "".join(
         f"<REUTERS>\n<TITLE>{one.title}</TITLE>\n<BODY>{one.body}</BODY>\n</REUTERS>\n"
         for one in documents()
     )
-    _pack(folder / corpora.NEWS, "reut2-000.sgm", stories)
+    _write_archive(folder / corpora.NEWS, "reut2-000.sgm", stories)
     write_questions(folder)
 
 
-def _pack(path: Path, name: str, text: str) -> None:
-    with tarfile.open(path, "w:xz") as packed:
+def _write_archive(path: Path, name: str, text: str) -> None:
+    with tarfile.open(path, "w:xz") as archive:
         entry = tarfile.TarInfo(name)
         entry.size = len(text.encode())
-        packed.addfile(entry, io.BytesIO(text.encode()))
+        archive.addfile(entry, io.BytesIO(text.encode()))
 
 
 def write_questions(folder: Path) -> None:
-    """The question files: also one that all passages answer, one none, one in dev, one unnamed."""
-    asked = [(CITIES[n], [f"City{n}"]) for n in range(4)]
-    asked += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
-    asked += [("What is twice in Ulm?", ["City7"]), ("What is it?", ["City6"])]
-    lines = [json.dumps({"question": q, "answer": a}) for q, a in asked]
+    """Writes the question files.
+
+    Besides ordinary questions, the training set has one whose answer is in every passage, one whose
+    answer is in none, one that is also in the dev set, and one that names no country.
+    """
+    pairs = [(CITIES[n], [f"City{n}"]) for n in range(4)]
+    pairs += [("What is everywhere?", ["the capital"]), ("What is nowhere?", ["zebra"])]
+    pairs += [("What is twice in Ulm?", ["City7"]), ("What is it?", ["City6"])]
+    lines = [json.dumps({"question": q, "answer": a}) for q, a in pairs]
     (folder / questions.SOURCES["nq_train"][0]).write_bytes(
         lzma.compress("\n".join(lines).encode())
     )

@@ -1,6 +1,6 @@
-"""A made-up land for tests: a tiny vocabulary, passages, spans and questions, and a tiny config.
+"""A synthetic corpus for tests: a small vocabulary, passages, spans, questions and a small config.
 
-Everything goes through the real writers, so what is tested on it is what users run.
+The files are written by the same functions that users run.
 """
 
 import itertools
@@ -16,24 +16,25 @@ from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.data.open_qa import Question
+from realm_jax.defaults import STAGES
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL
 
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.?"
 _WORDS = ("the", "capital", "of", "is", "since", "river", "in", "what", "and", "was")
-_SIZE = 96  # of the vocabulary; divides over every mesh of eight devices
-_LANDS = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm", "Ibo", "Ero", "Ats", "Oni")
+_VOCABULARY_SIZE = 96  # divisible by every mesh axis of eight devices
+_COUNTRIES = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm", "Ibo", "Ero", "Ats", "Oni")
 
 
 @dataclass(frozen=True)
 class TinyCorpus:
-    """What `write_tiny_corpus` wrote.
+    """The files that `write_tiny_corpus` writes, opened.
 
     Attributes:
-      folder: of the passage store.
-      store: passages, of one to three sentences each.
-      spans: the names and years in them; the store is its own knowledge corpus.
-      questions: one for each passage, which is its evidence.
+      folder: folder of the passage store.
+      store: passages of one to three sentences.
+      spans: names and years in the passages.
+      questions: one question per passage; that passage is its evidence.
     """
 
     folder: Path
@@ -43,42 +44,47 @@ class TinyCorpus:
 
 
 def passages(count: int) -> list[tuple[str, list[str]]]:
-    """(title, sentences) of each passage."""
-    made = []
-    for number, (land, river) in enumerate(itertools.product(_LANDS, _LANDS[::-1])):
+    """Returns (title, sentences) of each passage; at most 144."""
+    found = []
+    pairs = itertools.product(_COUNTRIES, _COUNTRIES[::-1])
+    for number, (country, river) in enumerate(pairs):
         city = f"{river[::-1].capitalize()}{number}"
         sentences = [
-            f"The capital of {land} is {city}.",
+            f"The capital of {country} is {city}.",
             f"The river in {city} was the {river} in {1500 + number}.",
-            f"What was {land} since {1700 + number}?",
+            f"What was {country} since {1700 + number}?",
         ]
-        made.append((land, sentences[: 1 + number % 3]))
-    return made[:count]
+        found.append((country, sentences[: 1 + number % 3]))
+    return found[:count]
 
 
 def vocabulary() -> list[str]:
-    """Special pieces, single characters in both forms, a few words, and unused pieces."""
+    """Special tokens, single characters (also as `##` continuations), ten words, unused tokens."""
     pieces = [*SPECIAL, *_CHARACTERS, *(f"##{c}" for c in _CHARACTERS), *_WORDS]
-    return pieces + [f"[unused{number}]" for number in range(_SIZE - len(pieces))]
+    return pieces + [f"[unused{number}]" for number in range(_VOCABULARY_SIZE - len(pieces))]
 
 
 def write_tiny_corpus(folder: Path, count: int = 40) -> TinyCorpus:
-    """Writes vocabulary, store and spans under `folder`."""
+    """Writes a vocabulary file, a passage store and its spans under `folder`."""
     write_vocabulary(folder / "vocab.txt", vocabulary())
-    land = passages(count)
-    write_passages(folder / "land", land, folder / "vocab.txt")
-    store = PassageStore.open(folder / "land")
+    texts = passages(count)
+    write_passages(folder / "corpus", texts, folder / "vocab.txt")
+    store = PassageStore.open(folder / "corpus")
     questions = [
         Question(f"What is the capital of {title}?", (sentences[0].split()[-1].rstrip("."),), row)
-        for row, (title, sentences) in enumerate(land)
+        for row, (title, sentences) in enumerate(texts)
     ]
-    return TinyCorpus(folder / "land", store, annotate(store), questions)
+    return TinyCorpus(folder / "corpus", store, annotate(store), questions)
 
 
 def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
-    """A config that a step of takes milliseconds; `changes` are dotted keys with `__` for dots.
+    """Returns a config whose training step takes milliseconds.
 
-    `tiny_config(land.folder, stages__ict__steps=4)`.
+    Example: `tiny_config(corpus.folder, stages__ict__steps=4)`.
+
+    Args:
+      knowledge: folder of the knowledge corpus.
+      changes: values of config keys, with `__` instead of dots in the key.
     """
     config = config_lib.default()
     sizes = {"layers": 2, "hidden": 16, "heads": 4, "mlp": 32, "embedding": 8, "positions": 64}
@@ -87,7 +93,7 @@ def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
     config.corpus.knowledge = str(knowledge)
     config.retrieval.candidates = 4
     config.search.kind = "exact"
-    for stage in config_lib.STAGES:
+    for stage in STAGES:
         config.stages[stage].update({"steps": 0, "batch": 8, "evaluate_every": 0})
         config.stages[stage].learning_rate = 1e-2
     config.stages.qa.update({"reader_passages": 2, "retriever_passages": 6})
@@ -97,8 +103,8 @@ def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
     config.report.every = 1
     for name, value in changes.items():
         *parents, leaf = name.split("__")
-        owner = config
+        group = config
         for parent in parents:
-            owner = owner[parent]
-        owner[leaf] = value
+            group = group[parent]
+        group[leaf] = value
     return config_lib.check(config)

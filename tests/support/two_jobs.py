@@ -1,4 +1,4 @@
-"""A small run of trainer and index builder that tests interrupt, and the checks on its end state."""
+"""A small run of trainer and index builder that tests interrupt, and checks on its end state."""
 
 import os
 import signal

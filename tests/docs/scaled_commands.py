@@ -1,4 +1,4 @@
-"""What users have lying around, and their commands made small: for tests that run the documents."""
+"""Runs documented commands with tiny models, on tiny versions of the files that they name."""
 
 import gzip
 import json
@@ -14,19 +14,20 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
-import documents
+import documented_commands as documented
 from support import tiny_corpus
 from support.table2_data import write_data
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main
+from realm_jax.defaults import STAGES
 
-SECONDS = 300  # that one command may take
+TIMEOUT_SECONDS = 300
 TINY = tiny_corpus.tiny_config(
     model__positions=128, lengths__query=96, lengths__passage=64, lengths__joint=120
 )
-# what no machine of ours has, or a document leaves to its reader -> what stands for it
-INSTEAD = {
+# text in a command that does not exist on this machine -> its replacement
+REPLACEMENTS = {
     "/shared/run": "runs/shared",
     "--workdir=W": "--workdir=runs/mine",
     "--runner=FlinkRunner --flink_master=localhost:8081": "--runner=DirectRunner",
@@ -34,37 +35,45 @@ INSTEAD = {
     "--port=8000": "--port=0",
     "stages.realm.steps=1000": "stages.realm.steps=6",
 }
-# beginning of a command -> what keeps it from reaching out of this machine, or into the code
-HARMLESS = {
+# prefix of a command -> flags that keep it from using the network or changing the checkout
+SAFE_FLAGS = {
     "python launch/cloud_tpu.py": ["--dry_run"],
     "python launch/gke_jobset.py": ["--dry_run"],
     "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
-MINIATURE = ["python", "experiments/table2.py"]
-# words after which a command has a config to make small
-TRAINS = ("run", "train", "finetune", "launch/local.py")
+TABLE2 = ["python", "experiments/table2.py"]
+TRAINING_VERBS = ("run", "train", "finetune", "launch/local.py")  # their config is scaled down
 LINKED = ("realm_jax", "Makefile", "README.md", "setup.py")
-COPIED = ("docs", "experiments", "launch")  # scripts write into them
+COPIED = ("docs", "experiments", "launch")  # scripts write into these folders
 
 
-def write_belongings(folder: Path, land, finished: Path) -> None:
-    """The files that documents speak of and do not make: text, questions, labels, weights."""
+def write_user_files(folder: Path, corpus: tiny_corpus.TinyCorpus, finished: Path) -> None:
+    """Writes the files that documents name but do not create.
+
+    Args:
+      folder: the folder in which the commands run.
+      corpus: provides the vocabulary and the questions.
+      finished: workdir of a finished run, which provides the weights.
+    """
     for name in LINKED:
-        (folder / name).symlink_to(documents.ROOT / name)
+        (folder / name).symlink_to(documented.ROOT / name)
     for name in COPIED:
-        shutil.copytree(documents.ROOT / name, folder / name)
-    vocabulary = (land.folder.parent / "vocab.txt").read_bytes()
+        shutil.copytree(documented.ROOT / name, folder / name)
+    vocabulary = (corpus.folder.parent / "vocab.txt").read_bytes()
     for name in ("vocab.txt", "bert-base-uncased-vocab.txt"):
         (folder / name).write_bytes(vocabulary)
-    googles, theirs = folder / "uncased_L-12_H-768_A-12", folder / "downloads/bert-base-uncased"
-    ours = folder / "ours"
-    assert main(["export", f"--workdir={finished}", f"--to={ours}", "--layout=hf"]) == 0
-    for name in (googles, theirs):
-        shutil.copytree(ours / "reader", name)
-    description = json.loads((theirs / "config.json").read_text())
-    (theirs / "config.json").write_text(json.dumps({**description, "hidden_act": "gelu"}))
+    google, hugging_face = (
+        folder / "uncased_L-12_H-768_A-12",
+        folder / "downloads/bert-base-uncased",
+    )
+    exported = folder / "ours"
+    assert main(["export", f"--workdir={finished}", f"--to={exported}", "--layout=hf"]) == 0
+    for name in (google, hugging_face):
+        shutil.copytree(exported / "reader", name)
+    hf_config = json.loads((hugging_face / "config.json").read_text())
+    (hugging_face / "config.json").write_text(json.dumps({**hf_config, "hidden_act": "gelu"}))
     _write_texts(folder)
-    _write_questions(folder, land.questions)
+    _write_questions(folder, corpus.questions)
     (folder / "DATA").mkdir()
     write_data(folder / "DATA", _conll())
     for name in ("conll.train", "conll.valid", "conll2003.en.train", "conll2003.en.valid"):
@@ -73,12 +82,12 @@ def write_belongings(folder: Path, land, finished: Path) -> None:
 
 
 def _conll() -> str:
-    """Sentences whose capitalised words inside are places."""
+    """Sentences in CoNLL format; capitalised words except "The" are tagged as locations."""
     lines = []
     for _, sentences in tiny_corpus.passages(40):
         for word in sentences[0].rstrip(".").split():
-            place = word[0].isupper() and word != "The"
-            lines.append(f"{word} NN {'B-LOC' if place else 'O'}\n")
+            is_location = word[0].isupper() and word != "The"
+            lines.append(f"{word} NN {'B-LOC' if is_location else 'O'}\n")
         lines.append("\n")
     return "".join(lines)
 
@@ -93,8 +102,8 @@ def _write_texts(folder: Path) -> None:
     for name in ("wikipedia/AA/wiki_00", "enwiki/AA/wiki_00", "wiki/wiki_00"):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(articles)
-    with tarfile.open(folder / "wiki.tar.xz", "w:xz") as packed:
-        packed.add(folder / "wiki/wiki_00", "AA/wiki_00")
+    with tarfile.open(folder / "wiki.tar.xz", "w:xz") as archive:
+        archive.add(folder / "wiki/wiki_00", "AA/wiki_00")
     (folder / "news").mkdir()
     with gzip.open(folder / "news/one.jsonl.gz", "wt") as file:
         for title, sentences in passages:
@@ -108,7 +117,7 @@ def _write_texts(folder: Path) -> None:
 def _write_questions(folder: Path, questions) -> None:
     data = folder / "data"
     data.mkdir()
-    # unlike texts, so that some fall into the dev part of a published split
+    # distinct texts, so that the published split assigns some of them to its dev part
     questions = [replace(one, text=f"{one.text[:-1]} {n}?") for n, one in enumerate(questions)]
     own = [json.dumps({"question": q.text, "answers": q.answers}) for q in questions]
     for name in ("questions.jsonl", "held_out.jsonl"):
@@ -125,36 +134,36 @@ def _write_questions(folder: Path, questions) -> None:
 
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> None:
-    """Types a command of a document in `folder`, made small; it must end well."""
-    for theirs, ours in INSTEAD.items():
-        command = command.replace(theirs, ours)
-    words = documents.words(command)
-    added = next((flags for start, flags in HARMLESS.items() if command.startswith(start)), [])
+    """Runs a scaled-down documented command in `folder`; asserts exit code 0 and no traceback."""
+    for text, replacement in REPLACEMENTS.items():
+        command = command.replace(text, replacement)
+    words = documented.split(command)
+    added = next((flags for start, flags in SAFE_FLAGS.items() if command.startswith(start)), [])
     words += [flag for flag in added if flag not in words]
-    if words[1] in TRAINS:
-        words += small(words, folder)
+    if words[1] in TRAINING_VERBS:
+        words += scaling_flags(words, folder)
     if words[:2] == ["realm", "compile"]:
-        words += small(words, folder, batch=128)  # 64 chips share it
+        words += scaling_flags(words, folder, batch=128)  # divisible by 64 chips
     if words[:2] == ["realm", "demo"]:
-        words += _small_demo(folder)
-    if words[:2] == MINIATURE and words[2:] != ["--tables"]:
-        words += small([f"--config={MINIATURE[1]}"], folder)
+        words += _demo_flags(folder)
+    if words[:2] == TABLE2 and words[2:] != ["--tables"]:
+        words += scaling_flags([f"--config={TABLE2[1]}"], folder)
         words += ["--seeds=1"] if "--all" in words else []
     if words[:3] == ["realm", "tag", "train"]:
-        words += ["--config.lengths.sentences=24", "--config.stages.tagger.steps=40"]
+        words += ["--config.stages.tagger.row_length=24", "--config.stages.tagger.steps=40"]
     if words[:2] == ["realm", "train"]:
         _train(words, folder, environment)
     elif words[:2] == ["realm", "serve"]:
         _serve(words, folder, environment)
     else:
-        words = _made(words, folder) if words[0] == "make" else words
-        _end(_start(words, folder, environment), command)
+        words = _make(words, folder) if words[0] == "make" else words
+        _wait(_start(words, folder, environment), command)
 
 
 def _start(words: list[str], folder: Path, environment: dict[str, str]):
     program = {"realm": [sys.executable, "-m", "realm_jax.cli.main"], "python": [sys.executable]}
     program |= {"pip": [sys.executable, "-m", "pip"]}
-    if words[:2] == ["pip", "install"]:  # what is here is enough to see that the extra is known
+    if words[:2] == ["pip", "install"]:  # a dry run shows whether the extra exists
         words = [*words, "--dry-run", "--no-deps", "--quiet"]
     return subprocess.Popen(
         [*program.get(words[0], [words[0]]), *words[1:]],
@@ -166,77 +175,84 @@ def _start(words: list[str], folder: Path, environment: dict[str, str]):
     )
 
 
-def _end(process, command: str) -> None:
+def _wait(process, command: str) -> None:
     try:
-        said, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
     finally:
         process.kill()
-    assert process.returncode == 0, f"{command}\n{said}"
-    assert "Traceback" not in said and "does not provide the extra" not in said, said
+    assert process.returncode == 0, f"{command}\n{output}"
+    assert "Traceback" not in output and "does not provide the extra" not in output, output
 
 
 def _train(words: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """All processes that the command is one of, and the index builder that a trainer waits for."""
+    """Starts all trainer processes (`--processes`) and the index builder that they need."""
     flags = dict(word.removeprefix("--").partition("=")[::2] for word in words[2:])
     count = int(flags.get("processes", 1))
-    index = ["realm", "index", f"--workdir={flags['workdir']}"]
+    builder = ["realm", "index", f"--workdir={flags['workdir']}"]
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     words = [word.replace("host0:8476", f"localhost:{port}") for word in words]
-    each = [
+    trainers = [
         [f"--process={number}" if word.startswith("--process=") else word for word in words]
         for number in range(count)
     ]
-    started = [_start(one, folder, environment) for one in [*each, index]]
+    started = [_start(one, folder, environment) for one in [*trainers, builder]]
     try:
         for process in started:
-            _end(process, shlex.join(words))
+            _wait(process, shlex.join(words))
     finally:
         for process in started:
             process.kill()
 
 
 def _serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Starts the server, requests its health page, and stops it with SIGINT."""
     process = _start(words, folder, environment)
     try:
         line = next((line for line in process.stdout if line.startswith("serving http://")), "")
-        assert line, "it ended"
+        assert line, "the server ended"
         with urllib.request.urlopen(f"{line.split()[1]}api/health", timeout=60) as reply:
             assert json.load(reply)["status"] == "ok"
         process.send_signal(signal.SIGINT)
     finally:
-        _end(process, shlex.join(words))
+        _wait(process, shlex.join(words))
 
 
-def _made(words: list[str], folder: Path) -> list[str]:
-    """With the packages that are here, and the demo's workdir here too."""
-    sizes = shlex.join(_small_demo(folder))
-    here = Path(sys.executable).parents[1]
-    kept = [f"-o{here}/{name}" for name in ("made", "installed", "installed-dev")]
-    return [*words, *kept, f"VENV={here}", f"ARGS={sizes}"]
+def _make(words: list[str], folder: Path) -> list[str]:
+    """Adds variables with which `make` uses the running environment and a tiny demo."""
+    sizes = shlex.join(_demo_flags(folder))
+    environment = Path(sys.executable).parents[1]
+    kept = [f"-o{environment}/{name}" for name in ("made", "installed", "installed-dev")]
+    return [*words, *kept, f"VENV={environment}", f"ARGS={sizes}"]
 
 
-def _small_demo(folder: Path) -> list[str]:
-    return small(["--config=experiments/almanac.py"], folder)
+def _demo_flags(folder: Path) -> list[str]:
+    return scaling_flags(["--config=experiments/almanac.py"], folder)
 
 
-def small(words: list[str], folder: Path, batch: int = 8) -> list[str]:
-    """The overrides that turn hours of a command into seconds; what it sets itself stays."""
+def scaling_flags(words: list[str], folder: Path, batch: int = 8) -> list[str]:
+    """Returns `--config.KEY=VALUE` flags that make a command take seconds.
+
+    Args:
+      words: the command; config keys that it sets are not changed.
+      folder: the folder in which it runs.
+      batch: batch size of every stage.
+    """
     named = [word.partition("=")[2] for word in words if word.startswith("--config=")]
     config = config_lib.load(str(folder / named[0])) if named else TINY
     groups = ["lengths", "builder", "evaluation"]
     wanted = {f"{group}.{key}": TINY[group][key] for group in groups for key in TINY[group]}
     sizes = ("layers", "hidden", "heads", "mlp", "embedding", "positions")
     wanted |= {f"model.{key}": TINY.model[key] for key in sizes}
-    if config.model.start == "almanac":  # weights that have their sizes
+    if config.model.start == "almanac":  # pre-trained weights fix these sizes
         wanted = {}
-    for stage in config_lib.STAGES:
+    for stage in STAGES:
         wanted[f"stages.{stage}.batch"] = batch
         if named:
             wanted[f"stages.{stage}.steps"] = min(4, config.stages[stage].steps)
     wanted["stages.qa.steps"] = 4
     wanted |= {"retrieval.candidates": 4, "search.kind": "exact"}
     wanted["refresh.every"] = min(2, config.refresh.every)
-    own = {word.removeprefix("--config.").partition("=")[0] for word in words}
-    return [f"--config.{key}={value}" for key, value in wanted.items() if key not in own]
+    set_already = {word.removeprefix("--config.").partition("=")[0] for word in words}
+    return [f"--config.{key}={value}" for key, value in wanted.items() if key not in set_already]
