@@ -6,7 +6,7 @@ ARGS ?=
 # processes of `make test`
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-parity test-tpu compile-tables miniature faults soak docs lint format clean
+.PHONY: demo test test-slow test-parity test-tpu compile-tables table2 faults soak config-reference docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -46,6 +46,10 @@ compile-tables: .venv-tpu/installed
 DATA ?= ../shared/data
 miniature: $(VENV)/installed
 	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
+
+# docs/reference/config.md, from realm_jax/defaults.py.
+config-reference: $(VENV)/installed
+	$(BIN)/python .ci/config_reference.py
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -20,7 +20,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["realm_jax", "realm_jax.*"]),
+    packages=[*find_packages(include=["realm_jax", "realm_jax.*"]), "realm_jax.recipes"],
+    package_dir={"realm_jax.recipes": "experiments"},
     package_data={
         "realm_jax": [
             "py.typed",

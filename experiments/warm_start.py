@@ -20,6 +20,7 @@ from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.launching import check_overrides
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
+from realm_jax.defaults import STAGES
 from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.save import save_bert
 from realm_jax.interop.warm_start import BUILT_IN, weights_folder
@@ -34,7 +35,7 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
     """The demo's model; only the reader stage has steps."""
     config = almanac_config(corpus)
     config.model.start = ""
-    for stage in config_lib.STAGES:
+    for stage in STAGES:
         config.stages[stage].steps = 0
     config.stages.reader.update(steps=5000, batch=128, learning_rate=1.5e-3)
     config.checkpoint.every = 500

@@ -19,7 +19,6 @@ from ml_collections import ConfigDict
 
 from realm_jax.config_checks import check_values
 from realm_jax.defaults import MOVED_KEYS, default
-from realm_jax.defaults import STAGES as STAGES
 from realm_jax.errors import ConfigError
 
 log = logging.getLogger(__name__)

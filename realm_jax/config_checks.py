@@ -79,9 +79,18 @@ def check_values(values: Mapping[str, Any]) -> None:
         _require(values, key, 0 <= values[key] <= 1, "a share, 0 to 1")
     for writer in values["report.writers"].split():
         _require(values, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
+    profiled = values["report.profile_steps"]
+    step_range = not profiled or _is_step_range(profiled)
+    _require(values, "report.profile_steps", step_range, "FIRST:LAST, such as 10:12, or empty")
     _check_sizes(values)
     _check_stages(values)
     _check_retrieval(values)
+
+
+def _is_step_range(text: str) -> bool:
+    first, colon, last = text.partition(":")
+    numbers = bool(colon) and first.isdecimal() and last.isdecimal()
+    return numbers and int(first) <= int(last)
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:

@@ -65,14 +65,16 @@ def _corpus() -> ConfigDict:
     """Input folders and files of a run."""
     corpus = ConfigDict()
     corpus.knowledge = ""  # folder of the knowledge corpus Z, written by `realm corpus build`
-    corpus.pretraining = ""  # folder of the pre-training corpus X; "": X is Z
-    # Folder of a held-out corpus for evaluation. "": every fiftieth passage of X is held out.
+    corpus.pretraining = ""  # folder of the pre-training corpus X; `""`: X is Z
+    # Folder of a held-out corpus for evaluation. `""`: every fiftieth passage of X is held out.
     corpus.held_out = ""
-    corpus.spans = ""  # folder of the salient spans of X; "": the folder spans/ inside X
-    # File of training questions, or a folder that contains train.jsonl. "": stage `qa` is skipped.
+    corpus.spans = ""  # folder of the salient spans of X; `""`: the folder spans/ inside X
+    # File of training questions, or a folder with train.jsonl. `""`: stage `qa` is skipped.
     corpus.questions = ""
-    corpus.questions_format = "own"  # own (JSON lines), nq, webquestions, trec or squad
-    # all, or one published part of a file that holds both: train or dev (webquestions, trec).
+    # `own` (JSON lines), `nq`, `webquestions`, `trec` or `squad`.
+    corpus.questions_format = "own"
+    # `all`, or one published part of a file that holds both (webquestions, trec): `train` or
+    # `dev`.
     corpus.questions_part = "all"
     # File in the same format. Questions that occur in it are removed from the training questions.
     corpus.questions_without = ""
@@ -88,15 +90,15 @@ def _model() -> ConfigDict:
     model.mlp = 3072  # inner width of the feed-forward blocks
     model.embedding = 128  # width E of query and passage vectors
     model.span = 0  # inner width of the span head; 0: a third of H, at least 32
-    # tanh: the approximation of GELU that REALM and Google's BERT use. erf: the exact GELU, which
-    # Hugging Face calls "gelu".
+    # `tanh`: the approximation of GELU that REALM and Google's BERT use. `erf`: the exact GELU,
+    # which Hugging Face calls "gelu".
     model.gelu = "tanh"
     model.positions = 512  # size of the position table; the longest input row, in word pieces
     model.dropout = 0.1  # dropout rate, 0 to 1
     # Standard deviation of new weight matrices. For narrow models about 0.02 * sqrt(768 / H).
     model.init_stddev = 0.02
     model.entities = "LOC MISC ORG PER"  # entity types that the tagger predicts
-    # Dtype of activations and matrix products: float32 or bfloat16. bfloat16 halves activation
+    # Dtype of activations and matrix products: `float32` or `bfloat16`. bfloat16 halves activation
     # memory and is several times faster on TPUs. Parameters, optimizer moments, sums, layer norms
     # and losses are float32 in both cases.
     model.compute = "float32"
@@ -107,7 +109,7 @@ def _model() -> ConfigDict:
     # takes several times as long. Without remat the loop needs about twice the memory, and on CPUs
     # 10 to 33 % more time (12 layers, bfloat16). Models of up to four layers never use a loop.
     model.scan = True
-    # Folder of pre-trained weights, written by `realm import`. "": random initialisation.
+    # Folder of pre-trained weights, written by `realm import`. `""`: random initialisation.
     model.start = ""
     # True: the embedder's encoder starts from model.start, as in REALM. False: only the reader's.
     model.start_embedder = True
@@ -117,10 +119,10 @@ def _model() -> ConfigDict:
 def _lengths() -> ConfigDict:
     """Lengths of input rows in word pieces, special tokens included."""
     lengths = ConfigDict()
-    lengths.query = 96  # Q
-    lengths.passage = 288  # P
-    lengths.joint = 384  # J, query and passage in one row; more than Q
-    lengths.masks = 10  # M, most masked positions of a query that enter the loss
+    lengths.query = 96  # length of a query row, Q
+    lengths.passage = 288  # length of a passage row, P
+    lengths.joint = 384  # length of a row with query and passage, J; more than Q
+    lengths.masks = 10  # most masked positions of a query that enter the loss, M
     lengths.answer = 10  # widest answer span that the reader scores
     return lengths
 
@@ -128,8 +130,8 @@ def _lengths() -> ConfigDict:
 def _masking() -> ConfigDict:
     """Masked language modelling, in stages `reader` and `realm`."""
     masking = ConfigDict()
-    # salient_span: a name or a date (REALM section 3.4). random_span, random_token: the ablations
-    # of Table 2.
+    # `salient_span`: a name or a date (REALM section 3.4). `random_span`, `random_token`: the
+    # ablations of Table 2.
     masking.scheme = "salient_span"
     # Share of word pieces that the random schemes mask. 0: as many as the salient span has.
     masking.rate = 0.0
@@ -139,14 +141,14 @@ def _masking() -> ConfigDict:
 def _retrieval() -> ConfigDict:
     """Candidate passages of each query, in stage `realm`."""
     retrieval = ConfigDict()
-    retrieval.candidates = 8  # K, the null passage included
+    retrieval.candidates = 8  # candidates per query, K, the null passage included
     retrieval.null_passage = True  # True: candidate 0 is the empty passage
     retrieval.exclude_source = True  # True: a query never retrieves the passage it comes from
-    # index: queries are embedded with the parameters of the published index. Candidates then depend
-    # only on seed, step and index, and a host searcher searches ahead of the step. fresh: queries
-    # are embedded with the parameters of the current step, in one program with the search. Queries
-    # are then never stale, but each step waits for its search. fresh needs search.kind=mesh and
-    # pays where staleness is many thousand steps.
+    # `index`: queries are embedded with the parameters of the published index. Candidates then
+    # depend only on seed, step and index, and a host searcher searches ahead of the step. `fresh`:
+    # queries are embedded with the parameters of the current step, in one program with the search.
+    # Queries are then never stale, but each step waits for its search. `fresh` needs
+    # search.kind=mesh and pays off if staleness is many thousand steps.
     retrieval.search_with = "index"
     # Number of hits per query that are re-ranked with vectors from the current parameters; 0: no
     # re-ranking. Each step then embeds that many passages per query. One process only.
@@ -157,22 +159,22 @@ def _retrieval() -> ConfigDict:
 def _search() -> ConfigDict:
     """Maximum inner product search (MIPS)."""
     search = ConfigDict()
-    # scann: approximate search in host memory, for one machine, few hosts and serving. mesh: exact
-    # search, rows sharded over the memory of all devices, for pods (52 MB per chip for 13.35
-    # million passages on 64 chips). exact: NumPy, for small corpora. faiss: approximate search in
-    # host memory with FAISS (extra [faiss]).
+    # `scann`: approximate search in host memory, for one machine, few hosts and serving. `mesh`:
+    # exact search, rows sharded over the memory of all devices, for pods (52 MB per chip for 13.35
+    # million passages on 64 chips). `exact`: NumPy, for small corpora. `faiss`: approximate search
+    # in host memory with FAISS (extra [faiss]).
     search.kind = "scann"
-    search.dtype = "bfloat16"  # dtype of the vectors of search.kind=mesh: float32 or bfloat16
-    search.leaves = 0  # scann, faiss: number of partitions; 0: about the square root of N
-    search.leaves_searched = 0  # scann, faiss: partitions searched per query; 0: a tenth of them
-    search.reorder = 100  # scann, faiss: hits per query whose scores are computed again
-    # scann, faiss: dtype of the vectors for that second scoring. float32 gives exact scores;
-    # bfloat16 needs half the memory, int8 a quarter.
+    search.dtype = "bfloat16"  # dtype of the vectors of search.kind=mesh: `float32` or `bfloat16`
+    search.leaves = 0  # partitions (scann, faiss); 0: about the square root of N
+    search.leaves_searched = 0  # partitions searched per query (scann, faiss); 0: a tenth of them
+    search.reorder = 100  # hits per query whose scores are computed again (scann, faiss)
+    # Dtype of the vectors for that second scoring (scann, faiss). `float32` gives exact scores;
+    # `bfloat16` needs half the memory, `int8` a quarter.
     search.rescore = "bfloat16"
-    # scann: dimensions per 4-bit code. 2 halves the codes and searches about 1.5 times as fast.
+    # Dimensions per 4-bit code (scann). 2 halves the codes and searches about 1.5 times as fast.
     # Raise search.reorder with it, because the codes separate vectors of a trained embedder less.
     search.dims_per_code = 1
-    # scann: True assigns each row to two partitions (SOAR). The same recall then needs fewer
+    # True: each row is assigned to two partitions (SOAR; scann). The same recall then needs fewer
     # searched partitions; building takes longer.
     search.soar = False
     return search
@@ -222,10 +224,10 @@ def _ict() -> ConfigDict:
 def _realm() -> ConfigDict:
     """Pre-training of retriever and reader (REALM section 3)."""
     stage = _stage(steps=200_000, batch=512, learning_rate=3e-5)
-    # paper: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. released: the sum over z is taken for
-    # each token, as in the released code.
+    # `paper`: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. `released`: the sum over z is taken
+    # for each token, as in the released code.
     stage.marginal = "paper"
-    # What the scores f(x, z) learn from. marginal: -log p(y|x), as in the paper. pdist: perplexity
+    # Loss of the scores f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity
     # distillation (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
     stage.retriever_loss = "marginal"
     return stage
@@ -236,7 +238,7 @@ def _qa() -> ConfigDict:
     stage = _stage(steps=160_000, batch=1, learning_rate=1e-5)
     stage.reader_passages = 5  # passages per question that the reader reads
     stage.retriever_passages = 100  # passages per question in the retriever's loss
-    # Workdir of another run, whose reader is the initial one; "": the reader of this run.
+    # Workdir of another run, whose reader is the initial one; `""`: the reader of this run.
     stage.reader_from = ""
     return stage
 
@@ -245,9 +247,9 @@ def _tagger() -> ConfigDict:
     """The span tagger, trained by `realm tag train` only."""
     stage = _stage(steps=1400, batch=32, learning_rate=5e-5)
     stage.train_file = ""  # CoNLL file of training sentences
-    stage.held_out_file = ""  # CoNLL file for evaluation; "": no evaluation
-    stage.vocabulary = ""  # BERT's vocab.txt; "": learned from train_file
-    stage.row_length = 128  # length of an input row, several sentences of a document, word pieces
+    stage.held_out_file = ""  # CoNLL file for evaluation; `""`: no evaluation
+    stage.vocabulary = ""  # BERT's vocab.txt; `""`: learned from train_file
+    stage.row_length = 128  # word pieces per input row; a row has several sentences of a document
     stage.unknown_share = 0.0  # share of words replaced by [UNK] in training
     return stage
 
@@ -273,7 +275,7 @@ def _optimizer() -> ConfigDict:
 def _refresh() -> ConfigDict:
     """Snapshots and the swap to fresh indexes."""
     refresh = ConfigDict()
-    refresh.mode = "async"  # async: the trainer never waits; sync: it waits for every index
+    refresh.mode = "async"  # `async`: the trainer never waits; `sync`: it waits for every index
     refresh.every = 500  # steps between snapshots
     # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. 0: no
     # bound, as in the paper. Otherwise at least refresh.every - 1.
@@ -319,8 +321,9 @@ def _builder() -> ConfigDict:
     # Least recall@10 against exact search. Below it the search is widened; if the widest search is
     # still below, the index is not published.
     builder.recall_floor = 0.95
-    # scann, faiss: True keeps partitions and codebooks of the previous index and only encodes the
-    # new vectors, while recall holds. Refreshes are faster, but an index depends on earlier ones.
+    # True: the builder keeps partitions and codebooks of the previous index and only encodes the
+    # new vectors, as long as recall holds (scann, faiss). Refreshes are faster, but an index
+    # depends on earlier ones.
     builder.reencode = False
     # Loss of recall@10 since the last full build above which the index is built in full again.
     builder.reencode_loss = 0.02
@@ -333,7 +336,7 @@ def _evaluation() -> ConfigDict:
     """Evaluation on held-out data."""
     evaluation = ConfigDict()
     evaluation.queries = 512  # held-out sentences, and questions, per evaluation
-    evaluation.recall_k = 5  # k of recall@k
+    evaluation.recall_k = 5  # number of hits, k, in recall@k
     return evaluation
 
 
@@ -341,7 +344,7 @@ def _report() -> ConfigDict:
     """Metrics, logs and report.html."""
     report = ConfigDict()
     report.every = 50  # steps between logged metrics
-    # Metric writers in addition to JSON lines: "tensorboard", "wandb", both with a space, or "".
+    # Metric writers in addition to JSON lines: `tensorboard`, `wandb`, `tensorboard wandb` or `""`.
     report.writers = "tensorboard"
     report.examples = 10  # held-out examples in report.html
     # Largest corpus, in passages, whose recall report.html measures again with every embedder.
@@ -349,4 +352,7 @@ def _report() -> ConfigDict:
     # Peak FLOP/s of one device, for model FLOPs utilisation. 0: looked up by device name; MFU is
     # omitted if the name is unknown.
     report.peak_flops = 0.0
+    # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included. The trace is
+    # written to logs/tensorboard/STAGE; TensorBoard and Perfetto open it. "" traces no step.
+    report.profile_steps = ""
     return report

@@ -1,12 +1,15 @@
 """Config files, overrides and JSON: what is read, and how each mistake is named."""
 
+import importlib.util
 import json
 import math
+from pathlib import Path
 
 import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
+from realm_jax.defaults import MOVED_KEYS
 from realm_jax.errors import ConfigError
 
 
@@ -112,7 +115,7 @@ def test_a_config_file_changes_only_what_it_names(tmp_path):
         ("    return defaults()", "NameError"),
         ("    c = default()\n    c.model.layres = 3\n    return c", "model.layers"),
         ("    c = default()\n    del c.mesh\n    return c", "mesh"),
-        ("    return 3", "gives no config"),
+        ("    return 3", "returns no config"),
         ("    default()", "None"),
     ],
 )
@@ -153,6 +156,105 @@ def test_a_config_of_an_earlier_version_is_completed_and_that_is_told(caplog):
     assert found.search.kind == config_lib.default().search.kind
     assert found.model.dropout == 0.25
     assert "old/config.json" in caplog.text and "search.kind" in caplog.text
+
+
+OLD = {  # dotted keys of the first version and values that are not the defaults
+    "masking.copying": 0.4,
+    "masking.neighbour": 0.1,
+    "masking.alone": 0.2,
+    "masking.permute": 0.5,
+    "masking.unseen": 0.3,
+    "masking.words": 0.25,
+    "objective.hidden": 0.15,
+    "objective.removal": 0.5,
+    "objective.marginal": "released",
+    "objective.retriever_loss": "pdist",
+    "corpus.tagged": "train.txt",
+    "corpus.tagged_held_out": "dev.txt",
+    "corpus.vocabulary": "vocab.txt",
+    "lengths.sentences": 24,
+    "retrieval.exclude_own": False,
+    "optimizer.warmup_most": 77,
+    "refresh.most_stale": 700,
+    "evaluation.neighbours": 3,
+    "report.most_passages": 9,
+}
+
+
+def first_version(changes):
+    """The JSON that the first version wrote for its defaults with these changes."""
+    content = config_lib.default().to_dict()
+    for old, new in MOVED_KEYS.items():
+        *parents, leaf = new.split(".")
+        owner = content
+        for name in parents:
+            owner = owner[name]
+        section, name = old.split(".")
+        content.setdefault(section, {})[name] = changes.get(old, owner[leaf])
+        del owner[leaf]
+    return json.dumps(content)
+
+
+def test_every_key_of_the_first_version_is_read_under_its_new_name(caplog):
+    config = config_lib.from_json(first_version(OLD))
+    assert MOVED_KEYS.keys() == OLD.keys()
+    assert {k: config_lib.value_of(config, MOVED_KEYS[k]) for k in OLD} == OLD
+    assert "objective" not in config
+    assert not caplog.records
+    unchanged = config_lib.from_json(first_version({}))
+    assert unchanged.to_dict() == config_lib.default().to_dict()
+
+
+def test_the_model_hash_of_a_config_of_the_first_version_has_not_changed():
+    # Computed with the code of the first version.
+    changed = config_lib.default()
+    changed.model.entities, changed.stages.tagger.row_length = "PER LOC", 24
+    assert config_lib.model_hash(config_lib.default()) == "b2caa6a18a3c4a7f"
+    assert config_lib.model_hash(config_lib.from_json(first_version({}))) == "b2caa6a18a3c4a7f"
+    assert config_lib.model_hash(changed) == "35fde9bcb798362d"
+
+
+def test_a_run_of_the_first_version_differs_from_another_model_in_current_keys():
+    old = config_lib.from_json(first_version(OLD))
+    assert config_lib.model_differences(old, old) == {}
+    different = config_lib.model_differences(old, config_lib.default())
+    assert different == {"stages.tagger.row_length": (24, 128)}
+
+
+def test_a_config_with_the_old_and_the_new_name_of_a_key_is_refused():
+    content = json.loads(first_version({}))
+    content["stages"]["reader"]["null_share"] = 0.1
+    refused(lambda: config_lib.from_json(json.dumps(content)), "masking.alone", "null_share")
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_old_key_on_the_command_line_is_an_error_with_the_new_key(old):
+    refused(lambda: config_lib.load(None, {old: "0"}), f"--config.{old}", MOVED_KEYS[old])
+
+
+def test_an_old_key_in_a_config_file_is_an_error_with_the_new_key(tmp_path):
+    path = write(tmp_path, "    c = default()\n    c.masking.alone = 0.1\n    return c")
+    refused(lambda: config_lib.load(path), str(path), "stages.reader.null_share")
+
+
+def test_a_recipe_is_loaded_by_name_or_by_path():
+    recipe = config_lib.recipes()["own_corpus"]
+    by_name, by_path = config_lib.load("own_corpus"), config_lib.load(recipe)
+    assert by_name.to_dict() == by_path.to_dict()
+    assert by_name.stages.reader.steps == 6000
+
+
+def test_an_unknown_recipe_is_refused_with_all_names_and_the_nearest():
+    refused(lambda: config_lib.load("own_corpsu"), "wiki_sample", "--config=own_corpus?")
+    refused(lambda: config_lib.load("experiments/own_corpsu.py"), "--config=own_corpus?")
+
+
+def test_the_config_reference_is_up_to_date():
+    script = Path(__file__).parents[1] / ".ci" / "config_reference.py"
+    spec = importlib.util.spec_from_file_location("config_reference", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text() == module.page(), "run: make config-reference"
 
 
 def test_model_hash_knows_shapes_and_not_places():

@@ -52,7 +52,7 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
     answerer = Answerer.open(str(workdir))
     store, index = answerer.store, answerer.index
     assert isinstance(index, PublishedIndex)
-    retriever = Retriever(config, store.vocabulary.size)
+    retriever = HostRetriever(config, store.vocabulary.size)
     recalls = {
         name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
         for name in JUDGED
@@ -114,15 +114,15 @@ def _on_held_out(
     same = config_lib.check(same)
     inputs = open_inputs(same)
     index = IndexManager(
-        RunDir(workdir), same, inputs.knowledge.corpus_hash, [], kept=set, stop=threading.Event()
+        RunDir(workdir), same, inputs.knowledge.corpus_hash, [], required=set, stop=threading.Event()
     )
     stage = RealmStage(same, inputs.knowledge, inputs.text, inputs.held_out, index)
     networks = answerer.export.networks
     others = pretrained_reader(config.stages.qa.reader_from, config)
     parameters = {"embedder": networks["embedder"], "reader": networks["reader"], **others}
     try:
-        index.of(answerer.export.index_step)
-        figures = stage.evaluate(jax.device_put(parameters))
+        searched = index.wait_for(answerer.export.index_step)
+        figures = stage.evaluate_with(searched, jax.device_put(parameters))
     finally:
         stage.close()
     text = inputs.held_out.first(same.evaluation.queries)
