@@ -1,4 +1,4 @@
-"""The JSON API and the page of a run, as an ASGI application."""
+"""ASGI application that serves the JSON API and the web page of a run."""
 
 import logging
 from collections.abc import Iterable
@@ -26,28 +26,28 @@ router = APIRouter(
 )
 
 
-def _served(request: Request) -> LiveRun:
+def _run_of(request: Request) -> LiveRun:
     return request.app.state.run
 
 
-Run = Annotated[LiveRun, Depends(_served)]
+Run = Annotated[LiveRun, Depends(_run_of)]
 
 
 @router.get("/health")
 def health(run: Run) -> schema.Health:
-    """What is served, once it answers."""
+    """Describes the run; the server is ready when this replies."""
     return schema.Health(status="ok", **run.about())
 
 
 @router.post("/ask")
 def ask(body: schema.Ask, run: Run) -> schema.Answered:
-    """Answers a question with its evidence."""
+    """Answers a question and returns the passages that it read."""
     return schema.Answered(**run.ask(body.question, body.k))
 
 
 @router.post("/batch")
 def batch(body: schema.Batch, run: Run) -> schema.AllAnswered:
-    """Answers many questions in one pass."""
+    """Answers many questions in one batch."""
     answers = run.ask_all(body.questions, body.k)
     return schema.AllAnswered(answers=[schema.Answered(**answer) for answer in answers])
 
@@ -58,21 +58,27 @@ def fill(body: schema.Fill, run: Run) -> schema.Filled:
     return schema.Filled(**run.fill(body.text, body.answer))
 
 
+@router.get("/examples")
+def examples(run: Run) -> schema.Examples:
+    """Lists inputs to try: questions of the run, or sentences with one `[MASK]`."""
+    return schema.Examples(examples=run.examples())
+
+
 @router.get("/passages")
 def changes(run: Run) -> schema.Changes:
-    """Passages that were added, edited or removed since the start."""
+    """Lists the passages that were added, edited or removed since the server started."""
     return schema.Changes(**run.changes())
 
 
 @router.post("/passages", status_code=201)
 def add(body: schema.NewPassage, run: Run) -> schema.Changed:
-    """Adds a passage; the next answer may rest on it. Kept in memory only."""
+    """Adds a passage, in memory only; it can be retrieved from the next question on."""
     return schema.Changed(**run.add(body.title, body.text))
 
 
 @router.put("/passages")
 def edit(body: schema.EditedPassage, run: Run) -> schema.Changed:
-    """Replaces a passage; a removed one comes back."""
+    """Replaces the text of a passage; restores it if it was removed."""
     return schema.Changed(**run.edit(body.id, body.title, body.text))
 
 
@@ -82,7 +88,7 @@ def remove(
     id: Annotated[int | None, Query(ge=0)] = None,
     body: Annotated[schema.PassageChoice | None, Body()] = None,
 ) -> schema.Changed:
-    """Takes a passage out of what can be retrieved; its id as query parameter or in the body."""
+    """Removes a passage from the search; the id is a query parameter or in the body."""
     chosen = [i for i in (id, None if body is None else body.id) if i is not None]
     if len(chosen) != 1:
         raise InputError("which passage?", expected="one id", found=len(chosen))
@@ -91,16 +97,21 @@ def remove(
 
 @router.delete("/edits")
 def undo(run: Run, id: Annotated[int | None, Query(ge=0)] = None) -> schema.Changed:
-    """Takes back what was done to one passage, or without an id everything."""
+    """Undoes the changes to one passage; without an id, all changes."""
     return schema.Changed(**run.undo(id))
 
 
 def make_app(run: LiveRun, hosts: Iterable[str] = ()) -> FastAPI:
-    """The application that serves `run`; `hosts` as in `Guard`."""
+    """Builds the application.
+
+    Args:
+      run: the run to serve.
+      hosts: names that the Host header may have; see `Guard`.
+    """
     app = FastAPIOffline(
         title="realm",
         version=__version__,
-        description="Questions answered and blanks filled with evidence; passages changed live.",
+        description="Answers questions and fills blanks with evidence; passages can be changed.",
         static_url="/docs/static",
     )
     app.state.run = run
@@ -109,8 +120,8 @@ def make_app(run: LiveRun, hosts: Iterable[str] = ()) -> FastAPI:
     app.mount("/page", StaticFiles(directory=PAGE))
     app.add_middleware(Guard, hosts=hosts)
     app.add_exception_handler(RealmError, _refused)
-    app.add_exception_handler(RequestValidationError, _not_understood)
-    app.add_exception_handler(HTTPException, _no_such_page)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
     return app
 
 
@@ -122,18 +133,18 @@ def _refused(_: Request, error: Any) -> JSONResponse:
     if isinstance(error, DamageError):
         log.error("%s", error)
     parts = ("problem", "where", "expected", "found", "fix")
-    told = {part: getattr(error, part) for part in parts}
-    content = {part: str(value) for part, value in told.items() if value is not None}
+    values = {part: getattr(error, part) for part in parts}
+    content = {part: str(value) for part, value in values.items() if value is not None}
     return JSONResponse({"error": content}, 500 if isinstance(error, DamageError) else 400)
 
 
-def _not_understood(_: Request, error: Any) -> JSONResponse:
-    """The first thing wrong with the JSON; what was sent is not sent back."""
+def _invalid_request(_: Request, error: Any) -> JSONResponse:
+    """Reports the first error in the JSON; never echoes the request."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     problem = {"problem": "the request cannot be understood", "where": where}
     return JSONResponse({"error": {**problem, "expected": first["msg"]}}, 422)
 
 
-def _no_such_page(_: Request, error: Any) -> JSONResponse:
+def _http_error(_: Request, error: Any) -> JSONResponse:
     return JSONResponse({"error": {"problem": error.detail}}, error.status_code, error.headers)

@@ -1,5 +1,9 @@
-"""A finished run that answers while its passages are being changed (REALM's modularity, live)."""
+"""A finished run that answers questions while users add, edit and remove passages.
 
+The knowledge corpus can be changed without training, as REALM's introduction describes.
+"""
+
+import functools
 import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,20 +12,28 @@ from realm_jax import __version__
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.batches import SIZES, batches
+from realm_jax.inference.batches import SIZES, padded_batches
 from realm_jax.inference.blanks import BlankFiller
 from realm_jax.inference.closed_book import ClosedBook
 from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
 from realm_jax.inference.passage_writer import PassageWriter
+from realm_jax.serve.examples import example_inputs
 
-MOST_CHANGES = 1000  # passages added, edited or removed at a time
-MOST_PASSAGES = 20  # read per question
+MOST_CHANGES = 1000  # passages that may differ from the published index at one time
+MOST_PASSAGES = 20  # passages read per question
 MOST_QUESTIONS = SIZES[-1]  # in one batch
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """What was changed since the start; `version` counts the changes."""
+    """Differences from the published index.
+
+    Attributes:
+      version: number of changes since the start.
+      next_id: id of the next added passage; ids are never reused.
+      written: added and edited passages by id.
+      removed: ids of published passages that were removed.
+    """
 
     version: int = 0
     next_id: int = 0
@@ -30,10 +42,10 @@ class _Changes:
 
 
 class LiveRun:
-    """Answers, and takes changes to its passages; one thing at a time, from any thread.
+    """Answers questions and applies changes to passages; thread-safe, one call at a time.
 
     Changes are kept in memory and never written to the run folder. A changed passage is embedded
-    with the parameters published in the index, so the vectors of one index stay comparable.
+    with the parameters published in the index, so that all vectors of the index are comparable.
     """
 
     def __init__(self, answerer: Answerer):
@@ -41,7 +53,7 @@ class LiveRun:
         self._index = answerer.index
         self._lock = threading.Lock()
         self._published, self._base_filler = answerer, BlankFiller(answerer)
-        self._size = len(answerer.store)  # ids from here on are added ones
+        self._size = len(answerer.store)  # added passages have ids from here on
         self._closed_book = ClosedBook(answerer)
         self._writer = PassageWriter(self._index, answerer.store, answerer.config)
         self._apply(_Changes(next_id=self._size))
@@ -53,18 +65,18 @@ class LiveRun:
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the run was fine-tuned; if not, it only fills blanks."""
+        """Whether the run was fine-tuned; if false, it only fills blanks."""
         return self._published.networks.has("question_embedder")
 
     def warm_up(self) -> None:
-        """Compiles what the first requests would otherwise wait for."""
+        """Compiles the programs that the first requests need."""
         self.fill("[MASK]")
         if self.answers_questions:
             self.ask("?", None)
         self._writer.write("?", "?")
 
     def about(self) -> dict[str, Any]:
-        """What is served, as JSON values."""
+        """Returns a description of the run as JSON values."""
         a = self._published
         return {
             "version": __version__,
@@ -76,40 +88,53 @@ class LiveRun:
             "edits_version": self._changes.version,
         }
 
+    @functools.cached_property
+    def _examples(self) -> list[str]:
+        return example_inputs(self._published, questions=self.answers_questions)
+
+    def examples(self) -> list[str]:
+        """Returns inputs to try; see `example_inputs`."""
+        with self._lock:
+            return self._examples
+
     def ask(self, question: str, k: int | None = None) -> dict[str, Any]:
-        """The fields of `Answer`, and `closed_book`.
+        """Answers a question: the fields of `Answer`, `closed_book` and `edits_version`.
 
         Raises:
           InputError: see `Answerer.ask`.
         """
         with self._lock:
-            return self._said(self._answerer.ask(question, k).as_dict())
+            return self._with_closed_book(self._answerer.ask(question, k).as_dict())
 
     def ask_all(self, questions: list[str], k: int | None = None) -> list[dict[str, Any]]:
-        """`ask` for up to MOST_QUESTIONS questions in one batch; none of them is cut."""
+        """Answers up to MOST_QUESTIONS questions in one batch.
+
+        Raises:
+          InputError: see `Answerer.ask`; too long questions are refused, not truncated.
+        """
         with self._lock:
             for question in questions:
                 self._answerer.check_whole(question)
             answers = []
-            for some, count in batches(questions):
-                answers += self._answerer.ask_all(some, k)[:count]
-            return [self._said(answer.as_dict()) for answer in answers]
+            for padded, count in padded_batches(questions):
+                answers += self._answerer.ask_all(padded, k)[:count]
+            return [self._with_closed_book(answer.as_dict()) for answer in answers]
 
     def fill(self, text: str, answer: str | None = None) -> dict[str, Any]:
-        """The fields of `Filling`.
+        """Fills the blank of a sentence: the fields of `Filling` and `edits_version`.
 
         Raises:
           InputError: see `BlankFiller.fill`.
         """
         with self._lock:
-            return self._marked(self._filler.fill(text, answer).as_dict())
+            return self._with_edits(self._filler.fill(text, answer).as_dict())
 
-    def _said(self, answer: dict[str, Any]) -> dict[str, Any]:
-        unaided = self._closed_book.ask(answer["question"])
-        return self._marked({**answer, "closed_book": unaided and vars(unaided)})
+    def _with_closed_book(self, answer: dict[str, Any]) -> dict[str, Any]:
+        closed_book = self._closed_book.ask(answer["question"])
+        return self._with_edits({**answer, "closed_book": closed_book and vars(closed_book)})
 
-    def _marked(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Says which index answered, under which changes, and which passages are changed ones."""
+    def _with_edits(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Adds `edits_version`, and to each passage whether it was added or edited."""
         marked = [{**p, "edit": self._kind(p["id"])} for p in answer["passages"]]
         return {**answer, "passages": marked, "edits_version": self._changes.version}
 
@@ -121,20 +146,20 @@ class LiveRun:
         """Adds a passage; it can be retrieved from the next question on.
 
         Raises:
-          InputError: nothing to read in it, longer than the embedder reads, or too many changes.
+          InputError: an empty passage, one longer than `lengths.passage`, or too many changes.
         """
         with self._lock:
             changes = self._changes
             return self._write(changes.next_id, title, text, next_id=changes.next_id + 1)
 
     def edit(self, i: int, title: str, text: str) -> dict[str, Any]:
-        """Replaces passage `i`, as `add` does; a removed one comes back."""
+        """Replaces the text of passage `i`; restores it if it was removed. Raises as `add`."""
         with self._lock:
             self._check_known(i)
             return self._write(i, title, text, next_id=self._changes.next_id)
 
     def remove(self, i: int) -> dict[str, Any]:
-        """Takes passage `i` out of what can be retrieved."""
+        """Removes passage `i` from the search; refuses to remove the last passage."""
         with self._lock:
             self._check_known(i)
             self._check_room(i)
@@ -145,7 +170,7 @@ class LiveRun:
             )
 
     def undo(self, i: int | None = None) -> dict[str, Any]:
-        """Takes back what was done to passage `i`, or everything."""
+        """Undoes the changes to passage `i`; None undoes all changes."""
         with self._lock:
             changes = self._changes
             if i is None:
@@ -156,7 +181,7 @@ class LiveRun:
             )
 
     def changes(self) -> dict[str, Any]:
-        """All passages changed since the start."""
+        """Returns all passages that differ from the published index."""
         changes = self._changes
         written = [
             {"id": i, "title": w.title, "text": w.body, "edit": self._kind(i)}
@@ -189,11 +214,13 @@ class LiveRun:
         }
 
     def _apply(self, changes: _Changes) -> None:
-        """New views; the ones in use are never touched."""
+        """Builds new views of index and store; views in use are never modified."""
         base = self._published
         index = edited_index(self._index, changes.written, changes.removed)
         if index.searcher.size == 0:
-            raise InputError("the last passage cannot go", expected="one that stays", found="none")
+            raise InputError(
+                "the last passage cannot be removed", expected="at least one passage", found=0
+            )
         self._answerer = base.over(index, EditedStore(base.store, changes.written))
         self._filler = self._base_filler.over(self._answerer)
         self._changes = changes
@@ -213,9 +240,9 @@ class LiveRun:
         if len(changed | {i}) > MOST_CHANGES:
             raise InputError(
                 "too many changes at a time",
-                expected=f"at most {MOST_CHANGES}",
+                expected=f"at most {MOST_CHANGES} changed passages",
                 found=len(changed) + 1,
-                fix="undo some, or put them into the corpus and index that",
+                fix="undo some, or change the corpus itself and build its index again",
             )
 
 

@@ -1,4 +1,4 @@
-"""The words of the JSON API, as its OpenAPI document shows them."""
+"""Requests and replies of the JSON API, as its OpenAPI document shows them."""
 
 from typing import Annotated
 
@@ -10,11 +10,19 @@ Text = Annotated[str, StringConstraints(max_length=100_000)]
 Question = Annotated[Text, Field(description="A question.", examples=["What is X called in Y?"])]
 Count = Annotated[
     int | None,
-    Field(ge=1, le=MOST_PASSAGES, description="Passages to read; by default as in fine-tuning."),
+    Field(
+        ge=1,
+        le=MOST_PASSAGES,
+        description="Passages to read per question; the default is the run's own number.",
+    ),
 ]
-PassageId = Annotated[int, Field(ge=0, description="As given in the passages of an answer.")]
-EditsVersion = Annotated[int, Field(description="Changes to passages made before this answer.")]
-IndexStep = Annotated[int, Field(description="Training step of the published index that answered.")]
+PassageId = Annotated[int, Field(ge=0, description="The id of a passage in an answer.")]
+EditsVersion = Annotated[
+    int, Field(description="Number of changes to passages since the server started.")
+]
+IndexStep = Annotated[
+    int, Field(description="Training step of the embedder that the passage index was built with.")
+]
 
 
 class _Request(BaseModel):
@@ -29,7 +37,7 @@ class Ask(_Request):
 
 
 class Batch(_Request):
-    """Many questions, answered in one pass."""
+    """Many questions, answered in one batch."""
 
     questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)]
     k: Count = None
@@ -38,21 +46,22 @@ class Batch(_Request):
 class Fill(_Request):
     """A sentence with one blank."""
 
-    text: Annotated[Text, Field(description="With exactly one `[MASK]`.")]
+    text: Annotated[Text, Field(description="A sentence with exactly one `[MASK]`.")]
     answer: Annotated[
-        Text | None, Field(description="How likely is this in the blank? By default the likeliest.")
+        Text | None,
+        Field(description="Text to compute the probability of; by default the most likely text."),
     ] = None
 
 
 class NewPassage(_Request):
-    """A passage as written by a person."""
+    """A passage to add."""
 
     title: Text = ""
     text: Text
 
 
 class EditedPassage(NewPassage):
-    """A passage to replace."""
+    """The new text of an existing passage."""
 
     id: PassageId
 
@@ -64,22 +73,26 @@ class PassageChoice(_Request):
 
 
 class Evidence(BaseModel):
-    """A passage that was read."""
+    """A passage that the model read."""
 
-    id: Annotated[int, Field(description="-1: no passage.")]
+    id: Annotated[int, Field(description="-1 is the null passage (no passage).")]
     title: str
     text: str
-    p_z: Annotated[float, Field(description="p(z|x): how far the model relies on this passage.")]
-    p_answer: Annotated[float, Field(description="p(answer given this passage).")]
+    p_z: Annotated[
+        float, Field(description="p(z|x): probability that the retriever gives to this passage.")
+    ]
+    p_answer: Annotated[float, Field(description="Probability of the answer given this passage.")]
     span: Annotated[
         tuple[int, int] | None,
         Field(description="The answer in `text`, in Unicode code points: start, stop."),
     ]
-    edit: Annotated[str | None, Field(description="`added` or `edited` since the start.")]
+    edit: Annotated[
+        str | None, Field(description="`added` or `edited` since the server started, or null.")
+    ]
 
 
 class ClosedBook(BaseModel):
-    """What the pre-trained reader says to `question [MASK]` without a passage."""
+    """How the pre-trained reader fills `question [MASK]` without any passage."""
 
     answer: str
     probability: float
@@ -90,9 +103,12 @@ class Answered(BaseModel):
 
     question: str
     answer: str
-    probability: Annotated[float, Field(description="Share of all spans read that say the same.")]
+    probability: Annotated[
+        float,
+        Field(description="Probability of all spans with this text, over all passages read."),
+    ]
     closed_book: Annotated[
-        ClosedBook | None, Field(description="null: the question leaves no room for a blank.")
+        ClosedBook | None, Field(description="null: the question leaves no room for a `[MASK]`.")
     ]
     index_step: IndexStep
     edits_version: EditsVersion
@@ -106,20 +122,31 @@ class AllAnswered(BaseModel):
 
 
 class Filled(BaseModel):
-    """What goes into the blank, with and without retrieval."""
+    """The text for the blank, with and without retrieval."""
 
     text: str
     answer: str
     probability: Annotated[float, Field(description="p(y|x) of `answer`.")]
-    without_retrieval: Annotated[float, Field(description="The same beside no passage.")]
+    without_retrieval: Annotated[
+        float, Field(description="Probability of `answer` with the null passage only.")
+    ]
     answer_without_retrieval: str
     index_step: IndexStep
     edits_version: EditsVersion
     passages: list[Evidence]
 
 
+class Examples(BaseModel):
+    """Inputs to try."""
+
+    examples: Annotated[
+        list[str],
+        Field(description="Questions of the run, or sentences with one `[MASK]`; may be empty."),
+    ]
+
+
 class Changed(BaseModel):
-    """What a change did."""
+    """The effect of one change."""
 
     id: Annotated[int | None, Field(description="null: every passage.")]
     edit: str | None
@@ -128,7 +155,7 @@ class Changed(BaseModel):
 
 
 class ChangedPassage(BaseModel):
-    """A passage as it stands after the change, or as it was before its removal."""
+    """An added or edited passage as it is now; a removed one as it was before its removal."""
 
     id: int
     title: str
@@ -137,7 +164,7 @@ class ChangedPassage(BaseModel):
 
 
 class Changes(BaseModel):
-    """All passages changed since the start."""
+    """All passages that differ from the published index."""
 
     passages: list[ChangedPassage]
     index_step: IndexStep
@@ -145,20 +172,20 @@ class Changes(BaseModel):
 
 
 class Health(BaseModel):
-    """What is served."""
+    """The run that is served."""
 
     status: str
-    version: str
-    step: Annotated[int, Field(description="Training steps behind the networks that answer.")]
+    version: Annotated[str, Field(description="Version of realm-jax.")]
+    step: Annotated[int, Field(description="Training steps of the networks that answer.")]
     index_step: IndexStep
-    passages: int
-    answers_questions: Annotated[bool, Field(description="false: it only fills blanks.")]
-    k: int
+    passages: Annotated[int, Field(description="Passages that can be retrieved.")]
+    answers_questions: Annotated[bool, Field(description="false: the run only fills blanks.")]
+    k: Annotated[int, Field(description="Default number of passages to read per question.")]
     edits_version: EditsVersion
 
 
 class Problem(BaseModel):
-    """What was wrong with a request."""
+    """What is wrong with a request."""
 
     problem: str
     where: str | None = None
@@ -168,6 +195,6 @@ class Problem(BaseModel):
 
 
 class Refused(BaseModel):
-    """Every refusal has this form."""
+    """The reply to a request that is refused."""
 
     error: Problem

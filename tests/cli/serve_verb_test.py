@@ -95,6 +95,10 @@ def test_beyond_loopback_only_names_of_this_machine_and_allowed_names_are_served
     monkeypatch.setattr(socket, "gethostname", lambda: "box")
     monkeypatch.setattr(socket, "getfqdn", lambda: "box.lan")
     assert serve._host_names("0.0.0.0", ["qa.example"]) == {
-        "0.0.0.0", "box", "box.lan", "localhost", "qa.example",
+        "0.0.0.0",
+        "box",
+        "box.lan",
+        "localhost",
+        "qa.example",
     }
     assert serve._host_names("127.0.0.1", []) == {"127.0.0.1", "localhost"}

@@ -1,42 +1,5 @@
-"""A finished run over text with accents, in several cases and alphabets."""
+"""Fixtures that this folder shares."""
 
-import pytest
-from support.finished_run import write_finished_run
-from support.tiny_corpus import TinyCorpus, tiny_config, vocabulary
+from support.accented_run import accents, answerer
 
-from realm_jax.corpus.mark_spans import annotate
-from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
-from realm_jax.data.open_qa import Question
-from realm_jax.inference.answerer import Answerer
-from realm_jax.text.vocabulary import write_vocabulary
-
-PASSAGES = [
-    ("Żywiec", ["The Café in Żywiec is nai\u0308ve.", "It was AÑO in 1850!"]),
-    ("Café", ["A café, old and é́tée, was in Ort."]),
-    ("Menu", ["The CAFÉ was open since 1900."]),
-    ("Straße", ["What is the Straße in İzmir? 日本 was."]),
-    ("River", ["The river in Ora."]),
-    ("Tower", ["Cafés and the tower of Ulm, and the river."]),
-]
-
-
-@pytest.fixture(scope="session")
-def accents(tmp_path_factory):
-    """A land of few passages, none of them plain ASCII but two."""
-    folder = tmp_path_factory.mktemp("accents")
-    write_vocabulary(folder / "vocab.txt", vocabulary())
-    write_passages(folder / "land", PASSAGES, folder / "vocab.txt")
-    store = PassageStore.open(folder / "land")
-    questions = [
-        Question(f"what is {title}?", (title,), row) for row, (title, _) in enumerate(PASSAGES)
-    ]
-    return TinyCorpus(folder / "land", store, annotate(store), questions)
-
-
-@pytest.fixture(scope="session")
-def answerer(tmp_path_factory, accents):
-    """Opened from what a run with random weights exported."""
-    workdir = tmp_path_factory.mktemp("accents_run") / "run"
-    write_finished_run(workdir, accents, tiny_config(accents.folder))
-    return Answerer.open(str(workdir))
+__all__ = ["accents", "answerer"]

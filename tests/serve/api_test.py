@@ -176,6 +176,7 @@ def test_the_openapi_document_names_every_door(api):
         "/api/ask": {"post"},
         "/api/batch": {"post"},
         "/api/fill": {"post"},
+        "/api/examples": {"get"},
         "/api/passages": {"get", "post", "put", "delete"},
         "/api/edits": {"delete"},
     }

@@ -1,10 +1,10 @@
-// The page of `realm serve`. All text from the server goes in as text nodes, never as HTML.
+// The page of `realm serve`. Text from the server is inserted as text nodes, never as HTML.
 
 const byId = (id) => document.getElementById(id);
 const BLANK = "[MASK]";
-let asked = null; // the question on show, asked again when passages change
-let saidBefore = null;
-let editing = null; // id of the passage in the editor; null for a new one
+let asked = null; // the question that is shown; asked again when passages change
+let previousAnswer = null; // its answer before the last change
+let editing = null; // id of the passage in the editor; null for a new passage
 
 async function call(method, path, content) {
   const body = content === undefined ? {} : {
@@ -22,9 +22,9 @@ async function call(method, path, content) {
   throw new Error([problem, ...Object.entries(more).map(([k, v]) => `${k}: ${v}`)].join("\n"));
 }
 
-// Runs a piece of work with its sentence on show, and shows what went wrong where it was asked for.
-async function busy(sentence, work, problem = byId("problem")) {
-  byId("status").textContent = sentence;
+// Shows `message` while `work` runs; shows its error, if any, in the element `problem`.
+async function busy(message, work, problem = byId("problem")) {
+  byId("status").textContent = message;
   byId("status").classList.remove("unseen");
   problem.textContent = "";
   document.body.setAttribute("aria-busy", "true");
@@ -48,7 +48,7 @@ function element(name, text, className = "") {
   return made;
 }
 
-// Spans count code points; a JavaScript string counts UTF-16 units.
+// Spans are in code points; JavaScript strings are indexed in UTF-16 units.
 function withMark(target, text, span) {
   const points = Array.from(text);
   const part = (from, to) => document.createTextNode(points.slice(from, to).join(""));
@@ -58,17 +58,19 @@ function withMark(target, text, span) {
   return target.replaceChildren(part(0, span[0]), mark, part(span[1]));
 }
 
-function headed(target, passage) {
-  target.textContent = passage.title || "(no title)";
+function showTitle(target, passage) {
+  target.textContent = passage.id < 0 ? "No passage" : passage.title || "Untitled passage";
   if (passage.edit) target.append(element("span", passage.edit, "badge"));
 }
 
 function showPassage(passage) {
   const item = byId("passage").content.cloneNode(true).firstElementChild;
-  headed(item.querySelector("h3"), passage);
-  item.querySelector(".number").textContent = `p(z|x) ${percent(passage.p_z)}`;
+  showTitle(item.querySelector("h3"), passage);
+  item.querySelector(".number").textContent = `weight ${percent(passage.p_z)}`;
   item.querySelector(".bar").style.width = `${100 * passage.p_z}%`;
-  withMark(item.querySelector(".text"), passage.text, passage.span);
+  const text = item.querySelector(".text");
+  withMark(text, passage.text, passage.span);
+  text.hidden = !passage.text;
   const [edit, remove] = item.querySelectorAll("button");
   if (passage.id < 0) {
     item.querySelector(".row").remove();
@@ -83,24 +85,25 @@ function showPassage(passage) {
 
 function show(reply) {
   const filled = reply.text !== undefined;
-  const unaided = filled
-    ? { answer: reply.answer_without_retrieval, probability: null } : reply.closed_book;
-  byId("answer").textContent = reply.answer || "(nothing)";
+  const closedBook = filled ? { answer: reply.answer_without_retrieval } : reply.closed_book;
+  byId("answer").textContent = reply.answer;
   byId("probability").textContent = `probability ${percent(reply.probability)}`;
-  byId("unaided").textContent = unaided ? unaided.answer : "(the question is too long for that)";
-  let aside = unaided && unaided.probability !== null ? `probability ${percent(unaided.probability)}` : "";
-  if (filled) aside = `gives “${reply.answer}” a probability of ${percent(reply.without_retrieval)}`;
-  byId("unaided-probability").textContent = aside;
-  const changed = reply.edits_version ? `, with version ${reply.edits_version} of the changes below` : "";
-  byId("read").textContent = `found by the index of step ${reply.index_step}${changed}`;
+  byId("closed-book").hidden = !closedBook;
+  byId("closed-book-answer").textContent = closedBook?.answer ?? "";
+  byId("closed-book-probability").textContent = filled
+    ? `probability of “${reply.answer}”: ${percent(reply.without_retrieval)}`
+    : closedBook ? `probability ${percent(closedBook.probability)}` : "";
+  byId("read").textContent = ["The passage with the largest weight comes first."]
+    .concat(reply.edits_version ? `Changes so far: ${reply.edits_version}.` : []).join(" ");
+  byId("read").title = `Found with the passage index of training step ${reply.index_step}`;
   const best = [...reply.passages].sort((one, other) => other.p_z - one.p_z);
   byId("passages").replaceChildren(...best.map(showPassage));
   byId("result").hidden = false;
-  const differs = saidBefore !== null && saidBefore !== reply.answer;
+  const differs = previousAnswer !== null && previousAnswer !== reply.answer;
   byId("before").hidden = !differs;
-  byId("before").textContent = differs ? `before the change: ${saidBefore}` : "";
+  byId("before").textContent = differs ? `before the change: ${previousAnswer}` : "";
   byId("status").textContent = `Answer: ${reply.answer}, ${byId("probability").textContent}.`;
-  byId("status").classList.add("unseen"); // it is seen in the card below; this is read aloud
+  byId("status").classList.add("unseen"); // for screen readers; others see the card
 }
 
 async function answer({ again = false } = {}) {
@@ -110,7 +113,7 @@ async function answer({ again = false } = {}) {
   const reply = await busy("Reading …", () => (text.includes(BLANK)
     ? call("POST", "/api/fill", { text }) : call("POST", "/api/ask", { question: text, k })));
   if (!reply) return;
-  saidBefore = again ? saidBefore ?? byId("answer").textContent : null;
+  previousAnswer = again ? previousAnswer ?? byId("answer").textContent : null;
   asked = text;
   show(reply);
   if (!again) history.replaceState(null, "", `?q=${encodeURIComponent(text)}`);
@@ -119,11 +122,11 @@ async function answer({ again = false } = {}) {
 async function change(method, path, content, problem) {
   const done = await busy("Changing …", () => call(method, path, content), problem);
   if (!done) return false;
-  saidBefore = null;
+  previousAnswer = null;
   if (asked) await answer({ again: true });
   else byId("status").textContent = "Changed.";
   await showChanges();
-  // The button that was pressed may be gone, and the focus with it.
+  // If the pressed button was removed, the focus is lost: set it again.
   if (document.activeElement === document.body)
     byId(byId("result").hidden ? "add" : "answer-title").focus();
   return true;
@@ -135,7 +138,7 @@ async function showChanges() {
   byId("edits").replaceChildren(...passages.map((passage) => {
     const item = element("li", "", "card");
     const title = element("h3", "");
-    headed(title, passage);
+    showTitle(title, passage);
     const undo = element("button", "Undo");
     undo.type = "button";
     undo.setAttribute("aria-label", `Undo: ${passage.edit} ${passage.title}`);
@@ -178,16 +181,35 @@ byId("cancel").onclick = () => byId("editor").close();
 byId("add").onclick = () => openEditor();
 byId("undo-all").onclick = () => change("DELETE", "/api/edits");
 
+async function showExamples() {
+  const { examples } = await call("GET", "/api/examples");
+  byId("examples-section").hidden = !examples.length;
+  byId("examples").replaceChildren(...examples.map((text) => {
+    const item = element("li", "");
+    const button = element("button", text);
+    button.type = "button";
+    button.onclick = () => {
+      byId("question").value = text;
+      return answer();
+    };
+    item.append(button);
+    return item;
+  }));
+}
+
 await busy("", async () => {
   const health = await call("GET", "/api/health");
-  const only = health.answers_questions ? "" : " · this run fills blanks only";
-  byId("about").textContent = `${health.passages.toLocaleString("en")} passages · `
-    + `trained ${health.step} steps · index of step ${health.index_step}${only}`;
+  byId("about").textContent = `${health.passages.toLocaleString("en")} passages to search. `
+    + `Model trained for ${health.step.toLocaleString("en")} steps.`
+    + (health.answers_questions ? "" : " It was not fine-tuned on questions: it only fills in [MASK].");
+  byId("asks").textContent = health.answers_questions ? "A question, or a" : "A";
   byId("k").value = health.k;
+  byId("k").parentElement.hidden = !health.answers_questions;
   await showChanges();
+  await showExamples();
 });
-const given = new URLSearchParams(location.search).get("q");
-if (given) {
-  byId("question").value = given;
+const query = new URLSearchParams(location.search).get("q");
+if (query) {
+  byId("question").value = query;
   await answer();
 }

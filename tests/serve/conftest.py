@@ -1,0 +1,5 @@
+"""Fixtures that this folder shares."""
+
+from support.accented_run import accents, answerer
+
+__all__ = ["accents", "answerer"]
