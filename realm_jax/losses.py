@@ -1,5 +1,7 @@
 """Objectives of all stages: arrays to (loss, metrics). Every loss is in nats."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -24,13 +26,38 @@ def retrieval_log_prob(
     return jax.nn.log_softmax(jnp.where(valid, scores, EXCLUDED_LOG_PROB), axis=-1)
 
 
+def passage_log_likelihood(
+    token_log_p: Float[Any, "B K M"], weights: Float[Any, "B M"]
+) -> Float[Any, "B K"]:
+    """log p(y|z,x): the sum of log p(y_j|z,x) over the masked positions (REALM section 3.1).
+
+    Args:
+      token_log_p: log p(y_j|z,x), a JAX or numpy array.
+      weights: 1 on real masked positions, 0 on padding.
+    """
+    return (token_log_p * weights[:, None, :]).sum(-1)
+
+
+def marginalise_candidates(
+    log_p_z: Float[Array, "B K"], log_p: Float[Array, "B K *rest"]
+) -> Float[Array, "B *rest"]:
+    """log sum_z p(z|x) p(.|z,x): the sum over candidates of REALM equation 1.
+
+    Args:
+      log_p_z: log p(z|x).
+      log_p: log probability of anything given each candidate.
+    """
+    extra = (1,) * (log_p.ndim - log_p_z.ndim)
+    return jax.nn.logsumexp(log_p_z.reshape(*log_p_z.shape, *extra) + log_p, axis=1)
+
+
 def marginal_log_likelihood(
     log_p_z: Float[Array, "B K"],
     token_log_p: Float[Array, "B K M"],
     weights: Float[Array, "B M"],
     marginal: str,
 ) -> Float[Array, "B"]:
-    """log p(y|x), summed over the masked positions of each query.
+    """log p(y|x) of the masked tokens of each query.
 
     Args:
       log_p_z: log p(z|x) over the candidates.
@@ -39,12 +66,10 @@ def marginal_log_likelihood(
       marginal: `paper` for log sum_z p(z|x) prod_j p(y_j|z,x) (equation 1 with section 3.1's
         product over positions); `released` for sum_j log sum_z p(z|x) p(y_j|z,x).
     """
-    masked = token_log_p * weights[:, None, :]
     if marginal == "paper":
-        return jax.nn.logsumexp(log_p_z + masked.sum(-1), axis=-1)
+        return marginalise_candidates(log_p_z, passage_log_likelihood(token_log_p, weights))
     if marginal == "released":
-        per_token = jax.nn.logsumexp(log_p_z[:, :, None] + token_log_p, axis=1)
-        return (per_token * weights).sum(-1)
+        return (marginalise_candidates(log_p_z, token_log_p) * weights).sum(-1)
     raise ValueError(f"marginal: expected 'paper' or 'released', got {marginal!r}")
 
 
@@ -101,7 +126,7 @@ def realm_loss(
         "p_null": jnp.exp(log_p_z[:, 0]).mean(),
     }
     if retriever_loss == "pdist":
-        likelihoods = jax.lax.stop_gradient((token_log_p * weights[:, None, :]).sum(-1))
+        likelihoods = jax.lax.stop_gradient(passage_log_likelihood(token_log_p, weights))
         loss += _divergence(retrieval_log_prob(likelihoods, valid), log_p_z).sum() / tokens
     return loss, metrics
 

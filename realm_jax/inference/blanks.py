@@ -7,12 +7,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from realm_jax.data.padding import padded_indices
 from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.evidence import Evidence, Shown
-from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
-from realm_jax.retrieval.retriever import candidates, hits
+from realm_jax.losses import (
+    marginal_log_likelihood,
+    marginalise_candidates,
+    passage_log_likelihood,
+    retrieval_log_prob,
+)
+from realm_jax.retrieval.retriever import search, select_candidates
 
 BLANK = "[MASK]"
 
@@ -113,15 +119,22 @@ class BlankFiller:
         counts = places < count
         positions = np.where(counts, places + len(before) + 1, 0)[None]
         chosen, log_p_z, log_p = self._marginal(query, positions)
-        by_token = np.logaddexp.reduce(log_p_z[:, None, None] + log_p, axis=0)
-        said = by_token.argmax(-1) if answer is None else np.resize(answer, len(places))
+        by_token = np.asarray(
+            marginalise_candidates(jnp.asarray(log_p_z[None]), jnp.asarray(log_p[None]))
+        )[0]
+        said = (
+            by_token.argmax(-1)
+            if answer is None
+            else answer[padded_indices(len(answer), len(places))]
+        )
         of_said = np.take_along_axis(log_p, said[None, :, None], axis=-1)[..., 0]
-        by_passage = np.where(counts, of_said, 0.0).sum(-1)
+        weights = counts[None].astype(np.float32)
+        by_passage = passage_log_likelihood(of_said[None], weights)[0]
         total = float(
             marginal_log_likelihood(
                 jnp.asarray(log_p_z[None]),
                 jnp.asarray(of_said[None]),
-                jnp.asarray(counts[None], jnp.float32),
+                jnp.asarray(weights),
                 "paper",
             )[0]
         )
@@ -146,8 +159,8 @@ class BlankFiller:
         """Candidates (null first), log p(z|x) [K] and log p(.|z,x) [K, M, V]."""
         a, retrieval = self._a, self._a.config.retrieval
         vector = a.networks.vectors("embedder", query)
-        found = hits(a.index, vector, retrieval.candidates)
-        chosen, valid = candidates(found, None, retrieval.candidates, retrieval.null_passage)
+        found = search(a.index, vector, retrieval.candidates)
+        chosen, valid = select_candidates(found, None, retrieval.candidates, retrieval.null_passage)
         scores = np.einsum("e,ke->k", vector[0], self._candidate_vectors(chosen[0]))
         log_p_z = np.asarray(retrieval_log_prob(jnp.asarray(scores[None]), jnp.asarray(valid)))[0]
         joint = joint_rows(query, a.store, chosen, a.config.lengths.joint)

@@ -8,11 +8,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int32, Int64
 
 from realm_jax.data.masked_text import MaskedText
+from realm_jax.data.padding import fixed_size_batches
 from realm_jax.data.rows import Rows, joint_rows, passage_rows
 from realm_jax.inference.answerer import Answerer
-from realm_jax.losses import marginal_log_likelihood, retrieval_log_prob
+from realm_jax.losses import (
+    marginal_log_likelihood,
+    marginalise_candidates,
+    passage_log_likelihood,
+    retrieval_log_prob,
+)
 from realm_jax.models.modules import Modules
-from realm_jax.retrieval.retriever import Retriever, candidates
+from realm_jax.retrieval.host_retriever import HostRetriever
 
 _BATCH = 16  # queries at a time
 
@@ -34,9 +40,8 @@ def examine(answerer: Answerer, text: MaskedText) -> Examined:
     size = len(text.own)
     parts = []
     forward = _Forward(answerer)
-    for start in range(0, size, _BATCH):
-        wrapped = np.arange(start, start + _BATCH) % size  # one shape, so one trace
-        parts.append(forward(jax.tree.map(lambda part, rows=wrapped: part[rows], text)))
+    for indices, _ in fixed_size_batches(size, _BATCH):
+        parts.append(forward(jax.tree.map(lambda part, indices=indices: part[indices], text)))
     return Examined(*(np.concatenate(column)[:size] for column in zip(*parts, strict=True)))
 
 
@@ -45,16 +50,14 @@ class _Forward:
         self._a = answerer
         vocabulary = answerer.store.vocabulary.size
         self._modules = Modules(answerer.config.model, vocabulary, ("embedder", "reader"))
-        self._retriever = Retriever(answerer.config, vocabulary)
+        self._retriever = HostRetriever(answerer.config, vocabulary)
         networks = answerer.export.networks
         self._parameters = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
         self._read = jax.jit(self._scored)
 
     def __call__(self, text: MaskedText) -> Examined:
-        a, retrieval = self._a, self._a.config.retrieval
-        found = self._retriever.hits(a.index, text.queries, retrieval.candidates)
-        own = text.own if retrieval.exclude_own else None
-        chosen, valid = candidates(found, own, retrieval.candidates, retrieval.null_passage)
+        a = self._a
+        chosen, valid = self._retriever.candidates(a.index, text.queries, text.own)
         passages = passage_rows(a.store, chosen, a.config.lengths.passage)
         joint = joint_rows(text.queries, a.store, chosen, a.config.lengths.joint)
         read = self._read(self._parameters, text, passages, joint, valid)
@@ -79,10 +82,10 @@ class _Forward:
         all_log_p = jax.nn.log_softmax(logits, axis=-1).reshape(size, count, *logits.shape[1:])
         places = text.targets[:, None, :, None]
         log_p = jnp.take_along_axis(all_log_p, places, axis=-1)[..., 0]
-        mixed = jax.nn.logsumexp(log_p_z[:, :, None, None] + all_log_p, axis=1)
+        mixed = marginalise_candidates(log_p_z, all_log_p)
         return (
             log_p_z,
-            (log_p * text.weights[:, None, :]).sum(-1),
+            passage_log_likelihood(log_p, text.weights),
             marginal_log_likelihood(log_p_z, log_p, text.weights, "paper"),
             mixed.argmax(-1).astype(jnp.int32),
             all_log_p[:, 0].argmax(-1).astype(jnp.int32),
