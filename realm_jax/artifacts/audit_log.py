@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float16, Int64
+from jaxtyping import Float, Int64
 
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import DamageError
@@ -27,11 +27,13 @@ log = logging.getLogger(__name__)
 
 
 def candidates(
-    searcher: Searcher, rows: Int64[np.ndarray, "N"], vectors: Float16[np.ndarray, "N E"]
+    searcher: Searcher, rows: Int64[np.ndarray, "N"], vectors: Float[np.ndarray, "N E"]
 ) -> str:
     """SHA-256 of the passages found for 100 passages as queries, evenly spread over the index."""
     chosen = np.linspace(0, len(vectors) - 1, min(PROBES, len(vectors))).astype(np.int64)
-    found, _ = searcher.search(vectors[chosen].astype(np.float32), min(HITS, len(vectors)))
+    # The published index has float16 vectors, the builder float32: both give the same queries.
+    queries = vectors[chosen].astype(np.float16).astype(np.float32)
+    found, _ = searcher.search(queries, min(HITS, len(vectors)))
     return hashlib.sha256(np.ascontiguousarray(rows[found], np.int64).tobytes()).hexdigest()
 
 
@@ -50,7 +52,7 @@ def note_index(
     step: int,
     searcher: Searcher,
     rows: Int64[np.ndarray, "N"],
-    vectors: Float16[np.ndarray, "N E"],
+    vectors: Float[np.ndarray, "N E"],
 ) -> None:
     """The builder published the index of `step`, which it made of these."""
     manifest = commit.read_manifest(run.published_index / step_name(step))

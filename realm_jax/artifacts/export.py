@@ -7,7 +7,7 @@ from etils import epath
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.errors import InputError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir, step_name
 
 KIND = "export"
@@ -55,7 +55,7 @@ def read_export(run: RunDir) -> Export:
     if step is None:
         raise _nothing_yet(run)
     folder = run.export / step_name(step)
-    manifest = commit.verified(folder, KIND)
+    manifest = integrity.read_verified(folder, KIND)
     return Export(
         step=step,
         index_step=manifest["index_step"],

@@ -12,9 +12,9 @@ from jaxtyping import Float16, Float32, Int64
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.errors import MismatchError
-from realm_jax.retrieval.searcher import BuiltSearcher, Searcher, load_searcher
-from realm_jax.storage import commit, files
-from realm_jax.storage.failpoints import reach
+from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher
+from realm_jax.storage import commit, files, integrity
+from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import (
     CONFIG,
     QUERY_PARAMETERS,
@@ -65,7 +65,7 @@ class PublishedIndex:
 def publish_index(
     run: RunDir,
     step: int,
-    searcher: BuiltSearcher,
+    searcher: LocalSearcher,
     rows: Int64[np.ndarray, "N"],
     vectors: Float32[np.ndarray, "N E"],
     query_params: dict[str, Any],
@@ -97,12 +97,12 @@ def publish_index(
         )
 
     def write(folder: epath.Path) -> None:
-        with files.foreign_write(folder), local_to_write(folder / SEARCHER) as local:
+        with files.library_write(folder), local_to_write(folder / SEARCHER) as local:
             local.mkdir(parents=True, exist_ok=True)
             searcher.save(Path(local))
-        reach("searcher.written")
+        failpoint("searcher.written")
         files.write_array(folder / ROWS, rows.astype(np.int64))
-        files.write_array(folder / VECTORS, vectors.astype(np.float16))
+        files.write_array(folder / VECTORS, vectors, np.float16)
         save_parameters(folder / QUERY_PARAMETERS, query_params)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
@@ -131,8 +131,8 @@ def open_index(
       MismatchError: names the field and both values.
     """
     folder = epath.Path(folder)
-    manifest = commit.verified(folder, KIND)
-    reach("index.verified")
+    manifest = integrity.read_verified(folder, KIND)
+    failpoint("index.verified")
     for field, expected in (expect or {}).items():
         if manifest.get(field) != expected:
             raise MismatchError(

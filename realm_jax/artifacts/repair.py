@@ -12,7 +12,7 @@ from etils import epath
 
 from realm_jax.artifacts.verify import step_parents
 from realm_jax.errors import DamageError, InputError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, path_of, step_name, step_of
 
 
@@ -61,8 +61,8 @@ def _of_parent(parent: epath.Path, names: list[str]) -> Iterator[_Repair]:
     for name in names:
         if step_of(name) is None or not (parent / name / MANIFEST).exists():
             continue
-        problems = commit.verify(parent / name)
-        if all(problem["expected"] == commit.NO_FILE for problem in problems):
+        problems = integrity.verify(parent / name)
+        if all(problem["expected"] == integrity.NO_FILE for problem in problems):
             for problem in problems:
                 stray = parent / name / problem["file"]
                 yield _Repair(stray, "nobody published it", "deleted")

@@ -6,7 +6,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir
 
 KIND = "snapshot"
@@ -46,9 +46,9 @@ def publish_snapshot(
 
 
 def read_snapshot(folder: epath.PathLike) -> Snapshot:
-    """Reads a snapshot after checking every byte; see `commit.verified` for what it raises."""
+    """Reads a snapshot after checking every byte; see `integrity.read_verified` for what it raises."""
     folder = epath.Path(folder)
-    manifest = commit.verified(folder, KIND)
+    manifest = integrity.read_verified(folder, KIND)
     return Snapshot(
         step=manifest["step"],
         params=load_parameters(folder / PARAMETERS),

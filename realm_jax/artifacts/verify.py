@@ -1,4 +1,4 @@
-"""Is this folder what was written? A step of a run, a whole run, a corpus, weights for others."""
+"""`realm check`: verifies a step of a run, a whole run, a corpus, or exported weights."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from etils import epath
 
 from realm_jax import config as config_lib
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -24,31 +24,29 @@ from realm_jax.storage.layout import (
     step_of,
 )
 
-ARRAYS_MANIFEST = "manifest.json"  # of a passage store or a span store
-_KINDS = {"passage store": "corpus", "span store": "spans"}
-
 Problems = Iterator[dict[str, Any]]
 
 
 def check(folder: epath.PathLike) -> dict[str, Any]:
-    """Looks at every byte and changes nothing.
+    """Reads every byte of a folder and compares it with its checksums; changes nothing.
+
+    In a run, every published step and every corpus is checked, and files are named relative to the
+    run folder; unfinished steps are not problems. Weights written by `realm export` have no
+    checksums: they are accepted if they can be read.
 
     Returns:
-      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`, where kind is
-      snapshot, published_index, checkpoint, export, tagger, steps (a folder of them), corpus,
-      spans, run, weights or unknown. In a run, every published step and every corpus in it is
-      checked, and files are named from the run folder; unfinished steps are no problem. Weights, as
-      of `realm export`, have no checksums: they are sound if they can be read.
+      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`. The kind is
+      snapshot, published_index, checkpoint, export, tagger, corpus, spans, steps (a folder of
+      steps), run, weights or unknown.
 
     Raises:
-      InputError: an address that cannot be read here.
+      InputError: the address cannot be read on this machine.
     """
     folder = path_of(folder)
     if (folder / MANIFEST).exists():
-        return _report(_kind(folder), commit.verify(folder))
-    if (folder / ARRAYS_MANIFEST).exists():
-        kind = _arrays_kind(folder)
-        return _report(kind, list(_arrays_problems(folder, kind)))
+        return _report(_kind(folder), integrity.verify(folder))
+    if (folder / integrity.OLD_MANIFEST).exists():
+        return _report("unknown", list(_durable_problems(folder)))
     if _is_run(folder):
         return _report("run", list(_run_problems(folder)))
     if _holds_steps(folder):
@@ -58,18 +56,18 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
 
         if weights.holds_weights(Path(folder)):
             return _report("weights", list(weights.problems(Path(folder))))
-    expected = f"a run folder, or {MANIFEST} or {ARRAYS_MANIFEST} or weights in it"
+    expected = f"a run folder, or a folder with {MANIFEST} or with weights"
     found = ", ".join(files.list_names(folder)[:8]) or "nothing"
     return _report("unknown", [_problem(str(folder), expected, found)])
 
 
 def check_steps(parent: epath.PathLike) -> dict[str, Any]:
-    """What `check` says of steps beside each other; sound, too, where the last one was dropped."""
+    """Checks a folder of steps; one without any step is valid."""
     return _report("steps", list(_step_problems(epath.Path(parent))))
 
 
 def run_of(folder: epath.PathLike) -> epath.Path | None:
-    """The run that a folder is, or is a part of, there or not; None if it is neither."""
+    """The run that `folder` is or is part of, also if `folder` does not exist; None if none."""
     near = [epath.Path(folder), *list(epath.Path(folder).parents)[:3]]
     return next((one for one in near if _is_run(one)), None)
 
@@ -90,30 +88,17 @@ def _kind(folder: epath.Path) -> str:
     return "unknown" if manifest is None else manifest["kind"]
 
 
-def _arrays_kind(folder: epath.Path) -> str:
-    try:
-        return _KINDS.get(json.loads((folder / ARRAYS_MANIFEST).read_text())["kind"], "unknown")
-    except (ValueError, KeyError, TypeError):
-        return "unknown"
+def _durable_problems(folder: epath.Path) -> Problems:
+    """Problems of one folder with a manifest, also if an earlier version wrote it."""
+    if (folder / integrity.OLD_MANIFEST).exists() and not (folder / MANIFEST).exists():
+        found = "a folder written by an earlier version: delete it and build it again"
+        yield _problem(integrity.OLD_MANIFEST, f"a folder with {MANIFEST}", found)
+    else:
+        yield from integrity.verify(folder)
 
 
-def _arrays_problems(folder: epath.Path, kind: str) -> Problems:
-    """Of a passage store, its spans included, or of a span store."""
-    from realm_jax.corpus.spans import FOLDER
-    from realm_jax.corpus.spans import KIND as SPANS
-    from realm_jax.corpus.store import KIND as PASSAGES
-    from realm_jax.storage import resumable_folder as arrays
-
-    try:
-        yield from arrays.problems(Path(folder), SPANS if kind == "spans" else PASSAGES)
-    except RealmError as error:
-        yield _problem(ARRAYS_MANIFEST, error.expected, error.found or error.problem)
-    if kind != "spans" and (folder / FOLDER).exists():
-        yield from _inside(FOLDER, _arrays_problems(folder / FOLDER, "spans"))
-
-
-def _inside(prefix: str, problems: Problems) -> Problems:
-    """The same problems, with files named from a folder above."""
+def _prefixed(prefix: str, problems: Problems) -> Problems:
+    """The same problems; their files are named relative to a folder above."""
     for problem in problems:
         yield {**problem, "file": f"{prefix}/{problem['file']}"}
 
@@ -127,9 +112,9 @@ def step_parents(folder: epath.Path) -> list[epath.Path]:
 
 
 def _is_run(folder: epath.Path) -> bool:
-    """Whether steps or corpora of a run lie in it, or its config: weights have a config.json, too.
+    """Whether a folder holds steps or corpora of a run, or the config of one.
 
-    So has an unfinished step, the config of its run.
+    A file called config.json is not enough: exported weights and unfinished steps have one too.
     """
     if any(map(_holds_steps, step_parents(folder))) or _corpora(folder):
         return True
@@ -143,28 +128,28 @@ def _holds_steps(parent: epath.Path) -> bool:
 
 
 def _corpora(folder: epath.Path) -> list[epath.Path]:
-    """Those that a run made for itself."""
+    """The corpora that a run built for itself."""
     found = [folder / CORPUS / name for name in files.list_names(folder / CORPUS)]
-    return [corpus for corpus in found if (corpus / ARRAYS_MANIFEST).exists()]
+    manifests = (MANIFEST, integrity.OLD_MANIFEST)
+    return [corpus for corpus in found if any((corpus / name).exists() for name in manifests)]
 
 
 def _run_problems(folder: epath.Path) -> Problems:
     run = RunDir(folder)
     if run.config.exists() and _json(run.config) is None:
         yield _problem(CONFIG, "JSON", "something else")
-    yield from _torn(run.end_marker)
+    yield from _sealed_problems(run.end_marker)
     for parent in step_parents(folder):
-        yield from _inside(str(parent.relative_to(folder)), _step_problems(parent))
+        yield from _prefixed(str(parent.relative_to(folder)), _step_problems(parent))
     for corpus in _corpora(folder):
-        inner = _arrays_problems(corpus, _arrays_kind(corpus))
-        yield from _inside(f"{CORPUS}/{corpus.name}", inner)
+        yield from _prefixed(f"{CORPUS}/{corpus.name}", _durable_problems(corpus))
 
 
 def _step_problems(parent: epath.Path) -> Problems:
-    """Of every step that has a manifest, sound or not, and of the pointer to the newest."""
+    """Problems of every step that has a manifest, and of the pointer to the newest step."""
     for name in files.list_names(parent):
         if step_of(name) is not None and (parent / name / MANIFEST).exists():
-            yield from _inside(name, iter(commit.verify(parent / name)))
+            yield from _prefixed(name, iter(integrity.verify(parent / name)))
     try:
         pointer = commit.read_pointer(parent)
     except DamageError as error:
@@ -175,8 +160,8 @@ def _step_problems(parent: epath.Path) -> Problems:
         yield _problem(missing, f"a manifest: {POINTER} names this step", "none")
 
 
-def _torn(path: epath.Path) -> Problems:
-    """A sealed file that is not as it was written; one that is not there is no problem."""
+def _sealed_problems(path: epath.Path) -> Problems:
+    """The problem of a sealed file that is cut short or altered; none if it does not exist."""
     try:
         files.read_sealed(path)
     except DamageError as error:
@@ -184,7 +169,7 @@ def _torn(path: epath.Path) -> Problems:
 
 
 def _json(path: epath.Path) -> Any:
-    """What the file says; None if it is not JSON."""
+    """The content of a JSON file; None if it is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except ValueError:

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from etils import epath
+
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
@@ -22,7 +24,9 @@ from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.monitoring.format import things
-from realm_jax.storage.resumable_folder import MANIFEST, digest, has_shards
+from realm_jax.storage.appendable import has_shards
+from realm_jax.storage.files import digest
+from realm_jax.storage.layout import MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
@@ -185,7 +189,7 @@ def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -
     if knowledge is None:
         return arguments.vocab or _learn_vocabulary(arguments)
     theirs = knowledge.path / VOCABULARY
-    if arguments.vocab and digest(Path(arguments.vocab)) != digest(theirs):
+    if arguments.vocab and digest(epath.Path(arguments.vocab)) != digest(epath.Path(theirs)):
         raise MismatchError(
             "the vocabulary is not that of the knowledge corpus",
             where=f"--vocab {arguments.vocab}",

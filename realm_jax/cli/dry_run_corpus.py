@@ -13,8 +13,8 @@ from realm_jax.corpus.sources import files
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
-from realm_jax.storage.appendable import whole_lines
-from realm_jax.storage.resumable_folder import JOURNAL, MANIFEST
+from realm_jax.storage.appendable import complete_lines
+from realm_jax.storage.layout import JOURNAL, MANIFEST
 from realm_jax.text.wordpiece import WordPieces
 
 # Of benchmarks/RESULTS.md, on long articles of Wikipedia at 288 pieces.
@@ -83,7 +83,7 @@ def dry_run_annotate(
 
 def _documents_done(out: Path) -> int:
     """Of an unfinished build."""
-    journal = whole_lines(out / JOURNAL)
+    journal = complete_lines(out / JOURNAL)
     return journal[-1]["documents"] if len(journal) > 1 else 0
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from etils import epath
+
 from realm_jax.corpus.parallel import batches
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import Fingerprint, write_store
-from realm_jax.storage.resumable_folder import digest
+from realm_jax.storage.files import digest
 
 
 def build(
@@ -77,7 +79,10 @@ def is_made_of(
 
     A `vocabulary` of None is the one that the store has.
     """
-    if vocabulary is not None and digest(Path(vocabulary)) != store.manifest["vocabulary"]:
+    if (
+        vocabulary is not None
+        and digest(epath.Path(vocabulary))["sha256"] != store.manifest["vocabulary"]
+    ):
         return False
     if passage_pieces != store.manifest["passage_pieces"]:
         return False

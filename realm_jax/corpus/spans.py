@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 from jaxtyping import Int32, Integer
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.storage.resumable_folder import FolderWriter, problems, read_manifest
+from realm_jax.storage import integrity
+from realm_jax.storage.appendable import FolderWriter
 
-KIND = "span store"
+KIND = "spans"
 _NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy")
 _ROWS = 65_536  # whose lengths are looked up together
+REBUILD = "realm tag annotate --corpus=CORPUS --out=FOLDER"
 FOLDER = "spans"  # inside the passage store, unless another is given
 
 
@@ -35,7 +38,7 @@ class SpanStore:
     def __init__(self, path: str | Path, store: PassageStore):
         """See `open`."""
         self.path = Path(path)
-        manifest = read_manifest(self.path, KIND)
+        manifest = integrity.read_sized(self.path, KIND, REBUILD)
         if manifest["corpus_hash"] != store.corpus_hash:
             raise MismatchError(
                 "spans belong to another corpus",
@@ -44,6 +47,7 @@ class SpanStore:
                 found=f"corpus {manifest['corpus_hash']}",
                 fix="annotate this corpus, or give the one the spans were made for",
             )
+        self.manifest: dict[str, Any] = manifest
         self.corpus_hash: str = manifest["corpus_hash"]
         self.knowledge_hash: str = manifest["knowledge_hash"]
         self._store = store
@@ -79,9 +83,9 @@ class SpanStore:
         """Spans of passage `i` in order."""
         return np.array(self._spans[self._starts[i] : self._starts[i + 1]])
 
-    def verify(self) -> list[dict[str, str]]:
+    def verify(self) -> list[dict[str, Any]]:
         """Files whose checksum is not the promised one."""
-        return problems(self.path, KIND)
+        return integrity.verify(epath.Path(self.path))
 
     @classmethod
     def write(

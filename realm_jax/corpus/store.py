@@ -13,7 +13,7 @@ A passage id is its row: 0 to N - 1, the same in every build from the same input
 | `text.bin`, `text_starts.npy`, `title_bytes.npy` | bytes, int64 [N + 1], int32 [N] | UTF-8 texts |
 | `document.npy` | int64 [N] | running number of the document it was cut from |
 | `vocab.txt` | | the vocabulary that `pieces` are numbers of |
-| `manifest.json` | | counts, checksums; written last |
+| `MANIFEST.json` | | counts, checksums; written last |
 """
 
 from functools import cached_property
@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 from jaxtyping import Int32, Int64, Integer
 
 from realm_jax.corpus.split import Block
 from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
-from realm_jax.storage.resumable_folder import problems, read_manifest
+from realm_jax.storage import integrity
 from realm_jax.text.wordpiece import WordPieces
+
+REBUILD = "realm corpus build --format=FORMAT --input=INPUT --out=FOLDER"
 
 Bounds = tuple[Int64[np.ndarray, "R"], Int64[np.ndarray, "R"]]
 
@@ -44,7 +47,7 @@ class PassageStore:
     def __init__(self, path: str | Path):
         """See `open`."""
         self.path = Path(path)
-        self.manifest: dict[str, Any] = read_manifest(self.path, KIND)
+        self.manifest: dict[str, Any] = integrity.read_sized(self.path, KIND, REBUILD)
         self.corpus_hash: str = self.manifest["content_hash"]
         self.flat = self._map("pieces")
         self._offsets = self._map("offsets")
@@ -176,14 +179,14 @@ class PassageStore:
     def _body_range(self, i: int) -> tuple[int, int]:
         return self._title_range(i)[1], int(self._piece_starts[i + 1])
 
-    def verify(self) -> list[dict[str, str]]:
+    def verify(self) -> list[dict[str, Any]]:
         """Reads every byte; see `verify`."""
         return verify(self.path)
 
 
-def verify(path: str | Path) -> list[dict[str, str]]:
+def verify(path: str | Path) -> list[dict[str, Any]]:
     """Files of the store at `path` whose checksum is not the promised one: file, expected, found.
 
     Works on stores too damaged to open, as long as the manifest can be read.
     """
-    return problems(Path(path), KIND)
+    return integrity.verify(epath.Path(path))

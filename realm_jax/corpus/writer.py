@@ -14,10 +14,10 @@ from realm_jax.corpus.documents import Document
 from realm_jax.corpus.parallel import batches, in_order
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
 from realm_jax.errors import InputError
-from realm_jax.storage.resumable_folder import FolderWriter
+from realm_jax.storage.appendable import FolderWriter
 from realm_jax.text.wordpiece import WordPieces
 
-KIND = "passage store"
+KIND = "corpus"
 ARRAYS = (
     "pieces.npy",
     "piece_starts.npy",
@@ -46,7 +46,7 @@ class StoreWriter:
     Attributes:
       words: the vocabulary.
       documents: documents appended so far.
-      shard: where a killed run is being continued, see `finish_shard`; else None.
+      last_shard: where a killed run is being continued, see `finish_shard`; else None.
 
     Raises:
       InputError: for the vocabulary or the folder (`FolderWriter`).
@@ -56,7 +56,7 @@ class StoreWriter:
         self.words = WordPieces.load(vocabulary)
         self._facts = {"passage_pieces": passage_pieces, "vocabulary": self.words.sha256}
         self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY), self._facts)
-        self.shard = self._folder.shard
+        self.last_shard = self._folder.last_shard
         (self._folder.path / VOCABULARY).write_bytes(Path(vocabulary).read_bytes())
         array = self._folder.array
         self._pieces = array("pieces.npy", np.uint16 if self.words.size < 65536 else np.int32)
@@ -67,9 +67,11 @@ class StoreWriter:
         self._document = array("document.npy", np.int64)
         self._text = self._folder.bytes(TEXT)
         self._bounds = {name: array(name, np.int64) for name in BOUNDS}
-        self._ends = dict.fromkeys(BOUNDS, 0) if self.shard is None else self.shard["ends"]
-        self.documents = 0 if self.shard is None else self.shard["documents"]
-        for bounds in self._bounds.values() if self.shard is None else ():
+        self._ends = (
+            dict.fromkeys(BOUNDS, 0) if self.last_shard is None else self.last_shard["ends"]
+        )
+        self.documents = 0 if self.last_shard is None else self.last_shard["documents"]
+        for bounds in self._bounds.values() if self.last_shard is None else ():
             bounds.append(np.zeros(1, np.int64))
 
     @property
@@ -236,20 +238,20 @@ def _skip_finished(
     writer: StoreWriter, runs: Iterator[list[Document]], source: Fingerprint
 ) -> tuple[int, int, str]:
     """Runs of documents that are in the store, how many of them were empty, their checksum."""
-    if writer.shard is None:
+    if writer.last_shard is None:
         return 0, 0, ""
-    done, checksum = writer.shard["runs"], ""
+    done, checksum = writer.last_shard["runs"], ""
     for _ in islice(runs, done):
         checksum = source.next()
-    if checksum != writer.shard["source"]:
+    if checksum != writer.last_shard["source"]:
         raise InputError(
             "the input is not the one this unfinished store was begun with",
             where=writer.path,
-            expected=f"documents with checksum {writer.shard['source']}",
+            expected=f"documents with checksum {writer.last_shard['source']}",
             found=checksum or "no document",
             fix="give the same --input, or delete the folder to start over",
         )
-    return done, writer.shard["empty"], checksum
+    return done, writer.last_shard["empty"], checksum
 
 
 def write_passages(

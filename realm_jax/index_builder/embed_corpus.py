@@ -1,10 +1,7 @@
-"""The whole corpus to vectors, shard by shard, so that a killed builder goes on where it was."""
+"""Embeds the whole corpus shard by shard, so that a killed builder resumes at its last shard."""
 
-import contextlib
-import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from etils import epath
@@ -12,107 +9,72 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import DamageError, Stopped
-from realm_jax.retrieval.encoder import PassageEmbedder
-from realm_jax.retrieval.temp_array import scratch
+from realm_jax.errors import Stopped
+from realm_jax.index_builder.shards import Shards, open_shards
 from realm_jax.storage import files
-from realm_jax.storage.failpoints import reach
-from realm_jax.storage.locks import Claim
+from realm_jax.storage.locks import Lock
 
-log = logging.getLogger(__name__)
+Embed = Callable[[np.ndarray], Float32[np.ndarray, "S E"]]
 
 
 def embed_corpus(
     config: ConfigDict,
     store: PassageStore,
-    embedder: PassageEmbedder,
+    embed: Embed,
     folder: epath.Path,
     stop: threading.Event,
     progress: Callable[[int], None],
-    over: Callable[[], bool] = lambda: False,
+    is_published: Callable[[], bool] = lambda: False,
 ) -> Float32[np.ndarray, "N E"] | None:
-    """Vectors of all passages; shards already in `folder` are taken as they are.
+    """Embeds all passages; finished shards in `folder` are reused.
 
-    Several builders may do this at once: each claims the shards it embeds, and takes over those of
-    builders that died.
+    Several builders may do this at once: each locks the shards that it embeds, and takes over
+    those of builders that died.
 
     Args:
       config: of the snapshot.
       store: the knowledge corpus.
-      embedder: with the snapshot's parameters.
-      folder: holds one file and one sealed mark per finished shard.
+      embed: passage ids to vectors, with the embedder of the snapshot.
+      folder: holds the finished shards; see `shards`.
       stop: checked between shards.
       progress: called with the number of passages done.
-      over: whether others have finished; asked when a shard is missing, for they delete all.
+      is_published: whether another builder has published this index or a newer one; asked when a
+        shard is missing, because that builder then deletes all shards.
 
     Returns:
-      None if others have finished.
+      Vectors [N, E], memory-mapped; None if another builder has published.
 
     Raises:
       Stopped: when `stop` is set.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    shape = len(store), config.model.embedding
-    # Not in `folder`, which others may delete at any moment.
-    vectors = scratch(shape, Path(folder.parent) if files.is_local(folder) else None)
+    shards = open_shards(folder, len(store), config.model.embedding)
     todo, done = list(range(0, len(store), config.builder.shard)), 0
     while todo:
-        others = []
+        locked_by_others = []
         for start in todo:
             if stop.is_set():
                 raise Stopped("embed")
-            rows = np.arange(start, min(start + config.builder.shard, len(store)))
-            path = folder / f"shard_{start:010d}.npy"
-            shard = _read_shard(path, len(rows), config.model.embedding)
-            if shard is None and over():
+            ids = np.arange(start, min(start + config.builder.shard, len(store)))
+            finished = shards.load(start, start + len(ids))
+            if not finished and is_published():
+                files.delete_tree(folder)
                 return None
-            if shard is None:
-                shard = _embedded(path, rows, embedder)
-            if shard is None:
-                others.append(start)
+            if not finished and not _embed_shard(shards, folder, ids, embed):
+                locked_by_others.append(start)
                 continue
-            vectors[rows] = shard
-            done += len(rows)
+            done += len(ids)
             progress(done)
-        if others == todo:
+        if locked_by_others == todo:
             stop.wait(config.builder.poll_seconds)
-        todo = others
-    return vectors
+        todo = locked_by_others
+    return shards.vectors
 
 
-def _embedded(
-    path: epath.Path, rows: np.ndarray, embedder: PassageEmbedder
-) -> Float32[np.ndarray, "S E"] | None:
-    """A shard, embedded and kept; None while another builder is at it."""
-    claim = Claim(path.parent, path.stem)
-    if not claim.take():
-        return None
-    with claim.kept():
-        vectors = embedder.vectors(rows)
-        with contextlib.suppress(FileNotFoundError):  # others have finished, and deleted the folder
-            _write_shard(path, vectors)
-    return vectors
-
-
-def _write_shard(path: epath.Path, vectors: Float32[np.ndarray, "S E"]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_array(path, vectors)
-    files.write_sealed(_mark(path), files.digest(path, sync=True))
-    reach("shard.embedded")
-
-
-def _read_shard(path: epath.Path, size: int, dims: int) -> Float32[np.ndarray, "S E"] | None:
-    """A finished shard; None if it is missing, unfinished, not as its mark says or just deleted."""
-    try:
-        promised = files.read_sealed(_mark(path)) if path.exists() else None
-        if promised is None or files.digest(path) != promised:
-            return None
-        with path.open("rb") as file:
-            vectors = np.load(file)
-    except (DamageError, FileNotFoundError):
-        return None
-    return vectors if vectors.shape == (size, dims) else None
-
-
-def _mark(path: epath.Path) -> epath.Path:
-    return path.with_name(path.name + ".json")
+def _embed_shard(shards: Shards, folder: epath.Path, ids: np.ndarray, embed: Embed) -> bool:
+    """Embeds and stores a shard; False if another builder has locked it."""
+    lock = Lock(folder, f"shard_{ids[0]:010d}")
+    if not lock.acquire():
+        return False
+    with lock.renewed():
+        shards.save(int(ids[0]), embed(ids))
+    return True

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
@@ -15,19 +16,18 @@ from realm_jax.artifacts.published_index import publish_index
 from realm_jax.artifacts.snapshots import Snapshot, read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError, Stopped
-from realm_jax.index_builder.build import built
-from realm_jax.index_builder.check import PROBE_HITS
+from realm_jax.index_builder.build import build_index
+from realm_jax.index_builder.recall import PROBE_HITS
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.monitoring.writers import Writers, kept_writers
-from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import searcher_class
 from realm_jax.storage import commit, files, heartbeat
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.follow import ended, follow
-from realm_jax.storage.job_lock import alone
 from realm_jax.storage.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name, step_of
 from realm_jax.storage.leases import Lease, retain
-from realm_jax.storage.locks import Claim
+from realm_jax.storage.locks import Lock, job_lock
 
 log = logging.getLogger(__name__)
 JOB = "index_builder"
@@ -50,11 +50,11 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
 
     Raises:
       Stopped: `stop` was set while another builder of this name still ran.
-      RealmError: see `refresh` and `alone`.
+      RealmError: see `refresh` and `job_lock`.
     """
     run_dir, name = RunDir(workdir), f"{JOB}-{worker}" if worker else JOB
     files.check_writable(run_dir.root)
-    with alone(run_dir, name, stop) as stop_or_lost:
+    with job_lock(run_dir, name, stop) as stop_or_lost:
         return _follow(run_dir, name, poll_seconds, stop_or_lost)
 
 
@@ -120,8 +120,8 @@ def refresh(
     config = refresh_config(run_dir, snapshot)
     searcher_class(config.search.kind)  # what is not installed is told before hours of embedding
     store = PassageStore.open(config.corpus.knowledge)
-    parameters = snapshot.params["embedder"]
-    embedder = PassageEmbedder(config, store, parameters)
+    params = jax.device_put(snapshot.params["embedder"])
+    encoder = Encoder(config, store.vocabulary.size)
     shards = run_dir.shards(snapshot.step)
 
     def progress(done: int) -> None:
@@ -136,19 +136,24 @@ def refresh(
             eta_s=seconds / done * (len(store) - done),
         )
 
+    def embed(ids: np.ndarray) -> Float32[np.ndarray, "S E"]:
+        return encoder.embed_passages(params, store, ids)
+
     over = lambda: _is_over(run_dir, snapshot.step)  # noqa: E731
     vectors = None
     if not over():
-        vectors = embed_corpus(config, store, embedder, shards, stop, progress, over)
-    finishing = Claim(shards, "finish")
-    while vectors is not None and not over() and not finishing.take():
+        vectors = embed_corpus(config, store, embed, shards, stop, progress, over)
+    finishing = Lock(shards, "finish")
+    while vectors is not None and not over() and not finishing.acquire():
         if stop.wait(config.builder.poll_seconds):
             raise Stopped("embed")
     if vectors is None or over():
-        commit.point_to(run_dir.published_index, snapshot.step)  # its publisher may have died
+        commit.advance_pointer(
+            run_dir.published_index, snapshot.step
+        )  # its publisher may have died
         _sweep(run_dir, snapshot.step)  # what a late comer may have left
         return None
-    with finishing.kept():
+    with finishing.renewed():
         figures = _finish(run_dir, snapshot, config, store, vectors, began, job, finishing)
     _sweep(run_dir, snapshot.step)
     return figures
@@ -181,7 +186,7 @@ def _finish(
     vectors: Float32[np.ndarray, "N E"],
     began: float,
     job: str,
-    finishing: Claim,
+    finishing: Lock,
 ) -> dict[str, Any] | None:
     """Build, check, publish: of several builders, one does it."""
     parameters = snapshot.params["embedder"]
@@ -222,7 +227,7 @@ def _finish(
     fresh = publish_index(
         run_dir, step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
-    history.note_index(run_dir, step, searcher, rows, vectors.astype(np.float16))
+    history.note_index(run_dir, step, searcher, rows, vectors)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",
         snapshot.step,

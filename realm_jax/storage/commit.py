@@ -1,14 +1,17 @@
-"""The one durable door: a step folder is published when its manifest, written last, is in it.
+"""Durable folders: a folder is published once its manifest, written last, is in it.
 
-Order of a publication, none of which needs an atomic rename:
+`publish` writes one step of a parent folder in this order; none of it needs an atomic rename:
 
-1. data files go into the step folder;
-2. MANIFEST.json, with size and SHA-256 of each: from here on the step exists;
-3. LATEST.json beside the step folders names it: from here on followers see it at once.
+1. the data files go into the step folder;
+2. MANIFEST.json records the size and SHA-256 of each file: from now on the step exists;
+3. LATEST.json in the parent names the step: from now on followers find it without listing.
 
-Killed before 2, the folder is unfinished: readers ignore it, and its writer sweeps it, before it
-writes that step again or by retention (`leases.retain`). Killed before 3, the next publication
-moves the pointer. Each parent folder has one writer.
+If the writer is killed before 2, the folder is unfinished: readers ignore it, and its writer
+deletes it before it writes that step again, or in `leases.retain`. If the writer is killed before
+3, the next publication moves the pointer. Each parent folder has one writer.
+
+A folder that is not a step (a corpus) has the same manifest without `step`. `storage.integrity`
+compares the files of a folder with its manifest.
 """
 
 import functools
@@ -20,33 +23,34 @@ from etils import epath
 
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.storage import files
-from realm_jax.storage.failpoints import reach
-from realm_jax.storage.layout import MANIFEST, POINTER, step_name, step_of
+from realm_jax.storage.failpoints import failpoint
+from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, step_name, step_of
 
 FORMAT = 1
-NO_FILE = "no such file"  # what `verify` expects where there is a file that was not published
+
+log = logging.getLogger(__name__)
 
 
 class NotPublishedError(RealmError):
-    """A folder without a manifest: never finished, or taken back by its writer's retention."""
+    """The folder has no manifest: it was never finished, or its writer deleted it."""
 
 
 def publish(
     parent: epath.Path, step: int, write: Callable[[epath.Path], None], manifest: dict[str, Any]
 ) -> bool:
-    """Publishes one step: sweep, `write(folder)`, commit, pointer.
+    """Publishes one step: deletes unfinished files, calls `write(folder)`, commits, moves LATEST.
 
-    A step that is already published stands as it is: a resumed job publishes it again and changes
-    nothing but a pointer that it had no time to move.
+    A step that is already published is not changed, so a resumed job may publish it again. Only the
+    pointer is moved, if the first attempt was killed before it moved it.
 
     Args:
       parent: for example `RunDir.snapshots`.
       step: the trainer step that names the folder.
-      write: writes all data files into the empty folder it is given.
+      write: writes all data files into the empty folder that is its argument.
       manifest: fields to record; `kind` is required.
 
     Returns:
-      False if the step was already there.
+      False if the step was already published.
     """
     folder = parent / step_name(step)
     newest = latest(parent)
@@ -55,145 +59,92 @@ def publish(
         files.delete_tree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder)
-        reach(f"{manifest['kind']}.staged")
+        failpoint(f"{manifest['kind']}.staged")
         commit(folder, {"step": step, **manifest})
-        reach(f"{manifest['kind']}.committed")
+        failpoint(f"{manifest['kind']}.committed")
     if newest is None or newest <= step:
         write_pointer(parent, step)
-        reach(f"{manifest['kind']}.published")
+        failpoint(f"{manifest['kind']}.published")
     return new
 
 
 def commit(folder: epath.Path, manifest: dict[str, Any]) -> None:
-    """Measures every file under `folder`, makes it durable, then writes the manifest.
+    """Makes every file under `folder` durable, then writes the manifest.
 
     Args:
       folder: holds all its data files and nothing else.
       manifest: fields to record; `kind` is required.
     """
-    table = {name: files.digest(folder / name, sync=True) for name in files.list_files(folder)}
-    for inner in sorted({(folder / name).parent for name in table}):
+    write_manifest(folder, manifest, sync_and_measure(folder))
+
+
+def sync_and_measure(folder: epath.Path) -> dict[str, dict[str, Any]]:
+    """Makes every data file durable; returns name -> {"bytes", "sha256"}."""
+    names = data_files(folder)
+    measured = {name: files.digest(folder / name, sync=True) for name in names}
+    for inner in sorted({(folder / name).parent for name in names}):
         files.sync_folder(inner)
-    content = {"format": FORMAT, "kind": manifest["kind"], **manifest, "files": table}
-    files.write_sealed(folder / MANIFEST, content)
+    return measured
 
 
-def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
-    """The manifest of a step folder; None if there is none: not published.
-
-    Raises:
-      DamageError: a manifest that is torn or altered, or lacks what every manifest has.
-      MismatchError: a manifest of another format version.
-    """
-    manifest = files.read_sealed(folder / MANIFEST, kind=str, step=int, files=dict)
-    if manifest is not None and manifest.get("format") != FORMAT:
-        raise MismatchError(
-            "manifest of another format version",
-            where=folder / MANIFEST,
-            expected=FORMAT,
-            found=manifest.get("format"),
-            fix="read this run with the version that wrote it",
-        )
-    if manifest is not None:
-        _assert_measures(manifest, folder / MANIFEST)
+def write_manifest(
+    folder: epath.Path, fields: dict[str, Any], measured: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Publishes a folder whose files `sync_and_measure` returned; returns the manifest."""
+    manifest = {"format": FORMAT, "kind": fields["kind"], **fields, "files": measured}
+    files.write_sealed(folder / MANIFEST, manifest)
     return manifest
 
 
-def _assert_measures(manifest: dict[str, Any], where: epath.Path) -> None:
-    wrong = [name for name, found in manifest["files"].items() if not _is_measure(found)]
-    if wrong:
-        raise DamageError(
-            "manifest is not one of ours",
+def data_files(folder: epath.Path) -> list[str]:
+    """Relative names of the files under a folder, without its manifest and its journal."""
+    return [name for name in files.list_files(folder) if name not in (MANIFEST, JOURNAL)]
+
+
+def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
+    """Reads the manifest of any durable folder.
+
+    Returns:
+      None if there is no manifest, so the folder is not published.
+
+    Raises:
+      DamageError: the manifest is cut short or altered, or a required field is missing.
+      MismatchError: the manifest has another format version.
+    """
+    where = folder / MANIFEST
+    manifest = files.read_sealed(where, kind=str, files=dict)
+    if manifest is None:
+        return None
+    if manifest.get("format") != FORMAT:
+        raise MismatchError(
+            "manifest has another format version",
             where=where,
-            expected="bytes and sha256 of each file",
-            found=f"something else at {wrong[0]}",
+            expected=FORMAT,
+            found=manifest.get("format"),
+            fix="read this folder with the version that wrote it",
         )
+    if not isinstance(manifest.get("step", 0), int):
+        raise _malformed(where, "an integer step", repr(manifest["step"]))
+    for name, measured in manifest["files"].items():
+        if not _is_measured(measured):
+            raise _malformed(where, "bytes and sha256 of each file", f"something else for {name}")
+    return manifest
 
 
-def _is_measure(found: Any) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("bytes"), int) and "sha256" in found
+def _is_measured(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and "sha256" in entry
+
+
+def _malformed(where: epath.Path, expected: str, found: str) -> DamageError:
+    return DamageError("manifest is malformed", where=where, expected=expected, found=found)
 
 
 def is_published(folder: epath.Path) -> bool:
-    """Whether a sound manifest is there; data files are not looked at."""
+    """Whether a valid manifest is there; data files are not read."""
     try:
         return read_manifest(folder) is not None
     except DamageError:
         return False
-
-
-def verify(folder: epath.Path) -> list[dict[str, Any]]:
-    """Every file that is not as the manifest says: [{"file", "expected", "found"}], best empty.
-
-    Finds files that are gone, emptied, cut, altered, replaced, or that nobody published.
-    """
-    try:
-        manifest = read_manifest(folder)
-    except (DamageError, MismatchError) as error:
-        return [{"file": MANIFEST, "expected": error.expected, "found": error.found}]
-    if manifest is None:
-        return [{"file": MANIFEST, "expected": "a manifest, written last", "found": "none"}]
-    if step_of(folder.name) not in (None, manifest["step"]):
-        expected, of_other = f"of step {step_of(folder.name)}", f"that of step {manifest['step']}"
-        return [{"file": MANIFEST, "expected": expected, "found": of_other}]
-    table = manifest["files"]
-    present = set(files.list_files(folder)) - {MANIFEST}
-    problems: list[dict[str, Any]] = [
-        {"file": name, "expected": NO_FILE, "found": "a file that was not published"}
-        for name in sorted(present - table.keys())
-    ]
-    for name, expected in table.items():
-        found = _measure(folder / name, expected) if name in present else NO_FILE
-        if found != expected:
-            problems.append({"file": name, "expected": expected, "found": found})
-    return problems
-
-
-def _measure(path: epath.Path, expected: dict[str, Any]) -> dict[str, Any] | str:
-    """The digest of a file, or its size alone where that already differs."""
-    try:
-        size = path.stat().length
-        return files.digest(path) if size == expected["bytes"] else {"bytes": size}
-    except FileNotFoundError:
-        return NO_FILE
-
-
-def verified(folder: epath.Path, kind: str) -> dict[str, Any]:
-    """The manifest of a folder whose every byte was checked.
-
-    Raises:
-      NotPublishedError: no manifest, or it was taken away while we read.
-      DamageError: names the first file that is not as published.
-      MismatchError: a folder of another kind.
-    """
-    manifest = read_manifest(folder)
-    problems = [] if manifest is None else verify(folder)
-    if manifest is None or (problems and not (folder / MANIFEST).exists()):
-        raise NotPublishedError(
-            "nothing is published here",
-            where=folder,
-            expected=MANIFEST,
-            found="none: unfinished, or deleted by its writer's retention",
-            fix="take the newest step, and hold a lease while reading",
-        )
-    if problems:
-        first = problems[0]
-        raise DamageError(
-            "published file is damaged",
-            where=folder / first["file"],
-            expected=first["expected"],
-            found=first["found"],
-            fix=f"stop both jobs, and repair that step ({len(problems)} files bad in all): "
-            f"realm check --repair {folder}",
-        )
-    if manifest["kind"] != kind or manifest["step"] != step_of(folder.name):
-        raise MismatchError(
-            "manifest belongs to another folder",
-            where=folder,
-            expected=f"{kind} of step {step_of(folder.name)}",
-            found=f"{manifest['kind']} of step {manifest['step']}",
-        )
-    return manifest
 
 
 def steps(parent: epath.Path) -> list[int]:
@@ -203,17 +154,17 @@ def steps(parent: epath.Path) -> list[int]:
 
 
 def write_pointer(parent: epath.Path, step: int) -> None:
-    """Names `step` as the newest published one."""
+    """Writes LATEST.json: `step` is the newest published one."""
     files.write_sealed(parent / POINTER, {"step": step})
 
 
 def read_pointer(parent: epath.Path) -> dict[str, Any] | None:
-    """The pointer, `{"step": ...}`; None if there is none. DamageError if it is not one of ours."""
+    """Reads LATEST.json, `{"step": ...}`; None if there is none. DamageError if it is damaged."""
     return files.read_sealed(parent / POINTER, step=int)
 
 
-def point_to(parent: epath.Path, step: int) -> None:
-    """Moves the pointer to a published step, unless a newer one is there already."""
+def advance_pointer(parent: epath.Path, step: int) -> None:
+    """Moves the pointer to a published step, unless it already names a newer one."""
     newest = latest(parent)
     if newest is None or newest <= step:
         write_pointer(parent, step)
@@ -222,24 +173,24 @@ def point_to(parent: epath.Path, step: int) -> None:
 def latest(parent: epath.Path) -> int | None:
     """The newest published step; None if there is none.
 
-    The pointer only saves listing the folder: where it is torn, missing or names a folder without a
-    sound manifest, the folder is listed.
+    Usually the pointer names it. If the pointer is missing or damaged, or names a folder without a
+    valid manifest, the folder is listed instead.
     """
     try:
         pointer = read_pointer(parent)
         problem = "missing"
     except DamageError:
-        pointer, problem = None, "torn"
+        pointer, problem = None, "damaged"
     if pointer is not None:
         if is_published(parent / step_name(pointer["step"])):
             return pointer["step"]
-        problem = "stale"
+        problem = "outdated"
     found = steps(parent)
     if found:
-        _log_once(f"{parent / POINTER} is {problem}; listed the folder instead")
+        _warn_once(f"{parent / POINTER} is {problem}; listed the folder instead")
     return found[-1] if found else None
 
 
 @functools.cache
-def _log_once(message: str) -> None:
-    logging.getLogger(__name__).warning(message)
+def _warn_once(message: str) -> None:
+    log.warning(message)

@@ -2,7 +2,7 @@
 
 `published_index.staged:2=kill` kills the process the second time it gets there; a name stands for
 all that begin with it and a dot, so `file:7=full` is the seventh file operation of any sort. Where
-nothing is armed, a point costs one comparison. `docs/reliability.md` lists the points.
+nothing is armed, a point costs one comparison. `docs/dev/fault_injection.md` lists the points.
 
 Actions: `kill` (the default) SIGKILL, `terminate` SIGTERM, `hang` SIGSTOP, `error` an I/O error,
 `full` no space left, `short` half of what was to be written and then no space left.
@@ -62,7 +62,7 @@ def parse(spec: str) -> Armed:
     return Armed(found["name"], int(found["n"] or 1), action)
 
 
-def reach(name: str, half: Callable[[], object] = lambda: None) -> None:
+def failpoint(name: str, half: Callable[[], object] = lambda: None) -> None:
     """Does nothing, unless a test armed the point `name`.
 
     Args:

@@ -19,9 +19,10 @@ import numpy as np
 from etils import epath
 
 from realm_jax.errors import DamageError, InputError
-from realm_jax.storage.failpoints import reach
+from realm_jax.storage.failpoints import failpoint
 
 CHUNK = 1 << 22  # bytes hashed at a time
+_ROWS = 65_536  # of an array converted at a time
 SEAL = "checksum"
 PARTIAL = ".partial"  # ending of a small file before it has its name
 
@@ -45,20 +46,20 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     is not atomic, the seal still tells.
     """
     if not is_local(path):
-        reach("file.put")
+        failpoint("file.put")
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Of its own for each writer: two builders may move one pointer at the same moment.
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
-    reach("file.open")
+    failpoint("file.open")
     with partial.open("wb") as file:
-        reach("file.write", half=lambda: file.write(data[: len(data) // 2]))
+        failpoint("file.write", half=lambda: file.write(data[: len(data) // 2]))
         file.write(data)
         file.flush()
-        reach("file.flush")
+        failpoint("file.flush")
         os.fsync(file.fileno())
-    reach("file.rename")
+    failpoint("file.rename")
     partial.replace(path)
     sync_folder(path.parent)
 
@@ -71,13 +72,13 @@ def create(path: epath.Path, data: bytes) -> bool:
     try:
         if is_local(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            reach("file.open")
+            failpoint("file.open")
             with Path(path).open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            reach("file.put")
+            failpoint("file.put")
             store, inside = _on_store(path)
             store.pipe_file(inside, data, mode="create")
     except (FileExistsError, FileNotFoundError):  # the second: the folder was deleted meanwhile
@@ -121,21 +122,38 @@ def _check_bucket(folder: epath.Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
 
 
-def write_array(path: epath.Path, array: np.ndarray) -> None:
-    """Writes a `.npy` file into a folder that is there; `digest(sync=True)` makes it durable."""
-    reach("file.open")
+def write_array(path: epath.Path, array: np.ndarray, dtype: Any = None) -> None:
+    """Writes a `.npy` file into an existing folder; `digest(sync=True)` makes it durable.
+
+    Args:
+      path: of the file.
+      array: may be memory-mapped; rows are converted and written in blocks.
+      dtype: of the file; None: that of `array`.
+    """
+    failpoint("file.open")
     with path.open("wb") as file:
-        reach("file.write", half=lambda: np.save(file, array[: len(array) // 2]))
+        failpoint("file.write", half=lambda: _save_rows(file, array[: len(array) // 2], dtype))
+        _save_rows(file, array, dtype)
+        failpoint("file.flush")
+
+
+def _save_rows(file: Any, array: np.ndarray, dtype: Any) -> None:
+    """Writes the bytes of `np.save(file, array.astype(dtype))` without a converted copy of it."""
+    if dtype is None or dtype == array.dtype:
         np.save(file, array)
-        reach("file.flush")
+        return
+    header = np.lib.format.header_data_from_array_1_0(array[:0].astype(dtype))
+    np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
+    for start in range(0, len(array), _ROWS):
+        file.write(array[start : start + _ROWS].astype(dtype).tobytes())
 
 
 @contextlib.contextmanager
-def foreign_write(folder: epath.Path) -> Iterator[None]:
+def library_write(folder: epath.Path) -> Iterator[None]:
     """Around a library that writes into `folder` by itself: it may fail before, or with it done."""
-    reach("file.open", half=lambda: folder.mkdir(parents=True, exist_ok=True))
+    failpoint("file.open", half=lambda: folder.mkdir(parents=True, exist_ok=True))
     yield
-    reach("file.write")
+    failpoint("file.write")
 
 
 def read_bytes(path: epath.Path) -> bytes | None:
@@ -154,7 +172,7 @@ def read_bytes(path: epath.Path) -> bytes | None:
 
 def delete_file(path: epath.Path) -> None:
     """Deletes a file that may already be gone."""
-    reach("file.delete")
+    failpoint("file.delete")
     path.unlink(missing_ok=True)
     if is_local(path):
         with contextlib.suppress(FileNotFoundError):
@@ -164,7 +182,7 @@ def delete_file(path: epath.Path) -> None:
 def delete_tree(folder: epath.Path) -> None:
     """Deletes a folder and all in it; it may already be gone."""
     while folder.exists():
-        reach("file.delete")
+        failpoint("file.delete")
         try:
             folder.rmtree()
         except OSError as error:  # another process deletes it too, or has just put a claim there
@@ -193,7 +211,7 @@ def list_files(folder: epath.Path, prefix: str = "") -> list[str]:
 def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
     """Size in bytes and SHA-256 of a file; with `sync`, the data is made durable first."""
     if sync and is_local(path):
-        reach("file.flush")
+        failpoint("file.flush")
         _sync(path)
     sha, size = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -206,7 +224,7 @@ def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
 def sync_folder(folder: epath.Path) -> None:
     """Makes the names in a local folder durable; does nothing on an object store."""
     if is_local(folder):
-        reach("file.flush")
+        failpoint("file.flush")
         _sync(folder)
 
 
@@ -286,7 +304,7 @@ def append_line(path: epath.Path, content: dict[str, Any]) -> None:
     before = read_bytes(path) or b"\n"
     line = (b"" if before.endswith(b"\n") else b"\n") + json.dumps(content).encode() + b"\n"
     with path.open("ab") as file:
-        reach("file.write", half=lambda: file.write(line[: len(line) // 2]))
+        failpoint("file.write", half=lambda: file.write(line[: len(line) // 2]))
         file.write(line)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax.storage import commit, files
-from realm_jax.storage.failpoints import reach
+from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
 
 
@@ -49,9 +49,9 @@ def follow(
 
 def mark_end(run: RunDir, **fields: Any) -> None:
     """Says that nothing more will be published; `fields` may say why."""
-    reach("end.begun")
+    failpoint("end.begun")
     files.write_sealed(run.end_marker, {"time": time.time(), **fields})
-    reach("end.marked")
+    failpoint("end.marked")
 
 
 def clear_end(run: RunDir) -> None:

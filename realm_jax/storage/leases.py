@@ -16,7 +16,7 @@ from etils import epath
 
 from realm_jax.errors import DamageError
 from realm_jax.storage import commit, files
-from realm_jax.storage.failpoints import reach
+from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name, step_of
 
 SECONDS = 600.0  # a lease outlives its last renewal by this
@@ -132,7 +132,7 @@ def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float] | None
         return False
     manifest = files.read_bytes(folder / MANIFEST)
     files.delete_file(folder / MANIFEST)
-    reach("retention.unlisted")
+    failpoint("retention.unlisted")
     if _may_be_leased(run, what, step, clock):
         if manifest is not None:
             files.write_bytes(folder / MANIFEST, manifest)

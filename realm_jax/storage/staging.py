@@ -10,7 +10,7 @@ from pathlib import Path
 from etils import epath
 
 from realm_jax.storage import files
-from realm_jax.storage.failpoints import reach
+from realm_jax.storage.failpoints import failpoint
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def local_to_write(folder: epath.Path) -> Iterator[epath.Path]:
         local = epath.Path(staged) / folder.name
         yield local
         for name in files.list_files(local):
-            reach("file.put")
+            failpoint("file.put")
             _copy(local / name, folder / name)
 
 

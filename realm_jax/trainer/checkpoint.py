@@ -12,7 +12,7 @@ from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host, shard_arrays
-from realm_jax.storage import commit, files, leases
+from realm_jax.storage import commit, files, integrity, leases
 from realm_jax.storage.layout import CHECKPOINTS, CONFIG, PARAMETERS, RunDir, step_name
 from realm_jax.trainer.state import TrainState
 
@@ -74,7 +74,7 @@ class Checkpoints:
         if step is None:
             return None
         folder = self._parent / step_name(step)
-        manifest = commit.verified(folder, KIND)
+        manifest = integrity.read_verified(folder, KIND)
         parameters = _fitted(load_parameters(folder / PARAMETERS), like.parameters, folder)
         structure = jax.tree.structure(like.optimizer)
         numbered = load_parameters(folder / _OPTIMIZER)
@@ -91,7 +91,7 @@ def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
     if step is None:
         return None
     folder = run.checkpoints(stage) / step_name(step)
-    commit.verified(folder, KIND)
+    integrity.read_verified(folder, KIND)
     return step, load_parameters(folder / PARAMETERS)
 
 

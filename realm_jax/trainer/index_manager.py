@@ -18,7 +18,7 @@ from realm_jax.artifacts.audit_log import candidates_of, note_swap
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
-from realm_jax.retrieval.search_process import load_apart
+from realm_jax.retrieval.search_process import load_in_subprocess
 from realm_jax.storage import commit
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
@@ -85,7 +85,7 @@ class IndexManager:
         self._offered: PublishedIndex | None = None
         self._accepted: PublishedIndex | None = None  # swapped in by the next `for_step`
         self._snapshot_times: dict[int, float] = {}  # by index step
-        self._probe_candidates: dict[int, str] = {}  # hash of the probe queries' hits, by index step
+        self._probe_candidates: dict[int, str] = {}  # hash of hits, by index step
         self._closed, job_stop = threading.Event(), stop or threading.Event()
         poll = config.builder.poll_seconds
         self._watcher = IndexWatcher(run, self._opened, config.refresh, poll, self._closed)
@@ -314,7 +314,7 @@ class IndexManager:
         self._lease.hold({PUBLISHED_INDEX: self._required() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         failpoint("index.leased")
-        opened = open_index(folder, self._expected, self._mesh, load_apart)
+        opened = open_index(folder, self._expected, self._mesh, load_in_subprocess)
         if opened.searcher.kind != "mesh":
             self._probe(opened)  # in the background, so that no swap waits for it
         snapshot_time = opened.manifest.get("snapshot_time")  # absent in older indexes

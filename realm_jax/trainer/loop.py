@@ -1,4 +1,4 @@
-"""The one training loop: ICT, reader, REALM and open QA differ by the stage they bring."""
+"""The training loop of all stages: reader warm-up, ICT, REALM, open QA and the tagger."""
 
 import threading
 import time
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -18,147 +17,161 @@ from realm_jax.monitoring.writers import Writer, Writers, kept_writers
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import local_rows, shard_batch
 from realm_jax.storage import heartbeat
-from realm_jax.storage.failpoints import reach
+from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.nonfinite import NonFiniteDetector
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prefetch import InlineBatches, Prefetcher
+from realm_jax.trainer.profiler import StepProfiler, step_range
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, make_state
-from realm_jax.trainer.step import make_step
-from realm_jax.trainer.step_metrics import Report
-from realm_jax.trainer.throughput import Speed, peak_flops
+from realm_jax.trainer.step import StepFunction, make_step
+from realm_jax.trainer.step_metrics import StepMetrics
+from realm_jax.trainer.throughput import Throughput, peak_flops
 
 
 def train(
     run: RunDir,
     config: ConfigDict,
     stage: Stage,
-    given: Parameters,
+    start_params: Parameters,
     mesh: Mesh,
     stop: threading.Event,
     publisher: Publisher | NoPublisher,
     fields: Callable[[int], dict[str, Any]] = lambda step: {},
 ) -> Parameters:
-    """Runs a stage from its newest checkpoint, or from `given`, to its last step.
+    """Trains a stage to its last step, from its newest checkpoint or from `start_params`.
 
-    The order within a step is a contract. What looks at the parameters of step n (evaluation,
-    checkpoint, snapshot) comes before batch n is taken, so nothing saved is ever one ahead; the
-    metrics of step n - 1 are read after step n is dispatched, and before anything is saved.
+    The order within a step matters. Whatever reads the params of step n (evaluation, checkpoint,
+    snapshot) runs before batch n is taken, so a checkpoint never includes a later step. The metrics
+    of step n - 1 are read after step n is dispatched, and before anything is saved.
 
     Args:
       run: the run folder.
-      config: of the run.
-      stage: networks, batches, loss, evaluation.
-      given: parameters to start from, for some of the stage's networks.
-      mesh: where arrays lie.
-      stop: when set, the loop saves and raises `Stopped`.
-      publisher: of snapshots, on the cadence of `config.refresh.every`.
-      fields: JSON fields for the manifest of a checkpoint, by step.
+      config: the run's config.
+      stage: provides modules, batches, loss and evaluation.
+      start_params: params of some of the stage's modules; the others are drawn.
+      mesh: devices that hold params and batches.
+      stop: the stop signal; the loop saves a checkpoint and raises `Stopped`.
+      publisher: publishes a snapshot every `config.refresh.every` steps.
+      fields: from a step to JSON fields for the manifest of its checkpoint.
 
     Returns:
-      The parameters after the last step, on the devices.
+      The params after the last step, on the devices.
     """
     steps = stage.settings.steps
-    optimizer = make_optimizer(config.optimizer, stage.settings)
-    checkpoints, state = _resumed(run, config, stage, given, mesh, optimizer)
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    first, parts = int(state.step), config.optimizer.accumulate_steps
-    step_function = make_step(stage, optimizer, mesh, places, config.seed, parts)
+    checkpoints, state, step_function = _start(run, config, stage, start_params, mesh)
+    first = int(state.step)
     if first >= steps:
         return state.parameters
-    began = time.monotonic()
-    report = _report(run, config, stage, mesh, first)
-    suspects = NonFiniteDetector(run, stage.name)
+    profiler = _profiler(run, config, stage)
+    step_function = profiler.traced(step_function, first)
+    start_time = time.monotonic()
+    step_metrics = _step_metrics(run, config, stage, mesh, first)
+    nonfinite = NonFiniteDetector(run, stage.name)
 
-    def settle() -> None:
-        suspects.settle()
-        report.settle()
+    def flush() -> None:
+        nonfinite.flush()
+        step_metrics.flush()
 
     def save(state: TrainState) -> None:
-        settle()
-        publisher.wait()  # what goes on from a checkpoint does not publish what came before it
+        flush()
+        publisher.wait()  # a run resumed from this checkpoint does not publish earlier snapshots
         checkpoints.save(state, fields(int(state.step)))
 
-    feed = _feed(stage, mesh, first, steps)
+    batches = _batches(stage, mesh, first, steps)
     try:
         for step in range(first, steps):
             if _due(step, config.refresh.every):
-                settle()
+                flush()
                 publisher.publish(step, state.parameters)
                 if hosts.is_leader():
                     heartbeat.beat(run, "trainer", stage=stage.name, step=step)
             if step > first and _due(step, stage.settings.evaluate_every):
-                settle()
-                report.event(step, **stage.evaluate(state.parameters))
+                flush()
+                step_metrics.write(step, **stage.evaluate(step, state.parameters))
             if step > first and _due(step, config.checkpoint.every):
                 save(state)
-            stopping = any(hosts.all_gather(f"{stage.name}/stop", step, stop.is_set()))
-            batch = None if stopping else feed.take(step, stop, state.parameters)
-            if not all(hosts.all_gather(f"{stage.name}/batch", step, batch is not None)):
+            batch = batches.get(step, stop, state.parameters)
+            if not _all_go_on(stage, step, batch is not None and not stop.is_set()):
                 save(state)
                 raise Stopped(stage.name, step)
             if step == first:
-                report.count_products(
+                step_metrics.count_flops(
                     lambda p, b: stage.loss(stage.modules.bind(p), b, None), state.parameters, batch
                 )
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
-            reach("step.dispatched")
-            suspects.note(step, batch, metrics, wait=_due(step, config.report.every))
-            report.step(step, metrics)
-        settle()
+            failpoint("step.dispatched")
+            nonfinite.add(step, batch, metrics, wait=_due(step, config.report.every))
+            step_metrics.add(step, metrics)
+        flush()
         publisher.publish(steps, state.parameters)
         save(state)
-        report.event(steps, **stage.evaluate(state.parameters), seconds=time.monotonic() - began)
+        final = stage.evaluate(steps, state.parameters)
+        step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
     finally:
-        report.close()
-        feed.close()
+        profiler.close()
+        step_metrics.close()
+        batches.close()
     return state.parameters
 
 
-def _resumed(
-    run: RunDir,
-    config: ConfigDict,
-    stage: Stage,
-    given: Parameters,
-    mesh: Mesh,
-    optimizer: optax.GradientTransformation,
-) -> tuple[Checkpoints, TrainState]:
+def _all_go_on(stage: Stage, step: int, ready: bool) -> bool:
+    """Whether every process has its batch and none was stopped."""
+    return all(hosts.all_gather(f"{stage.name}/step", step, ready))
+
+
+def _start(
+    run: RunDir, config: ConfigDict, stage: Stage, start_params: Parameters, mesh: Mesh
+) -> tuple[Checkpoints, TrainState, StepFunction]:
+    """The stage's checkpoints, its newest or first state, and its jitted step."""
+    optimizer = make_optimizer(config.optimizer, stage.settings)
     as_json = config_lib.to_json(config)
     checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh)
-    state = make_state(stage.modules, optimizer, mesh, config.seed, given)
+    state = make_state(stage.modules, optimizer, mesh, config.seed, start_params)
     restored = checkpoints.restore(state)
-    return checkpoints, state if restored is None else restored[0]
+    state = state if restored is None else restored[0]
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    micro_batches = config.optimizer.accumulate_steps
+    step_function = make_step(stage, optimizer, mesh, shardings, config.seed, micro_batches)
+    return checkpoints, state, step_function
 
 
-def _report(run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int) -> Report:
+def _step_metrics(
+    run: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh, first: int
+) -> StepMetrics:
     writers: list[Writer] = []
-    if jax.process_index() == 0:
+    if hosts.is_leader():
         view = person_writer(run, config, stage.name, first)
         writers = [*kept_writers(run, config, stage.name), view]
-    return Report(
-        stage.name,
+    return StepMetrics(
         stage.settings.steps,
         config.report.every,
         stage.settings.batch,
         Writers(stage.name, writers),
-        Speed(peak_flops(mesh, config.report)),
-        stage.beside,
+        Throughput(peak_flops(mesh, config.report)),
+        stage.step_fields,
     )
 
 
-def _feed(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | InlineBatches:
-    """Each process makes its own rows of every batch, and no other."""
+def _profiler(run: RunDir, config: ConfigDict, stage: Stage) -> StepProfiler:
+    """Process 0 traces its devices; the others trace none."""
+    steps = step_range(config.report.profile_steps) if hosts.is_leader() else range(0)
+    return StepProfiler(run, stage.name, steps)
+
+
+def _batches(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | InlineBatches:
+    """Each process builds only the rows of its own devices."""
     size = stage.settings.batch
-    places = local_rows(mesh, size)
+    rows = local_rows(mesh, size)
 
-    def make(step: int, *parameters: Parameters) -> Any:
-        return shard_batch(mesh, stage.batch(step, places, *parameters), places, size)
+    def build(step: int, params: Parameters | None = None) -> Any:
+        return shard_batch(mesh, stage.batch(step, rows, params), rows, size)
 
-    return Prefetcher(make, first, last) if stage.ahead else InlineBatches(make)
+    return Prefetcher(build, first, last) if stage.prefetchable else InlineBatches(build)
 
 
 def _due(step: int, every: int) -> bool:

@@ -20,12 +20,13 @@ from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import check_batches, gather_to_host, make_mesh, packing_groups
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.storage import commit, files, follow, heartbeat
-from realm_jax.storage.job_lock import alone
 from realm_jax.storage.layout import RunDir
+from realm_jax.storage.locks import job_lock
 from realm_jax.trainer.checkpoint import final_parameters, kept_fields
-from realm_jax.trainer.index_manager import IndexManager, WaitInterrupted
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.init_params import initial_params, pretrained_reader
 from realm_jax.trainer.inputs import Inputs, open_inputs, warn_truncated_passages
 from realm_jax.trainer.loop import train
@@ -84,7 +85,7 @@ def run(
 
 def _alone(run_dir: RunDir, stop: threading.Event) -> AbstractContextManager[threading.Event]:
     """Of several processes that train as one, the first speaks for all."""
-    return alone(run_dir, JOB, stop) if hosts.is_leader() else nullcontext(stop)
+    return job_lock(run_dir, JOB, stop) if hosts.is_leader() else nullcontext(stop)
 
 
 def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -192,7 +193,7 @@ class _Job:
             return 0
         final = self.index([])
         try:
-            index = final.of(steps)
+            index = final.wait_for(steps)
         except WaitInterrupted as error:
             raise Stopped("realm", steps) from error
         finally:
@@ -210,7 +211,7 @@ class _Job:
     def _fine_tune(self, index: PublishedIndex) -> Parameters:
         """Question tower and reader; the passage vectors stay those of the index."""
         self._forget_other_tuning(index.step)
-        retriever = Retriever(self.config, self._vocabulary)
+        retriever = HostRetriever(self.config, self._vocabulary)
         store, questions = self.inputs.knowledge, self.inputs.questions
         rows = question_rows(
             [q.text for q in questions], store.vocabulary, self.config.lengths.query
@@ -292,7 +293,7 @@ class _Job:
             self.config,
             corpus_hash,
             replay,
-            kept=lambda: required_indexes(self.run_dir, self.config.refresh),
+            required=lambda: required_indexes(self.run_dir, self.config.refresh),
             stop=self.stop,
             mesh=self.mesh,
             check=check,

@@ -22,8 +22,7 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError, RealmError, Stopped
 from realm_jax.index_builder import run as index_builder
 from realm_jax.monitoring.status import read_status
-from realm_jax.storage import commit, files, heartbeat
-from realm_jax.storage import locks
+from realm_jax.storage import commit, files, heartbeat, locks
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.storage.locks import Lock
 from realm_jax.storage.logs import Log, read_log

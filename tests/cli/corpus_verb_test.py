@@ -156,18 +156,18 @@ def test_impossible_numbers(build, tmp_path, notes, flag):
 
 
 def test_inspecting_what_is_no_corpus(realm, notes):
-    realm("corpus", "inspect", notes).refused("no passage store", notes)
-    realm("corpus", "inspect", notes / "no").refused("no passage store", "no folder")
+    realm("corpus", "inspect", notes).refused("no corpus in this folder", notes)
+    realm("corpus", "inspect", notes / "no").refused("no corpus in this folder", "no folder")
 
 
 def test_a_build_killed_before_the_spans_goes_on_with_them(build, tmp_path, notes, vocabulary):
     assert build(notes).code == 0
-    whole = json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text())
-    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    whole = json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text())
+    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
     again = build(notes)
     assert again.code == 0
-    assert json.loads((tmp_path / "out" / "spans" / "manifest.json").read_text()) == whole
-    (tmp_path / "out" / "spans" / "manifest.json").unlink()
+    assert json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text()) == whole
+    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
     build(notes, passage_pieces=99).refused("exists already", tmp_path / "out")
     other = tmp_path / "other.txt"
     other.write_text(vocabulary.read_text() + "extra\n")

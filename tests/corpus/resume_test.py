@@ -14,7 +14,7 @@ from realm_jax.corpus import parallel, writer
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_store
 from realm_jax.errors import InputError, RealmError
-from realm_jax.storage.resumable_folder import JOURNAL
+from realm_jax.storage.layout import JOURNAL
 
 PROGRAM = """
 import multiprocessing, sys, time

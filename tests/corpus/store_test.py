@@ -6,11 +6,15 @@ import shutil
 
 import numpy as np
 import pytest
+from etils import epath
 
+from realm_jax.artifacts.verify import check
 from realm_jax.corpus.store import PassageStore, verify
 from realm_jax.corpus.writer import ARRAYS, StoreWriter, write_passages, write_store
-from realm_jax.errors import DamageError, InputError
+from realm_jax.errors import DamageError, InputError, MismatchError
+from realm_jax.storage import files
 from realm_jax.storage.appendable import ArrayFile
+from realm_jax.storage.layout import MANIFEST
 
 
 def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):
@@ -30,7 +34,7 @@ def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):
 def test_write_passages_refuses_what_would_shift_rows(tmp_path, vocabulary):
     with pytest.raises(InputError, match="passage without text"):
         write_passages(tmp_path / "s", [("A", ["b."]), ("A", [])], vocabulary)
-    with pytest.raises(InputError, match="no passage store"):
+    with pytest.raises(InputError, match="no corpus in this folder"):
         PassageStore.open(tmp_path / "s")
 
 
@@ -38,10 +42,10 @@ def test_a_relative_path_is_said_to_be_looked_for_from_here(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as refused:
         PassageStore.open("corpus/land")
-    assert f"looked for from {tmp_path}:" in refused.value.fix
+    assert f"relative paths start at {tmp_path}:" in refused.value.fix
     (tmp_path / "corpus" / "land").mkdir(parents=True)
     for path in ("corpus/land", tmp_path / "none"):
-        with pytest.raises(InputError, match="no passage store") as refused:
+        with pytest.raises(InputError, match="no corpus in this folder") as refused:
             PassageStore.open(path)
         assert refused.value.fix is None
 
@@ -118,23 +122,42 @@ def test_a_short_or_missing_file_is_refused_by_name(store, name):
         PassageStore.open(store.path)
     assert name in str(error.value)
     path.unlink()
-    with pytest.raises(DamageError, match="no file"):
+    with pytest.raises(DamageError, match="no such file"):
         PassageStore.open(store.path)
-    assert [p["found"] for p in verify(store.path)] == ["no file"]
+    assert [p["found"] for p in verify(store.path)] == ["no such file"]
 
 
-def test_a_manifest_that_was_edited_is_noticed(store):
-    manifest = json.loads((store.path / "manifest.json").read_text())
-    manifest["content_hash"] = "0" * 64
-    (store.path / "manifest.json").write_text(json.dumps(manifest))
-    assert [p["file"] for p in verify(store.path)] == ["manifest.json"]
-    (store.path / "manifest.json").write_text("{")
-    with pytest.raises(DamageError, match="manifest"):
+def test_edited_manifest_is_reported(store):
+    path = epath.Path(store.path) / MANIFEST
+    manifest = files.read_sealed(path)
+    path.write_text(json.dumps({**manifest, "content_hash": "0" * 64, "checksum": "0" * 64}))
+    assert [p["file"] for p in verify(store.path)] == [MANIFEST]
+    path.write_text("{")
+    with pytest.raises(DamageError, match=MANIFEST):
         PassageStore.open(store.path)
-    manifest["format"] = 99
-    (store.path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="99"):
+    files.write_sealed(path, {**manifest, "format": 99})
+    with pytest.raises(MismatchError, match="99"):
         PassageStore.open(store.path)
+    files.write_sealed(path, {**manifest, "kind": "spans"})
+    with pytest.raises(InputError, match=r"no corpus in this folder[\s\S]*spans"):
+        PassageStore.open(store.path)
+    del manifest["content_hash"]
+    files.write_sealed(path, manifest)
+    with pytest.raises(DamageError, match="content_hash"):
+        PassageStore.open(store.path)
+
+
+def test_corpus_of_an_earlier_version_is_refused_with_the_command_that_rebuilds_it(
+    store, documents, vocabulary
+):
+    (store.path / MANIFEST).rename(store.path / "manifest.json")
+    with pytest.raises(InputError, match=r"earlier version[\s\S]*realm corpus build"):
+        PassageStore.open(store.path)
+    with pytest.raises(InputError, match="exists already"):
+        write_store(store.path, documents, vocabulary)
+    report = check(store.path)
+    assert not report["ok"]
+    assert "earlier version" in report["problems"][0]["found"]
 
 
 def test_a_missing_folder_is_refused(tmp_path):

@@ -19,7 +19,7 @@ from realm_jax.index_builder import embed_corpus as embedding
 from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.models.modules import Modules
-from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, files, follow
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.locks import Lock
@@ -41,15 +41,15 @@ def run(tmp_path, tiny):
 def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypatch):
     snapshot, embedded = read_snapshot(run.snapshots / step_name(2)), []
     both_at_work = threading.Barrier(2, timeout=PATIENCE)
-    vectors = PassageEmbedder.vectors
+    embed_passages = Encoder.embed_passages
 
-    def noted(self, numbers):
-        embedded.append(int(numbers[0]))
+    def recorded(self, params, store, ids):
+        embedded.append(int(ids[0]))
         if len(embedded) <= 2:
             both_at_work.wait()
-        return vectors(self, numbers)
+        return embed_passages(self, params, store, ids)
 
-    monkeypatch.setattr(PassageEmbedder, "vectors", noted)
+    monkeypatch.setattr(Encoder, "embed_passages", recorded)
     published = []
     threads = [
         threading.Thread(
@@ -71,10 +71,16 @@ def embed(run, tiny, progress=lambda done: None):
     """The vectors of a builder, told that others have finished once the index is published."""
     snapshot = read_snapshot(run.snapshots / step_name(2))
     config = config_lib.from_json(snapshot.config_json)
-    embedder = PassageEmbedder(config, tiny.store, snapshot.params["embedder"])
-    over = lambda: commit.is_published(run.published_index / step_name(2))  # noqa: E731
-    shards = run.shards(2)
-    return embed_corpus(config, tiny.store, embedder, shards, threading.Event(), progress, over)
+    encoder = Encoder(config, tiny.store.vocabulary.size)
+    return embed_corpus(
+        config,
+        tiny.store,
+        lambda ids: encoder.embed_passages(snapshot.params["embedder"], tiny.store, ids),
+        run.shards(2),
+        threading.Event(),
+        progress,
+        lambda: commit.is_published(run.published_index / step_name(2)),
+    )
 
 
 @pytest.mark.parametrize("moment", ["at its start", "between two shards", "within a shard"])
@@ -87,48 +93,50 @@ def test_a_late_builder_is_done_when_another_deletes_the_shards(run, tiny, monke
             finished.append(True)
             assert index_builder.refresh(run, snapshot, threading.Event())
 
-    scratch, digest = embedding.scratch, files.digest
+    open_shards, write_sealed = embedding.open_shards, files.write_sealed
 
-    def late_scratch(*given):
+    def open_late(*args):
         finish()
-        return scratch(*given)
+        return open_shards(*args)
 
-    def late_digest(path, **named):
-        if path.parent == run.shards(2):
+    def write_late(path, content):
+        if path.parent == run.shards(2) and path.suffix == ".json":
             finish()
-        return digest(path, **named)
+        write_sealed(path, content)
 
     if moment == "at its start":
-        monkeypatch.setattr(embedding, "scratch", late_scratch)
+        monkeypatch.setattr(embedding, "open_shards", open_late)
     elif moment == "within a shard":
-        monkeypatch.setattr(files, "digest", late_digest)
+        for mark in run.shards(2).glob("*.json"):  # so that each shard is embedded again
+            mark.unlink()
+        monkeypatch.setattr(files, "write_sealed", write_late)
     assert embed(run, tiny, finish) is None
     assert finished and not run.shards(2).exists()
 
 
 def test_a_builder_at_a_shard_is_not_harmed_when_another_deletes_it(run, tiny, monkeypatch):
-    write, expected = files.write_array, embed(run, tiny)
+    write_sealed, expected = files.write_sealed, np.array(embed(run, tiny))
     files.delete_tree(run.shards(2))
 
-    def write_late(path, array):
+    def write_late(path, content):
         files.delete_tree(run.shards(2))
-        write(path, array)
+        write_sealed(path, content)
 
-    monkeypatch.setattr(files, "write_array", write_late)
+    monkeypatch.setattr(files, "write_sealed", write_late)
     np.testing.assert_array_equal(embed(run, tiny), expected)
 
 
 def test_shards_of_steps_that_were_left_for_a_newer_one_are_deleted(run, monkeypatch):
     """Stopped after its first shard, a builder goes on at the newest snapshot."""
-    written, vectors = read_snapshot(run.snapshots / step_name(2)), PassageEmbedder.vectors
+    written, embed_passages = read_snapshot(run.snapshots / step_name(2)), Encoder.embed_passages
     for step in (2, 4):
         stop = threading.Event()
 
-        def one(self, numbers, stop=stop):
+        def one(self, params, store, ids, stop=stop):
             stop.set()
-            return vectors(self, numbers)
+            return embed_passages(self, params, store, ids)
 
-        monkeypatch.setattr(PassageEmbedder, "vectors", one)
+        monkeypatch.setattr(Encoder, "embed_passages", one)
         publish_snapshot(run, step, written.params, written.config_json, {})
         assert index_builder.run(str(run.root), 0.02, stop) == 0
     assert files.list_names(run.builder) == [step_name(2), step_name(4)]
@@ -151,17 +159,17 @@ def test_shards_of_a_newer_step_than_the_one_published_stay(run):
 
 def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, monkeypatch):
     older = read_snapshot(run.snapshots / step_name(2))
-    vectors, published = PassageEmbedder.vectors, []
+    embed_passages, published = Encoder.embed_passages, []
     publish_snapshot(run, 4, older.params, older.config_json, {})
     newer = read_snapshot(run.snapshots / step_name(4))
 
-    def overtaken(self, numbers):
+    def overtaken(self, params, store, ids):
         if not published:
             published.append(4)
             assert index_builder.refresh(run, newer, threading.Event(), "index_builder-b")
-        return vectors(self, numbers)
+        return embed_passages(self, params, store, ids)
 
-    monkeypatch.setattr(PassageEmbedder, "vectors", overtaken)
+    monkeypatch.setattr(Encoder, "embed_passages", overtaken)
     assert index_builder.refresh(run, older, threading.Event()) is None
     assert commit.steps(run.published_index) == [4] == published
     assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 4}
@@ -169,7 +177,7 @@ def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, m
 
 
 def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monkeypatch):
-    snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.built
+    snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.build_index
 
     def held_up(*given):
         later = Lock(run.shards(2), "finish", clock=lambda: time.time() + 120.0)
@@ -185,7 +193,7 @@ def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monk
 
     mine = []
     monkeypatch.setattr(index_builder, "Lock", Noted)
-    monkeypatch.setattr(index_builder, "built", held_up)
+    monkeypatch.setattr(index_builder, "build_index", held_up)
     with pytest.raises(RealmError, match="another process has taken over"):
         index_builder.refresh(run, snapshot, threading.Event())
     assert commit.steps(run.published_index) == []

@@ -12,7 +12,7 @@ from etils import epath
 
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import DamageError, MismatchError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name, step_of
 
 WRITER = Path(__file__).with_name("writer_process.py")
@@ -37,13 +37,13 @@ def folder(parent):
 
 
 def test_published_folder_is_sound_and_says_what_it_holds(folder):
-    assert commit.verify(folder) == []
-    manifest = commit.verified(folder, "thing")
+    assert integrity.verify(folder) == []
+    manifest = integrity.read_verified(folder, "thing")
     assert (manifest["step"], manifest["colour"]) == (20, "red")
     assert sorted(manifest["files"]) == ["a.bin", "deep/b.bin"]
     assert manifest["files"]["a.bin"]["bytes"] == 1100
     with pytest.raises(MismatchError, match=r"snapshot of step 20\n.*thing of step 20"):
-        commit.verified(folder, "snapshot")
+        integrity.read_verified(folder, "snapshot")
 
 
 def delete(path, _):
@@ -80,11 +80,11 @@ DAMAGES = [delete, empty, cut, flip, grow, replace]
 def test_every_damage_is_found_with_the_file_named(parent, folder, name, damage):
     other = folder / "a.bin" if name != "a.bin" else folder / "deep/b.bin"
     damage(folder / name, other)
-    (problem,) = commit.verify(folder)
+    (problem,) = integrity.verify(folder)
     assert problem["file"] == name
     with pytest.raises(DamageError, match=name):
-        commit.verified(folder, "thing")
-    assert commit.verify(parent / step_name(10)) == []
+        integrity.read_verified(folder, "thing")
+    assert integrity.verify(parent / step_name(10)) == []
 
 
 @pytest.mark.parametrize("damage", [empty, cut, flip, grow])
@@ -92,10 +92,10 @@ def test_damaged_manifest_is_found_and_hides_the_step(parent, folder, damage):
     damage(folder / MANIFEST, None)
     if damage is grow:  # a byte of white space changes nothing that is read
         (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-1] + b"}")
-    (problem,) = commit.verify(folder)
+    (problem,) = integrity.verify(folder)
     assert problem["file"] == MANIFEST
     with pytest.raises(DamageError, match=MANIFEST):
-        commit.verified(folder, "thing")
+        integrity.read_verified(folder, "thing")
     assert commit.latest(parent) == 10
 
 
@@ -103,18 +103,18 @@ def test_manifest_of_another_step_does_not_fit(parent, folder):
     files.write_bytes(parent / step_name(10) / "a.bin", b"other")
     commit.commit(parent / step_name(10), {"kind": "thing", "step": 10})
     replace(folder / MANIFEST, parent / step_name(10) / MANIFEST)
-    assert [problem["file"] for problem in commit.verify(folder)] == [MANIFEST]
+    assert [problem["file"] for problem in integrity.verify(folder)] == [MANIFEST]
 
 
 def test_manifest_in_a_folder_of_another_step_is_refused(parent):
     shutil.copytree(parent / step_name(20), parent / step_name(30))
     with pytest.raises(DamageError, match=r"step 30\n.*step 20"):
-        commit.verified(parent / step_name(30), "thing")
+        integrity.read_verified(parent / step_name(30), "thing")
 
 
 def test_file_that_nobody_published_is_found(folder):
     files.write_bytes(folder / "deep" / "stowaway", b"x")
-    assert [problem["file"] for problem in commit.verify(folder)] == ["deep/stowaway"]
+    assert [problem["file"] for problem in integrity.verify(folder)] == ["deep/stowaway"]
 
 
 def test_no_manifest_is_not_published(parent, folder):
@@ -122,7 +122,7 @@ def test_no_manifest_is_not_published(parent, folder):
     assert commit.read_manifest(folder) is None
     assert commit.steps(parent) == [10]
     with pytest.raises(commit.NotPublishedError):
-        commit.verified(folder, "thing")
+        integrity.read_verified(folder, "thing")
 
 
 def test_publishing_again_leaves_the_first_and_mends_the_pointer(parent, folder):

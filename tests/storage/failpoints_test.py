@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from realm_jax.errors import ConfigError
-from realm_jax.storage.failpoints import VARIABLE, armed, parse, reach
+from realm_jax.storage.failpoints import VARIABLE, armed, failpoint, parse
 
 PASS = (
-    "from realm_jax.storage.failpoints import reach; "
-    "[reach('a.b') for _ in range(3)]; print('past')"
+    "from realm_jax.storage.failpoints import failpoint; "
+    "[failpoint('a.b') for _ in range(3)]; print('past')"
 )
 
 
@@ -41,19 +41,19 @@ def test_terminate_is_a_signal_that_a_job_may_answer():
 @pytest.mark.parametrize(("action", "code"), [("error", errno.EIO), ("full", errno.ENOSPC)])
 def test_an_error_comes_once_at_the_nth_visit(action, code):
     with armed(f"file:2={action}") as point:
-        reach("file.open")
+        failpoint("file.open")
         with pytest.raises(OSError, match=r"failpoint file\.write") as error:
-            reach("file.write")
-        reach("file.write")
+            failpoint("file.write")
+        failpoint("file.write")
     assert error.value.errno == code
     assert point.reached == 3
-    reach("file.open")
+    failpoint("file.open")
 
 
 def test_a_short_write_does_half_of_the_work_first():
     done = []
     with armed("file=short"), pytest.raises(OSError, match="No space left"):
-        reach("file.write", half=lambda: done.append("half"))
+        failpoint("file.write", half=lambda: done.append("half"))
     assert done == ["half"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from etils import epath
 
 from realm_jax.artifacts.snapshots import read_snapshot
-from realm_jax.storage import commit, files, leases
+from realm_jax.storage import commit, files, integrity, leases
 from realm_jax.storage.follow import clear_end, ended, follow, mark_end
 from realm_jax.storage.heartbeat import beat, last_beat
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name
@@ -133,7 +133,7 @@ def test_lease_that_appears_during_deletion_brings_the_manifest_back(run, monkey
 
     monkeypatch.setattr(files, "delete_file", delete_then_lease)
     assert retain(run, "snapshots", 3) == [2]
-    assert commit.verified(run.snapshots / step_name(1), "snapshot")
+    assert integrity.read_verified(run.snapshots / step_name(1), "snapshot")
 
 
 def test_half_deleted_step_is_never_seen_and_is_finished_later(run, monkeypatch):
@@ -240,7 +240,7 @@ def test_reader_follows_a_writing_process_and_never_meets_a_torn_step(tmp_path):
         assert all(
             (leaf == step).all() for leaf in (snapshot.params["a"]["w"], snapshot.params["b"])
         )
-        assert all(commit.verify(run.snapshots / step_name(old)) == [] for old in using)
+        assert all(integrity.verify(run.snapshots / step_name(old)) == [] for old in using)
         using = [step]
         lease.hold({"snapshots": using})
         read.append(step)

@@ -1,5 +1,8 @@
-"""Only one holds a claim, and what it leaves behind when it dies can be taken."""
+"""One process holds a lock at a time; the lock of a dead or expired holder can be acquired."""
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -10,14 +13,12 @@ import pytest
 from etils import epath
 from support.tiny_corpus import tiny_config
 
-from realm_jax.errors import RealmError
-from realm_jax.storage import files
-from realm_jax.storage.job_lock import alone
+from realm_jax.errors import RealmError, Stopped
+from realm_jax.storage import files, locks
 from realm_jax.storage.layout import RunDir
-from realm_jax.storage.locks import Claim
-from realm_jax.trainer import run as trainer
+from realm_jax.storage.locks import Lock, job_lock
 
-PATIENCE = 60.0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -25,100 +26,205 @@ def folder(tmp_path):
     return epath.Path(tmp_path)
 
 
-def test_one_holds_it_until_it_lets_go(folder):
-    first, second = Claim(folder, "it"), Claim(folder, "it")
-    assert first.take() and first.take() and not second.take()
+@pytest.fixture(params=["flock", "no flock"])
+def run(request, tmp_path, monkeypatch):
+    """A run folder on a file system with and without `flock`."""
+    if request.param == "no flock":
+
+        def unsupported(*_):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr(fcntl, "flock", unsupported)
+    return RunDir(tmp_path)
+
+
+def test_lock_is_held_until_it_is_released(folder):
+    first, second = Lock(folder, "it"), Lock(folder, "it")
+    assert first.acquire() and first.acquire() and not second.acquire()
     assert second.holder()["expires"] > 0
     first.release()
-    assert second.holder() is None and second.take() and not first.take()
+    assert second.holder() is None and second.acquire() and not first.acquire()
     assert len(files.list_names(folder)) == 1
 
 
-def test_it_ends_by_itself_unless_renewed(folder):
+def test_lock_expires_unless_renewed(folder):
     now = [0.0]
-    first, second = (Claim(folder, "it", seconds=10.0, clock=lambda: now[0]) for _ in range(2))
-    assert first.take()
+    first, second = (Lock(folder, "it", seconds=10.0, clock=lambda: now[0]) for _ in range(2))
+    assert first.acquire()
     now[0] = 9.0
     first.renew()
     now[0] = 18.0
-    assert not second.take()
+    assert not second.acquire()
     now[0] = 19.5
-    assert second.take()
+    assert second.acquire()
 
 
-def wait_for(holds):
-    until = time.monotonic() + PATIENCE
-    while not holds() and time.monotonic() < until:
+def wait_for(condition):
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not condition() and time.monotonic() < until:
         time.sleep(0.01)
-    assert holds()
+    assert condition()
 
 
 @pytest.mark.parametrize("kind", [OSError, type("ErrorOfAnObjectStore", (Exception,), {})])
-def test_a_renewal_that_fails_is_told_once_and_tried_again(folder, monkeypatch, caplog, kind):
+def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, kind):
     now, write, failures = [0.0], files.write_sealed, [kind("no route to the storage")] * 3
-    first, second = (Claim(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(2))
+    first, second = (Lock(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(2))
 
-    def unsteady(path, content):
+    def fail_three_times(path, content):
         if failures:
             raise failures.pop()
         write(path, content)
 
-    assert first.take()
-    monkeypatch.setattr(files, "write_sealed", unsteady)
-    with first.kept():
+    assert first.acquire()
+    monkeypatch.setattr(files, "write_sealed", fail_three_times)
+    with first.renewed():
         wait_for(lambda: not failures)
         now[0] = 9.0
         wait_for(lambda: second.holder() is not None)
-        assert not second.take() and not first.lost.is_set()
-    [told] = [record.getMessage() for record in caplog.records]
-    assert "it.claim cannot be renewed" in told and "no route to the storage" in told
+        assert not second.acquire() and not first.lost.is_set()
+    [logged] = [record.getMessage() for record in caplog.records]
+    assert "it.lock cannot be renewed" in logged and "no route to the storage" in logged
 
 
-def test_a_holder_that_came_too_late_learns_that_it_lost_it(folder):
+def test_holder_that_renews_too_late_detects_that_it_lost_the_lock(folder):
     now = [0.0]
-    first, second, third = (
-        Claim(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(3)
-    )
-    assert first.take()
+    first, second, third = (Lock(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(3))
+    assert first.acquire()
     first.assert_held()
     now[0] = 9.0
-    assert second.take()
-    with first.kept():
+    assert second.acquire()
+    with first.renewed():
         wait_for(first.lost.is_set)
-    with pytest.raises(RealmError, match=r"taken over[\s\S]*it\.claim[\s\S]*same command again"):
+    with pytest.raises(RealmError, match=r"taken over[\s\S]*it\.lock[\s\S]*same command again"):
         first.assert_held()
-    assert not third.take() and files.list_names(folder) == ["it.claim.1"]
+    assert not third.acquire() and files.list_names(folder) == ["it.lock.1"]
     second.release()
-    assert first.take()
+    assert first.acquire()
     first.assert_held()
 
 
-def test_of_many_threads_one_takes_it(folder):
-    claims = [Claim(folder, "it") for _ in range(16)]
-    taken = []
-    threads = [threading.Thread(target=lambda c=c: taken.append(c.take())) for c in claims]
+def test_one_of_many_threads_acquires_the_lock(folder):
+    candidates = [Lock(folder, "it") for _ in range(16)]
+    acquired = []
+    threads = [
+        threading.Thread(target=lambda lock=lock: acquired.append(lock.acquire()))
+        for lock in candidates
+    ]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert taken.count(True) == 1
+    assert acquired.count(True) == 1
 
 
-def test_a_holder_that_died_on_this_host_holds_nothing(folder):
-    script = "import sys; from etils import epath; from realm_jax.storage.locks import Claim\n"
-    script += "assert Claim(epath.Path(sys.argv[1]), 'it').take()"
+def test_lock_of_a_process_that_died_on_this_host_can_be_acquired(folder):
+    script = "import sys; from etils import epath; from realm_jax.storage.locks import Lock\n"
+    script += "assert Lock(epath.Path(sys.argv[1]), 'it').acquire()"
     subprocess.run([sys.executable, "-c", script, folder], check=True, timeout=300)
-    assert Claim(folder, "it").take()
+    assert Lock(folder, "it").acquire()
 
 
-def test_a_torn_claim_is_left_alone_while_it_is_young(folder):
-    (folder / "it.claim.0").write_text("{")
-    assert not Claim(folder, "it").take()
-    assert Claim(folder, "it", clock=lambda: (folder / "it.claim.0").stat().mtime + 61.0).take()
+def test_incomplete_lock_file_counts_as_held_until_it_expires(folder):
+    (folder / "it.lock.0").write_text("{")
+    assert not Lock(folder, "it").acquire()
+    assert Lock(folder, "it", clock=lambda: (folder / "it.lock.0").stat().mtime + 61.0).acquire()
 
 
-def test_a_second_trainer_is_refused_before_it_writes(tiny, tmp_path, monkeypatch):
+def test_second_job_is_refused_with_the_pid_of_the_first(run):
+    never = threading.Event()
+    with (
+        job_lock(run, "trainer", never),
+        pytest.raises(RealmError, match=f"another trainer[\\s\\S]*{os.getpid()}"),
+        job_lock(run, "trainer", never, wait_seconds=0.0),
+    ):
+        pass
+    with job_lock(run, "trainer", never, wait_seconds=0.0):
+        pass
+
+
+def test_trainer_and_builder_run_at_the_same_time(run):
+    never = threading.Event()
+    with (
+        job_lock(run, "trainer", never),
+        job_lock(run, "index_builder", never, wait_seconds=0.0),
+    ):
+        pass
+
+
+def test_second_job_starts_when_the_first_has_ended(run, caplog):
+    never, order = threading.Event(), []
+    caplog.set_level("INFO")
+
+    def second():
+        with job_lock(run, "index_builder", never):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with job_lock(run, "index_builder", never):
+        thread.start()
+        wait_for(lambda: "waiting until it ends" in caplog.text)
+        order.append("first")
+    thread.join(DEADLINE_SECONDS)
+    assert order == ["first", "second"]
+
+
+def test_stop_signal_ends_the_wait(run):
+    stop = threading.Event()
+    stop.set()
+    with (
+        job_lock(run, "trainer", threading.Event()),
+        pytest.raises(Stopped, match="in stage start"),
+        job_lock(run, "trainer", stop),
+    ):
+        pass
+
+
+def test_file_system_without_flock_uses_an_expiring_lock_file(tmp_path, monkeypatch, caplog):
     run = RunDir(tmp_path)
-    monkeypatch.setattr(trainer, "alone", partial(alone, patience=0.0))
-    with alone(run, "trainer", threading.Event()):
+
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with job_lock(run, "trainer", threading.Event()) as stop:
+        assert not stop.is_set()
+        assert files.list_names(run.leases) == ["trainer.lock.0"]
+    assert "No locks available; using a lock file that expires" in caplog.text
+
+
+def test_other_errors_of_flock_are_raised(tmp_path, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with (
+        pytest.raises(OSError, match="Input/output error"),
+        job_lock(RunDir(tmp_path), "trainer", threading.Event()),
+    ):
+        pass
+
+
+def test_lost_lock_ends_the_block_with_an_error(tmp_path, monkeypatch):
+    run = RunDir(tmp_path)
+    monkeypatch.setattr(files, "is_local", lambda _: False)
+    monkeypatch.setattr(files, "create", lambda path, data: bool(path.write_bytes(data)) or True)
+    monkeypatch.setattr(files, "write_bytes", lambda path, data: path.write_bytes(data))
+    monkeypatch.setattr(locks, "Lock", partial(Lock, seconds=0.2))
+    run.leases.mkdir(parents=True)
+    with (
+        pytest.raises(RealmError, match="another process has taken over"),
+        job_lock(run, "trainer", threading.Event()) as stop,
+    ):
+        assert Lock(run.leases, "trainer", clock=lambda: time.time() + 120.0).acquire()
+        while not stop.wait(0.01):
+            pass
+
+
+def test_second_trainer_is_refused_before_it_writes(tiny, tmp_path, monkeypatch):
+    from realm_jax.trainer import run as trainer
+
+    run = RunDir(tmp_path)
+    monkeypatch.setattr(trainer, "job_lock", partial(job_lock, wait_seconds=0.0))
+    with job_lock(run, "trainer", threading.Event()):
         before = files.list_files(run.root)
         with pytest.raises(RealmError, match="another trainer works on this run") as error:
             trainer.run(str(tmp_path), tiny_config(tiny.folder), threading.Event())

@@ -82,7 +82,7 @@ def test_a_stop_and_a_rerun_end_in_the_same_parameters(trained, tiny, newswire, 
     stop = threading.Event()
 
     class Stopping(TaggerStage):
-        def evaluate(self, parameters):
+        def evaluate(self, step, params):
             stop.set()
             return {}
 

@@ -19,8 +19,8 @@ from realm_jax.errors import InputError, MismatchError, Stopped
 from realm_jax.index_builder import run as index_builder
 from realm_jax.storage import commit
 from realm_jax.storage.heartbeat import last_beat
-from realm_jax.storage.job_lock import alone
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
+from realm_jax.storage.locks import job_lock
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.resume import required_indexes
@@ -142,7 +142,7 @@ def test_who_waits_for_another_trainer_has_changed_nothing(tiny, straight):
     run, stop = RunDir(straight), threading.Event()
     before = run.config.read_bytes()
     stop.set()
-    with alone(run, trainer.JOB, threading.Event()), pytest.raises(Stopped):
+    with job_lock(run, trainer.JOB, threading.Event()), pytest.raises(Stopped):
         run_both(str(straight), changed(config_of(tiny), stages__realm__steps=STEPS + 2), stop)
     assert run.config.read_bytes() == before
     assert run.end_marker.exists()

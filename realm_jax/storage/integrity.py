@@ -1,0 +1,169 @@
+"""Integrity of durable folders: are the files of a folder those that its manifest records?"""
+
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from realm_jax.errors import DamageError, InputError, MismatchError
+from realm_jax.storage import files
+from realm_jax.storage.commit import NotPublishedError, data_files, read_manifest
+from realm_jax.storage.layout import MANIFEST, step_of
+
+OLD_MANIFEST = "manifest.json"  # of corpora and spans, before all kinds of folders shared one name
+NO_FILE = "no such file"  # the `expected` of a file that is not in the manifest
+
+
+def verify(folder: epath.Path) -> list[dict[str, Any]]:
+    """Compares every byte of a durable folder of any kind with its manifest.
+
+    Published folders inside a folder without `step` are verified too.
+
+    Returns:
+      `[{"file", "expected", "found"}]` for each file that is missing, altered or not in the
+      manifest; empty if the folder is undamaged.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except (DamageError, MismatchError) as error:
+        return [{"file": MANIFEST, "expected": error.expected, "found": error.found}]
+    if manifest is None:
+        return [{"file": MANIFEST, "expected": "a manifest, written last", "found": "none"}]
+    return _problems(folder, manifest)
+
+
+def _problems(folder: epath.Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    step, named = manifest.get("step"), step_of(folder.name)
+    if None not in (step, named) and step != named:
+        expected, found = f"the manifest of step {named}", f"that of step {step}"
+        return [{"file": MANIFEST, "expected": expected, "found": found}]
+    table, present = manifest["files"], set(data_files(folder))
+    problems: list[dict[str, Any]] = []
+    for inner in _published_inside(present - table.keys()) if step is None else ():
+        present = {name for name in present if not name.startswith(f"{inner}/")}
+        found_inside = verify(folder / inner)
+        problems += [{**one, "file": f"{inner}/{one['file']}"} for one in found_inside]
+    problems += [
+        {"file": name, "expected": NO_FILE, "found": "a file that is not in the manifest"}
+        for name in sorted(present - table.keys())
+    ]
+    for name, expected in table.items():
+        found = _measure(folder / name, expected) if name in present else NO_FILE
+        if found != expected:
+            problems.append({"file": name, "expected": expected, "found": found})
+    return problems
+
+
+def _published_inside(names: set[str]) -> list[str]:
+    """Subfolders with a manifest of their own, not those inside another such subfolder."""
+    inner = sorted(
+        name.removesuffix(f"/{MANIFEST}") for name in names if name.endswith(f"/{MANIFEST}")
+    )
+    return [one for one in inner if not any(one.startswith(f"{outer}/") for outer in inner)]
+
+
+def _measure(path: epath.Path, expected: dict[str, Any]) -> dict[str, Any] | str:
+    """The digest of a file; only its size if the size already differs."""
+    try:
+        size = path.stat().length
+        return files.digest(path) if size == expected["bytes"] else {"bytes": size}
+    except FileNotFoundError:
+        return NO_FILE
+
+
+def read_verified(folder: epath.Path, kind: str) -> dict[str, Any]:
+    """Reads the manifest of a step folder after it has verified every byte of the folder.
+
+    Raises:
+      NotPublishedError: there is no manifest, or it was deleted during the verification.
+      DamageError: a file is damaged; the error names the first one.
+      MismatchError: the folder is of another kind.
+    """
+    manifest = read_manifest(folder)
+    problems = [] if manifest is None else _problems(folder, manifest)
+    if manifest is None or (problems and not (folder / MANIFEST).exists()):
+        raise NotPublishedError(
+            "nothing is published in this folder",
+            where=folder,
+            expected=MANIFEST,
+            found="none: unfinished, or deleted by the retention of its writer",
+            fix="use the newest step, and hold a lease while reading",
+        )
+    if problems:
+        first = problems[0]
+        raise DamageError(
+            "published file is damaged",
+            where=folder / first["file"],
+            expected=first["expected"],
+            found=first["found"],
+            fix=f"stop both jobs, then repair that step ({len(problems)} damaged files): "
+            f"realm check --repair {folder}",
+        )
+    if manifest["kind"] != kind or manifest.get("step") != step_of(folder.name):
+        raise MismatchError(
+            "manifest belongs to another folder",
+            where=folder,
+            expected=f"{kind} of step {step_of(folder.name)}",
+            found=f"{manifest['kind']} of step {manifest.get('step')}",
+        )
+    return manifest
+
+
+def read_sized(folder: str | Path, kind: str, rebuild: str) -> dict[str, Any]:
+    """Reads the manifest of a folder without `step`, and compares only the sizes of its files.
+
+    Args:
+      folder: named by the user.
+      kind: that it must have.
+      rebuild: the command that builds such a folder, for error messages.
+
+    Raises:
+      InputError: there is no such folder, it is unfinished, or it is of another kind.
+      DamageError: the manifest or a file is damaged; the error names it.
+    """
+    path = epath.Path(folder)
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise _not_finished(Path(folder), kind, rebuild)
+    if manifest["kind"] != kind:
+        raise InputError(
+            f"no {kind} in this folder", where=path, expected=kind, found=manifest["kind"]
+        )
+    if not isinstance(manifest.get("content_hash"), str):
+        where, expected = path / MANIFEST, "a field content_hash"
+        raise DamageError("manifest is malformed", where=where, expected=expected, found="none")
+    for name, expected in manifest["files"].items():
+        file = path / name
+        found = f"{file.stat().length} bytes" if file.is_file() else NO_FILE
+        if found != f"{expected['bytes']} bytes":
+            raise DamageError(
+                f"{kind} file is damaged",
+                where=file,
+                expected=f"{expected['bytes']} bytes",
+                found=found,
+                fix=f"copy the folder again, or delete it and rebuild it: {rebuild}",
+            )
+    return manifest
+
+
+def _not_finished(folder: Path, kind: str, rebuild: str) -> InputError:
+    fix = None
+    if (folder / OLD_MANIFEST).exists():
+        found = f"{OLD_MANIFEST}: a folder written by an earlier version of this package"
+        fix = f"delete it and build it again, the content hash stays the same: {rebuild}"
+    elif folder.is_dir():
+        found = "a folder without a manifest (unfinished)"
+    else:
+        found = "no folder"
+        if not folder.is_absolute():
+            fix = (
+                f"relative paths start at {Path.cwd()}: run the command in the directory in which "
+                "the run was started, or give the absolute path"
+            )
+    return InputError(
+        f"no {kind} in this folder",
+        where=folder,
+        expected=f"a folder with {MANIFEST}",
+        found=found,
+        fix=fix,
+    )
