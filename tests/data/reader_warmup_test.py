@@ -61,7 +61,7 @@ def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(t
     reading, text = source.batch(3, B), plain.batch(3, B)
     fits = 0
     for row in range(B):
-        own = tiny.store.body_ids(int(text.own[row]))
+        own = tiny.store.body_ids(int(text.source[row]))
         np.testing.assert_array_equal(
             body(reading.joint, row), own[: len(body(reading.joint, row))]
         )
@@ -110,7 +110,7 @@ def test_a_neighbour_is_at_most_two_passages_away(tiny):
     (source, plain), count = source_of(tiny, neighbour_share=1.0), len(tiny.store)
     reading, text = source.batch(0, B), plain.batch(0, B)
     for row in range(B):
-        near = (int(text.own[row]) + np.array([-2, -1, 1, 2])) % count
+        near = (int(text.source[row]) + np.array([-2, -1, 1, 2])) % count
         read = body(reading.joint, row)
         assert any(np.array_equal(tiny.store.body_ids(p)[: len(read)], read) for p in near.tolist())
 
@@ -132,7 +132,7 @@ def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
     source, _ = source_of(tiny, copying_share=0.4, more=steps, **wrong)
     usual, plain = source_of(tiny, more=steps, **wrong)
     first = source.batch(3, B)
-    own = plain.batch(3, B).own
+    own = plain.batch(3, B).source
     for row in range(B):
         passage = tiny.store.body_ids(int(own[row]))
         read = body(first.joint, row)
@@ -145,7 +145,7 @@ def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
 
 
 def test_scattered_blanks_are_no_span(tiny):
-    source, plain = source_of(tiny, scheme="random_token", rate=0.3)
+    source, plain = source_of(tiny, more={"masking__scheme": "random_token", "masking__rate": 0.3})
     reading, text = source.batch(0, B), plain.batch(0, B)
     scattered = [
         row
