@@ -1,7 +1,7 @@
-"""REALM pre-training on pieces that mean nothing, for benchmarks of what goes on beside it.
+"""REALM pre-training on random tokens, for benchmarks of work that runs during training.
 
-All of it is the product's own: the stage, its step, the feed that makes batches ahead, the index in
-use that follows published indexes. Only text and passages are drawn (`step.py`).
+Stage, training step, prefetcher and index manager are those of the package. Only text and passages
+are random (`random_text.py`).
 """
 
 import threading
@@ -12,10 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from step import PASSAGES, DrawnStore, DrawnText, sized
+from random_text import PASSAGES, RandomStore, RandomText, sized_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import publish_index
+from realm_jax.data.pretraining import PretrainingRows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.layout import RunDir
@@ -26,18 +27,44 @@ from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 
-CORPUS = "drawn"
+CORPUS_HASH = "drawn"
+
+
+def usual_rungs(config: config_lib.ConfigDict, store: Any, source: Any) -> Any:
+    """Returns the row widths to which the trainer packs the sentences of `source`."""
+    return PretrainingRows(config, store, config.stages.realm.batch).usual(source)
+
+
+def packed_batches(
+    stage: RealmStage,
+    config: config_lib.ConfigDict,
+    store: Any,
+    source: Any,
+    queries: list[tuple[Any, np.ndarray]],
+) -> list[Any]:
+    """Packs batches as the trainer does.
+
+    Args:
+      stage: joins queries and candidates.
+      config: config of the stage.
+      store: the knowledge corpus.
+      source: masked sentences, from which the usual row widths are estimated.
+      queries: masked sentences and their hits (passage ids [B, K], best first) of each batch.
+    """
+    rungs = usual_rungs(config, store, source)
+    size = config.stages.realm.batch
+    return [stage.with_candidates(text, hits, size, rungs) for text, hits in queries]
 
 
 class Training:
-    """A trainer on one device, and a run folder that indexes are published into.
+    """A trainer on one device, with a run folder in which indexes are published.
 
     Args:
-      folder: of the run.
-      size: of the model, one of `step.SIZES`.
-      rows: of each index; passages are drawn from fewer.
-      follows: the class of the index in use.
-      texts: the class of the masked sentences.
+      folder: the run folder.
+      size: model size, a key of `random_text.SIZES`.
+      rows: rows of each index; they point to a smaller number of passages.
+      manager_class: class of the index manager.
+      text_class: class of the masked sentences.
     """
 
     def __init__(
@@ -45,27 +72,27 @@ class Training:
         folder: Path,
         size: str,
         rows: int,
-        follows: type[IndexManager] = IndexManager,
-        texts: type[DrawnText] = DrawnText,
+        manager_class: type[IndexManager] = IndexManager,
+        text_class: type[RandomText] = RandomText,
     ):
-        config = config_lib.ConfigDict(sized(size).to_dict())
+        config = config_lib.ConfigDict(sized_config(size).to_dict())
         config.refresh.mode = "async"
         config.model.compute = "bfloat16"
         config.builder.poll_seconds = 0.05
         self.config = config_lib.check(config)
         self.run, self._rows = RunDir(folder), rows
-        self._store = DrawnStore()
+        self.store = RandomStore()
         self.mesh = make_mesh(config.mesh, jax.devices()[:1])
-        text = texts(config)
-        self.index = follows(self.run, self.config, CORPUS, [], set)
-        self.stage = RealmStage(self.config, self._store, text, text, self.index)
+        self.text = text_class(config)
+        self.index = manager_class(self.run, self.config, CORPUS_HASH, [], set)
+        self.stage = RealmStage(self.config, self.store, self.text, self.text, self.index)
         optimizer = make_optimizer(config.optimizer, self.stage.settings)
         self.state = make_state(self.stage.modules, optimizer, self.mesh, config.seed, {})
-        places = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        self._step = make_step(self.stage, optimizer, self.mesh, places, config.seed)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
+        self._step = make_step(self.stage, optimizer, self.mesh, shardings, config.seed)
 
     def publish(self, step: int) -> None:
-        """An index of `rows` clustered vectors, as the index builder publishes one."""
+        """Publishes an index of clustered random vectors, as the index builder does."""
         rng = np.random.default_rng(step)
         dims = self.config.model.embedding
         centres = rng.standard_normal((round(self._rows**0.5), dims), np.float32)
@@ -74,34 +101,38 @@ class Training:
         search = self.config.search
         searcher = build_searcher(search.kind, vectors, search)
         rows = np.arange(self._rows) % PASSAGES
-        query = jax.device_get(self.state.parameters["embedder"])
-        fields = {"corpus_hash": CORPUS}
-        publish_index(self.run, step, searcher, rows, vectors, query, fields, "{}")
+        query_params = jax.device_get(self.state.parameters["embedder"])
+        fields = {"corpus_hash": CORPUS_HASH}
+        publish_index(self.run, step, searcher, rows, vectors, query_params, fields, "{}")
 
     def steps(
         self, first: int, last: int, make: Callable[[int], Any] | None = None
     ) -> Iterator[tuple[int, float]]:
-        """Trains, as the loop does; (step, seconds since the step before) of each but the first.
+        """Trains from step `first` up to, but not including, step `last`, as the trainer's loop.
 
         Args:
-          first: step.
-          last: step, itself left out.
-          make: the batch of a step, on the host; None is that of the stage, with its retrieval.
+          first: first step.
+          last: step after the last one.
+          make: function from a step to its batch on the host; None uses the stage's own batches,
+            which include retrieval.
+
+        Yields:
+          (step, seconds since the previous step), except for the first step.
         """
         sharding = batch_sharding(self.mesh)
         batch = make or self.stage.batch
-        feed = Prefetcher(lambda step: jax.device_put(batch(step), sharding), first, last)
-        before, never, then = None, threading.Event(), 0.0
+        prefetcher = Prefetcher(lambda step: jax.device_put(batch(step), sharding), first, last)
+        previous, never, then = None, threading.Event(), 0.0
         try:
             for step in range(first, last):
                 self.state, metrics = self._step(
-                    self.state, feed.take(step, never, self.state.parameters)
+                    self.state, prefetcher.get(step, never, self.state.parameters)
                 )
-                if before is not None:
-                    jax.block_until_ready(before)  # as the loop reads the metrics of step - 1
+                if previous is not None:
+                    jax.block_until_ready(previous)  # the loop reads metrics one step late too
                 now = time.perf_counter()
                 if step > first:
                     yield step, now - then
-                before, then = metrics, now
+                previous, then = metrics, now
         finally:
-            feed.close()
+            prefetcher.close()

@@ -1,4 +1,4 @@
-"""The batch at which a loss stopped being a number: found a step late, saved to be run again."""
+"""Detects a non-finite loss one step late and saves its batch for replay."""
 
 import collections
 import io
@@ -17,11 +17,11 @@ from realm_jax.errors import DamageError, InputError, RealmError
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir, step_name
 
-FIGURES = ("loss", "gradient_norm")
-_ZIP = b"PK"  # how an .npz begins
-_ABOUT = "about"  # array of the JSON bytes that say what the others are
+CHECKED = ("loss", "gradient_norm")
+_ZIP = b"PK"  # first bytes of an .npz file
+_ABOUT = "about"  # array that holds the description of the others, as JSON bytes
 _OURS = "realm_jax."
-_BROKEN = (  # what damaged archives of arrays raise
+_BROKEN = (  # errors that numpy raises for damaged archives
     ValueError,
     KeyError,
     TypeError,
@@ -30,71 +30,75 @@ _BROKEN = (  # what damaged archives of arrays raise
     MemoryError,
     OverflowError,
     RecursionError,
-    RuntimeError,  # "encrypted", "not implemented": a bit of a header is wrong
+    RuntimeError,  # "encrypted" or "not implemented": damaged header
     zipfile.BadZipFile,
     zlib.error,
 )
 
 
 class NonFiniteDetector:
-    """Batches of steps whose figures the devices have not given yet, oldest first.
+    """Checks the loss and gradient norm of each step once the devices have computed them.
 
-    Nothing waits: a figure is read once it is there, and a batch is kept no longer than its step.
+    The check never waits for the devices; each batch is kept until its step is checked.
     """
 
     def __init__(self, run: RunDir, stage: str):
         self._run, self._stage = run, stage
-        self._waiting: collections.deque[tuple[int, Any, dict[str, Any]]] = collections.deque()
+        self._unchecked: collections.deque[tuple[int, Any, dict[str, Any]]] = collections.deque()
 
-    def note(self, step: int, batch: Any, metrics: dict[str, Any], *, wait: bool) -> None:
-        """Takes a step just dispatched, and judges those before it: the ones that are done, or all.
+    def add(self, step: int, batch: Any, metrics: dict[str, Any], *, wait: bool) -> None:
+        """Checks the earlier steps that are finished, then adds the step just dispatched.
 
         Args:
-          step: its number.
-          batch: what it was given.
-          metrics: what it gives, `loss` and `gradient_norm` among them.
-          wait: judges all before it, since their figures are about to be read anyway.
+          step: the step just dispatched.
+          batch: its batch.
+          metrics: its metrics, including `loss` and `gradient_norm`.
+          wait: waits for all earlier steps; their metrics are about to be read anyway.
 
         Raises:
-          RealmError: a figure is not finite; its batch is saved.
+          RealmError: the loss or gradient norm of a step is not finite; its batch is saved.
         """
-        while self._waiting and (wait or self._is_done(self._waiting[0][2])):
-            self._judge(*self._waiting.popleft())
-        self._waiting.append((step, batch, metrics))
+        while self._unchecked and (wait or self._is_done(self._unchecked[0][2])):
+            self._check(*self._unchecked.popleft())
+        self._unchecked.append((step, batch, metrics))
 
-    def settle(self) -> None:
-        """Judges all that was dispatched, so that what is kept next comes of finite figures."""
-        while self._waiting:
-            self._judge(*self._waiting.popleft())
+    def flush(self) -> None:
+        """Waits for all dispatched steps and checks them; call it before a checkpoint.
+
+        Raises:
+          RealmError: see `add`.
+        """
+        while self._unchecked:
+            self._check(*self._unchecked.popleft())
 
     def _is_done(self, metrics: dict[str, Any]) -> bool:
-        return all(metrics[name].is_ready() for name in FIGURES)
+        return all(metrics[name].is_ready() for name in CHECKED)
 
-    def _judge(self, step: int, batch: Any, metrics: dict[str, Any]) -> None:
-        figures = {name: float(jax.device_get(metrics[name])) for name in FIGURES}
-        bad = [name for name, figure in figures.items() if not math.isfinite(figure)]
+    def _check(self, step: int, batch: Any, metrics: dict[str, Any]) -> None:
+        values = {name: float(jax.device_get(metrics[name])) for name in CHECKED}
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
         if not bad:
             return
         raise RealmError(
-            f"the {bad[0]} is not a finite number any more",
+            f"the {bad[0]} is not finite",
             where=f"stage {self._stage}, steps {step} to {step + 1}",
             expected="a finite number",
-            found=f"{figures[bad[0]]}; {self._saved(step, batch)}",
+            found=f"{values[bad[0]]}; {self._saved(step, batch)}",
             fix=f"lower config.stages.{self._stage}.learning_rate; the newest checkpoint is from "
-            "before",
+            "an earlier step",
         )
 
     def _saved(self, step: int, batch: Any) -> str:
-        """Where the batch is, in words."""
+        """Saves the batch and returns the command that replays it, for the error message."""
         if jax.process_count() > 1:
-            return "its batch lies on several processes and was not saved"
+            return "its batch is spread over several processes and was not saved"
         path = self._run.replays / f"{self._stage}_{step_name(step)}.npz"
         write_batch(path, self._stage, step, jax.device_get(batch))
         return f"its batch is saved: realm train --workdir={self._run.workdir} --replay={path}"
 
 
 def write_batch(path: epath.Path, stage: str, step: int, batch: Any) -> None:
-    """Writes a batch: tuples of host arrays, named or not, nested as they may be."""
+    """Writes a batch: nested tuples or named tuples of host arrays."""
     arrays: list[np.ndarray] = []
 
     def described(part: Any) -> Any:
@@ -114,18 +118,18 @@ def write_batch(path: epath.Path, stage: str, step: int, batch: Any) -> None:
 
 
 def read_batch(path: epath.PathLike) -> tuple[str, int, Any]:
-    """Stage, step and batch that `write_batch` wrote; no pickle is read.
+    """Reads stage, step and batch from a file of `write_batch`, without unpickling.
 
     Raises:
-      InputError: there is no such file.
-      DamageError: it is not one of ours.
+      InputError: the file does not exist.
+      DamageError: the file was not written by `write_batch`, or is damaged.
     """
     data = files.read_bytes(epath.Path(path))
     if data is None:
-        raise InputError("no such batch", where=path, expected="a file of RUN/replay")
+        raise InputError("no such batch", where=path, expected="a file in WORKDIR/replay")
     try:
-        if not data.startswith(_ZIP):  # else numpy advises to trust pickles
-            raise ValueError("no archive of arrays")
+        if not data.startswith(_ZIP):  # numpy would suggest allow_pickle=True
+            raise ValueError("not an .npz archive")
         with np.load(io.BytesIO(data)) as arrays:
             about = json.loads(arrays[_ABOUT].tobytes())
             batch = _rebuilt(about["batch"], arrays)
@@ -146,8 +150,8 @@ def _rebuilt(described: Any, arrays: Any) -> Any:
         return tuple(_rebuilt(part, arrays) for part in described)
     module, _, name = described["type"].partition(":")
     if not module.startswith(_OURS):
-        raise ValueError(f"{described['type']} is no type of ours")
+        raise ValueError(f"{described['type']} is not a type of this package")
     kind = getattr(import_module(module), name, None)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        raise ValueError(f"{described['type']} is no named tuple")
+        raise ValueError(f"{described['type']} is not a named tuple")
     return kind(*(_rebuilt(part, arrays) for part in described["parts"]))

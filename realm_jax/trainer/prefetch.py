@@ -1,4 +1,4 @@
-"""Batches on the devices, in order: made ahead of the step by one thread, or when it is due."""
+"""Provides the batch of each step on the devices: prefetched by a thread, or built on demand."""
 
 import queue
 import threading
@@ -7,89 +7,103 @@ from typing import Any
 
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.trainer.index_manager import WaitInterrupted
+from realm_jax.trainer.index_wait import WaitInterrupted
 
-AHEAD = 2  # batches ready before they are asked for
+AHEAD = 2  # batches that wait in the queue
 
 
 class Prefetcher:
-    """Runs `make(step)` for consecutive steps in a thread; `take` hands them out."""
+    """Builds the batches of consecutive steps in a thread.
 
-    def __init__(self, make: Callable[[int], Any], first: int, last: int):
-        self._ready: queue.Queue[tuple[int, Any]] = queue.Queue(AHEAD)
+    Args:
+      build: from a step to its batch on the devices.
+      first: the first step.
+      last: one past the last step.
+    """
+
+    def __init__(self, build: Callable[[int], Any], first: int, last: int):
+        self._queue: queue.Queue[tuple[int, Any]] = queue.Queue(AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(make, first, last), name="feed", daemon=True
+            target=self._run, args=(build, first, last), name="prefetch", daemon=True
         )
         self._thread.start()
 
-    def _run(self, make: Callable[[int], Any], first: int, last: int) -> None:
+    def _run(self, build: Callable[[int], Any], first: int, last: int) -> None:
         for step in range(first, last):
             try:
-                made: Any = make(step)
-            except Exception as error:  # noqa: BLE001 - it is raised again by `take`
-                made = error
-            if not self._offer((step, made)) or isinstance(made, Exception):
+                result: Any = build(step)
+            except Exception as error:  # noqa: BLE001 - `get` raises it again
+                result = error
+            if not self._put((step, result)) or isinstance(result, Exception):
                 return
 
-    def _offer(self, item: tuple[int, Any]) -> bool:
+    def _put(self, item: tuple[int, Any]) -> bool:
         while not self._closed.is_set():
             try:
-                self._ready.put(item, timeout=0.1)
+                self._queue.put(item, timeout=0.1)
             except queue.Full:
                 continue
             return True
         return False
 
-    def take(self, step: int, stop: threading.Event, _: Parameters) -> Any | None:
-        """The batch of `step`, on the devices; raises what making it raised.
+    def get(self, step: int, stop: threading.Event, _: Parameters) -> Any | None:
+        """The batch of `step`, on the devices; raises the error that building it raised.
 
-        None if `stop` was set while there was none: what makes it may be waiting for the index
-        builder, and what then goes wrong is met again when the run goes on.
+        Returns None if the stop signal came before the batch was ready: the thread may be waiting
+        for the index builder. An error that comes after the stop signal is dropped; it will be
+        raised again when the run is resumed.
         """
         item = self._next(stop)
         if item is None or (isinstance(item[1], Exception) and stop.is_set()):
             return None
         if isinstance(item[1], WaitInterrupted):  # another process was stopped
             return None
-        number, made = item
-        if isinstance(made, Exception):
-            raise made
-        assert number == step, f"the feed is at step {number}, the loop at {step}"
-        return made
+        built_for, result = item
+        if isinstance(result, Exception):
+            raise result
+        assert built_for == step, f"prefetched step {built_for}, asked for step {step}"
+        return result
 
     def _next(self, stop: threading.Event) -> tuple[int, Any] | None:
         while True:
             try:
-                return self._ready.get(timeout=0.1)
+                return self._queue.get(timeout=0.1)
             except queue.Empty:
                 if stop.is_set():
                     return None
 
     def close(self) -> None:
-        """Stops the thread; batches made and not taken are dropped.
+        """Stops the thread; batches in the queue are dropped.
 
-        One of several processes may stop before it comes to what another's thread waits to agree
-        on.
+        With several processes, the thread may be waiting for the answer of a process that has
+        already stopped, so it is joined for two seconds only.
         """
         self._closed.set()
         self._thread.join(timeout=30 if hosts.process_count() == 1 else 2)
 
 
 class InlineBatches:
-    """Makes a batch when it is due, in the thread of the steps: it takes the devices to make it.
+    """Builds each batch on demand, in the thread of the training loop.
 
-    Programs over several processes must start in the same order in each, so none may start beside
-    the steps; and a search with fresh parameters needs those of the step.
+    Stages use it if building a batch runs programs on the devices. Programs over several processes
+    must start in the same order in each, so none may start in another thread. A search with fresh
+    parameters also needs the parameters of its step.
+
+    Args:
+      build: from a step and its parameters to the batch on the devices.
     """
 
-    def __init__(self, make: Callable[[int, Parameters], Any]):
-        self._make = make
+    def __init__(self, build: Callable[[int, Parameters], Any]):
+        self._build = build
 
-    def take(self, step: int, stop: threading.Event, parameters: Parameters) -> Any | None:
-        """The batch of `step`, on the devices; None if `stop` came while it was being made."""
+    def get(self, step: int, stop: threading.Event, params: Parameters) -> Any | None:
+        """The batch of `step`, on the devices; None if a stop signal ended the wait for an index.
+
+        `stop` is not read here: all processes must build the batch, or none.
+        """
         try:
-            return self._make(step, parameters)
+            return self._build(step, params)
         except WaitInterrupted:
             return None
 

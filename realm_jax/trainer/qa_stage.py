@@ -71,7 +71,7 @@ class QaStage(IndexFreeStage):
         """Questions; each has the hits of its micro-batch alone for further negatives."""
         return jnp.float32(len(batch.hits))
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
         """Nothing: answers are judged by `realm eval`, on what the run exports."""
         return {}
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax import losses
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
@@ -21,7 +22,7 @@ from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.make_retriever import make_retriever
-from realm_jax.retrieval.retriever import LocalRows
+from realm_jax.retrieval.retriever import Candidates, LocalRows
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.stage import BatchRows, Loss
 
@@ -82,7 +83,7 @@ class RealmStage:
         chosen = self._retriever.candidates(
             self._index.for_step(step),
             text.queries,
-            text.own,
+            text.source,
             local_rows=LocalRows(sampling.rows_of_batch(size, batch_rows), size),
             params=None if params is None else params["embedder"],
         )
@@ -105,7 +106,7 @@ class RealmStage:
           rungs: the widths to choose from; None: those that hold anything.
           agree: see `PretrainingRows.batch`.
         """
-        return self._joined(text, self._retriever.select(hits, text.own), size, rungs, **agree)
+        return self._joined(text, self._retriever.select(hits, text.source), size, rungs, **agree)
 
     def _joined(
         self,
@@ -126,7 +127,7 @@ class RealmStage:
 
         def widest(rung: int) -> int:
             mine = [rung, self._index.offer(step + 1)]
-            answers = hosts.all_gather("realm/batch", step, mine)
+            answers = hosts.all_gather("realm/packing", step, mine)
             self._index.accept([offer for _, offer in answers])
             return max(rung for rung, _ in answers)
 
@@ -211,12 +212,12 @@ class RealmStage:
                 sums[name] = sums.get(name, 0.0) + float(value) / len(starts)
         return sums
 
-    def beside(self, step: int) -> dict[str, Any]:
+    def step_fields(self, step: int) -> dict[str, Any]:
         """The index that the step searched, and its age in steps and seconds."""
         return self._index.age(step)
 
     def close(self) -> None:
-        """Lets go of the index."""
+        """Stops watching for new indexes."""
         self._index.close()
 
 

@@ -62,17 +62,17 @@ class Stage(Protocol):
     def weight(self, batch: Any) -> Float[Array, ""]:
         """Traced: of how many things the loss is the mean; micro-batches count by it."""
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
-        """Figures on held-out examples."""
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+        """Metrics on held-out examples after `step` steps."""
 
-    def beside(self, step: int) -> dict[str, Any]:
-        """What the host knows of a step, for its record."""
+    def step_fields(self, step: int) -> dict[str, Any]:
+        """Fields that the host adds to the log record of a step."""
 
 
 class IndexFreeStage:
     """What stages that search no index have in common."""
 
-    def beside(self, step: int) -> dict[str, Any]:
+    def step_fields(self, step: int) -> dict[str, Any]:
         """Nothing."""
         return {}
 
@@ -142,7 +142,7 @@ class IctStage(IndexFreeStage):
         """Queries; each has the passages of its micro-batch alone for negatives."""
         return jnp.float32(batch.ids.size)
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
         """Nothing: recall on masked sentences is measured between stages (`trainer.run`)."""
         return {}
 
@@ -190,6 +190,6 @@ class ReaderStage(IndexFreeStage):
         """Masked pieces, as in stage realm."""
         return jnp.maximum(batch.text.weights.sum(), 1.0)
 
-    def evaluate(self, parameters: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
         """Nothing: the REALM stage measures what this one is for."""
         return {}

@@ -15,6 +15,7 @@ from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, stream_key
 
 Metrics = dict[str, Float[Array, ""]]
+StepFunction = Callable[[TrainState, Any], tuple[TrainState, Metrics]]
 
 
 def make_step(
@@ -24,7 +25,7 @@ def make_step(
     places: TrainState,
     seed: int,
     parts: int = 1,
-) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
+) -> StepFunction:
     """(state, batch) to (state, metrics); the state given is donated, the metrics are lazy.
 
     Args:

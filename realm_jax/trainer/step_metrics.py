@@ -1,4 +1,4 @@
-"""The figures of a stage on their way from the devices to the writers, one step late."""
+"""Reads the metrics of each step one step late, averages them and passes them to the writers."""
 
 import time
 from collections.abc import Callable
@@ -8,89 +8,88 @@ import jax
 import numpy as np
 
 from realm_jax.monitoring.writers import Writers
-from realm_jax.trainer.throughput import Speed
+from realm_jax.trainer.throughput import Throughput
 
-_PIECES = "real_pieces"  # a metric of every loss: word pieces read for a query, without padding
+_TOKENS = "real_pieces"  # metric of every loss: word pieces per query, padding excluded
 
 
-class Report:
-    """Metrics of a stage. They are read one step late, so the devices never wait for the host.
+class StepMetrics:
+    """Metrics of a stage, read one step late so that the devices never wait for the host.
 
     Args:
-      stage: its name.
-      steps: its last step.
-      every: steps between records.
-      queries: of a step.
-      writers: of the records.
-      speed: counts the time of the steps.
-      beside: what the host knows of a step, for its record.
+      steps: number of steps of the stage.
+      every: steps between two records.
+      queries: queries per step.
+      writers: write the records.
+      throughput: measures the time of the steps.
+      step_fields: from a step to fields that the host adds to its record.
     """
 
     def __init__(
         self,
-        stage: str,
         steps: int,
         every: int,
         queries: int,
         writers: Writers,
-        speed: Speed,
-        beside: Callable[[int], dict[str, Any]] = lambda step: {},
+        throughput: Throughput,
+        step_fields: Callable[[int], dict[str, Any]] = lambda step: {},
     ):
-        self._stage, self._steps, self._every, self._queries = stage, steps, every, queries
-        self._writers, self._speed, self._beside = writers, speed, beside
+        self._steps, self._every, self._queries = steps, every, queries
+        self._writers, self._throughput, self._step_fields = writers, throughput, step_fields
         self._pending: tuple[int, dict[str, Any]] | None = None
-        self._since: list[dict[str, Any]] = []
-        self._clock: tuple[int, float] | None = None  # step and time after the first step
+        self._unwritten: list[dict[str, Any]] = []
+        self._eta_start: tuple[int, float] | None = None  # step and time after the first step
 
-    def count_products(self, loss: Any, *arguments: Any) -> None:
-        """See `Speed.one_step`."""
-        self._speed.one_step(loss, *arguments)
+    def count_flops(self, loss: Any, *arguments: Any) -> None:
+        """See `Throughput.count_flops`."""
+        self._throughput.count_flops(loss, *arguments)
 
-    def step(self, step: int, metrics: dict[str, Any]) -> None:
-        """Takes the metrics of a step just dispatched, and reads those of the one before."""
+    def add(self, step: int, metrics: dict[str, Any]) -> None:
+        """Stores the metrics of the step just dispatched and reads those of the step before."""
         self._read()
-        if self._clock is None and self._pending is not None:
-            self._clock = (step, time.monotonic())  # the first step compiles: it does not count
-        self._speed.start()
+        if self._eta_start is None and self._pending is not None:
+            self._eta_start = (step, time.monotonic())  # excludes compilation in the first step
+        self._throughput.start()
         self._pending = (step, metrics)
 
-    def event(self, step: int, **fields: Any) -> None:
-        """Writes a record at once: an evaluation, the end. One without figures is none."""
+    def write(self, step: int, **fields: Any) -> None:
+        """Writes a record at once, such as an evaluation; writes none if there are no fields."""
         if fields:
             self._writers.write(step, fields)
 
-    def settle(self) -> None:
-        """Reads the metrics of all that was dispatched: a line is written before what it is of.
+    def flush(self) -> None:
+        """Reads the metrics of all dispatched steps, so they are written before a checkpoint.
 
-        The time until the next step is not counted as training.
+        The time until the next step does not count as training time.
         """
         self._read()
         self._pending = None
-        self._speed.stop()
+        self._throughput.stop()
 
     def close(self) -> None:
-        """Ends the view, which would keep the terminal's cursor; needed however the stage ends."""
+        """Closes the writers; must be called however the stage ends, to restore the terminal."""
         self._writers.close()
 
     def _read(self) -> None:
         if self._pending is None:
             return
         step, metrics = self._pending
-        self._since.append(metrics)
+        self._unwritten.append(metrics)
         self._writers.at(step + 1)
         if (step + 1) % self._every == 0 or step + 1 == self._steps:
-            self._write(step + 1)
+            self._write_means(step + 1)
 
-    def _write(self, step: int) -> None:
-        fetched = jax.device_get(self._since)
+    def _write_means(self, step: int) -> None:
+        fetched = jax.device_get(self._unwritten)
         means = {k: float(np.mean([m[k] for m in fetched])) for k in fetched[0]}
-        self._since = []
-        pieces = means.pop(_PIECES) * self._queries * len(fetched)
-        speeds = self._speed.figures(len(fetched), pieces)
-        self.event(step, **means, **speeds, **self._beside(step - 1), **self._left(step))
+        self._unwritten = []
+        tokens = means.pop(_TOKENS) * self._queries * len(fetched)
+        rates = self._throughput.rates(len(fetched), tokens)
+        self.write(step, **means, **rates, **self._step_fields(step - 1), **self._eta(step))
 
-    def _left(self, step: int) -> dict[str, float]:
-        if self._clock is None or not self._clock[0] < step < self._steps:
+    def _eta(self, step: int) -> dict[str, float]:
+        if self._eta_start is None or not self._eta_start[0] < step < self._steps:
             return {}
-        first, began = self._clock
-        return {"eta_s": (time.monotonic() - began) / (step - first) * (self._steps - step)}
+        first, start_time = self._eta_start
+        seconds_per_step = (time.monotonic() - start_time) / (step - first)
+        return {"eta_s": seconds_per_step * (self._steps - step)}

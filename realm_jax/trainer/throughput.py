@@ -1,4 +1,4 @@
-"""How fast a stage trains: real word pieces a second, and the share of the peak."""
+"""Training speed: steps and word pieces per second, and model FLOPs utilisation (MFU)."""
 
 import math
 import time
@@ -9,7 +9,7 @@ import jax.extend
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-# Dense bfloat16 (or float16) products a second that makers state for one device as jax counts them.
+# Dense bfloat16 (or float16) FLOP/s of one device, as JAX counts devices, from the data sheets.
 _PEAKS = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
@@ -29,74 +29,79 @@ _PEAKS = {
     "NVIDIA H100 80GB HBM3": 989e12,
     "NVIDIA H200": 989e12,
 }
-_BACKWARD = 2  # a gradient takes two products for each one of the forward pass
+_BACKWARD = 2  # matrix products of the backward pass for each one of the forward pass
 
 
 def peak_flops(mesh: Mesh, report: ConfigDict) -> float | None:
-    """Floating-point operations a second that all devices of the mesh could do; None: not known."""
+    """Peak FLOP/s of all devices of the mesh together; None if it is unknown."""
     devices = mesh.devices.flat
-    of_one = report.peak_flops or _PEAKS.get(devices[0].device_kind)
-    return of_one * len(devices) if of_one else None
+    per_device = report.peak_flops or _PEAKS.get(devices[0].device_kind)
+    return per_device * len(devices) if per_device else None
 
 
-class Speed:
-    """A stopwatch that stands still while a run evaluates or saves.
+class Throughput:
+    """Measures training speed; time spent on evaluation and saving is excluded.
 
     Args:
-      peak: see `peak_flops`.
+      peak: peak FLOP/s of all devices, see `peak_flops`; None omits MFU.
     """
 
     def __init__(self, peak: float | None):
-        self._peak, self._flops = peak, 0.0
-        self._since: float | None = None
+        self._peak, self._step_flops = peak, 0.0
+        self._running_since: float | None = None
         self._seconds = 0.0
 
-    def one_step(self, loss: Any, *arguments: Any) -> None:
-        """Counts the products in a step whose forward pass is `loss(*arguments)`.
+    def count_flops(self, loss: Any, *arguments: Any) -> None:
+        """Counts the FLOPs of a training step whose forward pass is `loss(*arguments)`.
 
-        They are not counted where there is nothing to compare them with.
+        Does nothing if the peak of the devices is unknown.
         """
         if self._peak is not None:
             traced = jax.make_jaxpr(loss)(*arguments)
-            self._flops = (1 + _BACKWARD) * products(traced.jaxpr)
+            self._step_flops = (1 + _BACKWARD) * matmul_flops(traced.jaxpr)
 
     def start(self) -> None:
-        """Goes on, if it stands."""
-        if self._since is None:
-            self._since = time.monotonic()
+        """Starts the clock, if it is stopped."""
+        if self._running_since is None:
+            self._running_since = time.monotonic()
 
     def stop(self) -> None:
-        """Stands still."""
-        if self._since is not None:
-            self._seconds += time.monotonic() - self._since
-            self._since = None
+        """Stops the clock."""
+        if self._running_since is not None:
+            self._seconds += time.monotonic() - self._running_since
+            self._running_since = None
 
-    def figures(self, steps: int, pieces: float) -> dict[str, float]:
-        """Speeds over `steps` of `pieces` real word pieces in all, done since it was last asked."""
-        going = self._since is not None
+    def rates(self, steps: int, tokens: float) -> dict[str, float]:
+        """`steps_per_second`, `pieces_per_second` and `mfu` since the last call.
+
+        Args:
+          steps: number of steps since then.
+          tokens: word pieces of all these steps together, padding excluded.
+        """
+        running = self._running_since is not None
         self.stop()
         seconds, self._seconds = self._seconds, 0.0
-        if going:
+        if running:
             self.start()
         if seconds <= 0.0:
             return {}
-        found = {"steps_per_second": steps / seconds, "pieces_per_second": pieces / seconds}
+        rates = {"steps_per_second": steps / seconds, "pieces_per_second": tokens / seconds}
         if self._peak is not None:
-            found["mfu"] = self._flops * steps / seconds / self._peak
-        return found
+            rates["mfu"] = self._step_flops * steps / seconds / self._peak
+        return rates
 
 
-def products(jaxpr: jax.extend.core.Jaxpr) -> float:
-    """Floating-point operations of all matrix products in a traced function, two a multiply-add."""
+def matmul_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
+    """FLOPs of all matrix products in a traced function; a multiply-add counts as two."""
     total = 0.0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            shape, made = _shape(equation.invars[0]), _shape(equation.outvars[0])
-            total += 2.0 * math.prod(shape[axis] for axis in contracted) * math.prod(made)
+            left, output = _shape(equation.invars[0]), _shape(equation.outvars[0])
+            total += 2.0 * math.prod(left[axis] for axis in contracted) * math.prod(output)
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
         inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_traced)
-        total += times * sum(products(_open(part)) for part in inner if _is_traced(part))
+        total += times * sum(matmul_flops(_open(part)) for part in inner if _is_traced(part))
     return total
 
 

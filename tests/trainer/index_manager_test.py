@@ -18,8 +18,9 @@ from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.heartbeat import beat
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.storage.leases import retain
-from realm_jax.trainer import index_manager as index_in_use
-from realm_jax.trainer.index_manager import IndexManager, WaitInterrupted
+from realm_jax.trainer import index_manager, index_wait
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.swap_log import staleness
 
@@ -55,6 +56,13 @@ def make(run):
         index.close()
 
 
+def search(index, step):
+    """The index step that `step` searches, after the same calls as in a training step."""
+    found = index.for_step(step).step
+    index.accept([index.offer(step + 1)])
+    return found
+
+
 def until(holds):
     deadline = time.monotonic() + PATIENCE
     while not holds():
@@ -65,7 +73,7 @@ def until(holds):
 def test_sync_waits_for_the_index_of_each_snapshot(run, make):
     publish(run, 0, 2, 4)
     index = make("sync")
-    assert [index.for_step(step).step for step in range(6)] == [0, 0, 2, 2, 4, 4]
+    assert [search(index, step) for step in range(6)] == [0, 0, 2, 2, 4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
     lines = run.swaps.read_text().splitlines()
     assert [(r["step"], r["index_step"]) for r in map(json.loads, lines)] == index.swaps
@@ -91,16 +99,16 @@ def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypat
             assert gate.wait(PATIENCE)
         return open_index(folder, *others)
 
-    monkeypatch.setattr(index_in_use, "open_index", slow_open)
+    monkeypatch.setattr(index_manager, "open_index", slow_open)
     publish(run, 0)
     index = make()
-    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    assert [search(index, step) for step in (0, 1)] == [0, 0]
     publish(run, 2)
     assert opening.wait(PATIENCE)  # the new one is being opened, and takes its time
-    assert [index.for_step(step).step for step in range(2, 50)] == [0] * 48
+    assert [search(index, step) for step in range(2, 50)] == [0] * 48
     gate.set()
     steps = iter(range(50, 1_000_000))
-    until(lambda: index.for_step(next(steps)).step == 2)
+    until(lambda: search(index, next(steps)) == 2)
     [_, (swapped, of)] = index.swaps
     assert of == 2 and swapped >= 50
     np.testing.assert_array_equal(index.current.query_params["w"], [2, 2, 2])
@@ -110,20 +118,20 @@ def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypat
 def test_an_index_that_does_not_belong_is_refused_and_the_old_one_stays(run, make, wrong, caplog):
     publish(run, 0)
     index = make()
-    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    assert [search(index, step) for step in (0, 1)] == [0, 0]
     publish(run, 2, **wrong)
     until(lambda: "index of step 2 refused" in caplog.text)
-    assert index.for_step(2).step == 0
+    assert search(index, 2) == 0
     publish(run, 4)
     steps = iter(range(3, 1_000_000))
-    until(lambda: index.for_step(next(steps)).step == 4)
+    until(lambda: search(index, next(steps)) == 4)
     assert [of for _, of in index.swaps] == [0, 4]
 
 
 def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
     publish(run, 0)
     index = make()
-    assert [index.for_step(step).step for step in (0, 1)] == [0, 0]
+    assert [search(index, step) for step in (0, 1)] == [0, 0]
     publish(RunDir(run.root / "elsewhere"), 2)
     damaged = run.root / "elsewhere" / PUBLISHED_INDEX / "00000002"
     vectors = damaged / "vectors.npy"
@@ -131,14 +139,14 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
     damaged.rename(run.published_index / "00000002")
     (run.published_index / "LATEST.json").unlink()
     until(lambda: "index of step 2 refused" in caplog.text)
-    assert index.for_step(2).step == 0
+    assert search(index, 2) == 0
 
 
 def test_a_replay_follows_the_swap_log_whatever_is_newest(run, make):
     publish(run, 0, 2, 4)
     log = [(0, 0), (3, 2)]
     index = make(replay=log)
-    assert [index.for_step(step).step for step in range(1, 4)] == [0, 0, 2]
+    assert [search(index, step) for step in range(1, 4)] == [0, 0, 2]
     assert index.swaps == log
     assert not run.swaps.exists()  # nothing is logged twice
 
@@ -146,7 +154,7 @@ def test_a_replay_follows_the_swap_log_whatever_is_newest(run, make):
 def test_a_replay_may_begin_between_two_swaps(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2), (4, 4)])
-    assert [index.for_step(step).step for step in (3, 4, 5)] == [2, 4, 4]
+    assert [search(index, step) for step in (3, 4, 5)] == [2, 4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
     assert staleness(index.swaps, 6) == {"mean": 0.5, "max": 1.0}
 
@@ -161,23 +169,23 @@ def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
 
     publish(run, 0)
     index = make()
-    index.for_step(0)
-    monkeypatch.setattr(index_in_use, "open_index", flaky)
+    search(index, 0)
+    monkeypatch.setattr(index_manager, "open_index", flaky)
     publish(run, 2)
     steps = iter(range(2, 1_000_000))
-    until(lambda: index.for_step(next(steps)).step == 2)
+    until(lambda: search(index, next(steps)) == 2)
     assert caplog.text.count("Input/output error") == 1
 
 
 def test_trouble_that_lasts_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
     publish(run, 0)
     index = make(refresh__wait_seconds=0.1)
-    index.for_step(0)
-    monkeypatch.setattr(index_in_use, "open_index", lambda *given: 1 / 0)
+    search(index, 0)
+    monkeypatch.setattr(index_manager, "open_index", lambda *given: 1 / 0)
     publish(run, 2)
     steps = iter(range(2, 1_000_000))
     with pytest.raises(ZeroDivisionError):
-        until(lambda: index.for_step(next(steps)).step == 2)
+        until(lambda: search(index, next(steps)) == 2)
 
 
 def test_what_came_while_the_one_before_was_swapped_in_stays(run):
@@ -188,7 +196,7 @@ def test_what_came_while_the_one_before_was_swapped_in_stays(run):
     watcher._open(2)
     ready = watcher.ready()
     watcher._open(4)
-    watcher.take(ready)
+    watcher.drop(ready)
     assert watcher.ready() is opened[4]
 
 
@@ -202,20 +210,20 @@ def test_all_processes_start_the_probes_of_a_mesh_index_at_the_swap(run, make, m
         threads.append(threading.current_thread())
         return candidates_of(index)
 
-    monkeypatch.setattr(index_in_use, "candidates_of", noted)
+    monkeypatch.setattr(index_manager, "candidates_of", noted)
     index, given = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
     for step in (0, 2):
         publish_index(run, step, searcher, np.arange(5), vectors, *given)
-        until(lambda of=step: index.for_step(of).step == of)
+        until(lambda of=step: search(index, of) == of)
     assert threads == [threading.main_thread()] * 2
 
 
 def test_after_the_log_the_run_is_on_its_own_again(run, make):
     publish(run, 0, 2, 4)
     index = make(replay=[(0, 0), (3, 2)])
-    assert index.for_step(3).step == 2
+    assert search(index, 3) == 2
     steps = iter(range(4, 1_000_000))
-    until(lambda: index.for_step(next(steps)).step == 4)
+    until(lambda: search(index, next(steps)) == 4)
     assert [of for _, of in index.swaps] == [0, 2, 4]
 
 
@@ -223,32 +231,32 @@ def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
     """It was killed at some step after 6, and goes on from a checkpoint at 3."""
     publish(run, 0, 2, 6)
     first = make()
-    assert first.for_step(3).step == 2
+    assert search(first, 3) == 2
     first.close()  # a run has one trainer, so only one writes its lease
     index = make(replay=[(0, 0)])
-    assert index.for_step(3).step == 0
+    assert search(index, 3) == 0
     until(lambda: (ready := index._watcher.ready()) is not None and ready.step == 6)
-    assert [index.for_step(step).step for step in (4, 5, 6)] == [0, 0, 6]
+    assert [search(index, step) for step in (4, 5, 6)] == [0, 0, 6]
 
 
 def test_where_nothing_else_is_left_the_index_nearest_to_come_is_searched(run, make):
     publish(run, 4, 6)
-    assert make().for_step(3).step == 4
+    assert search(make(), 3) == 4
 
 
 def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2)])
-    assert [index.for_step(step).step for step in (4, 5)] == [4, 4]
+    assert [search(index, step) for step in (4, 5)] == [4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
 
 
 def test_sync_waits_for_no_index_that_nobody_would_build(run, make):
     publish(run, 0, 4, 6)
     index = make("sync")
-    assert index.for_step(1).step == 0
-    with pytest.raises(RealmError, match=r"is gone[\s\S]*of step 2 [\s\S]*refresh.mode=async"):
-        index.for_step(2)
+    assert search(index, 1) == 0
+    with pytest.raises(RealmError, match=r"was deleted[\s\S]*of step 2 [\s\S]*refresh.mode=async"):
+        search(index, 2)
 
 
 def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
@@ -258,15 +266,15 @@ def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_d
     beat(run, "index_builder", state="embedding", done=3, total=5)
     index = make(refresh__alarm_steps=4)
     for step in range(5):
-        index.for_step(step)
+        search(index, step)
     assert "old" not in caplog.text
     for step in range(5, 8):
-        index.for_step(step)
+        search(index, step)
     [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
     assert "step 5 searches the index of step 0" in warned
     assert "'state': 'embedding'" in warned and "realm index --workdir=" in warned
     publish(run, 2)
-    until(lambda: index.for_step(8).step == 2)
+    until(lambda: search(index, 8) == 2)
     assert "step 8 searches the index of step 2" in caplog.text
 
 
@@ -276,23 +284,23 @@ def test_staleness_counts_steps():
     assert staleness(swaps, 8) == {"mean": np.mean(ages), "max": 3.0}
 
 
-def test_retention_leaves_the_index_in_use(run, make):
+def test_retention_leaves_the_index_manager(run, make):
     publish(run, 0, 2, 4)
     index = make("sync")
-    index.for_step(1)
+    search(index, 1)
     assert retain(run, PUBLISHED_INDEX, keep=1) == [2]
 
 
 def test_patience_ends_with_what_is_known_of_the_builder(make):
-    with pytest.raises(RealmError, match="never gave a sign of life"):
+    with pytest.raises(RealmError, match="no heartbeat received"):
         make(refresh__wait_seconds=0.05).for_step(0)
 
 
 def test_who_waits_says_which_job_builds_the_index(run, make, monkeypatch, caplog):
-    monkeypatch.setattr(index_in_use, "_SOON", 0.0)
+    monkeypatch.setattr(index_wait, "LOG_AFTER_SECONDS", 0.0)
     with caplog.at_level("INFO"), pytest.raises(RealmError):
         make(refresh__wait_seconds=0.05, builder__poll_seconds=0.01).for_step(0)
-    assert f"of any step; realm index --workdir={run.workdir} builds it" in caplog.text
+    assert f"of any step, built by `realm index --workdir={run.workdir}`" in caplog.text
 
 
 def test_the_stop_signal_ends_the_waiting(make):
@@ -304,35 +312,35 @@ def test_the_stop_signal_ends_the_waiting(make):
 
 def test_too_old_an_index_is_not_searched_and_the_step_waits_for_a_newer_one(run, make):
     publish(run, 0)
-    index = make(refresh__every=3, refresh__most_stale=4, builder__poll_seconds=0.01)
-    assert [index.for_step(step).step for step in range(5)] == [0] * 5
+    index = make(refresh__every=3, refresh__max_staleness=4, builder__poll_seconds=0.01)
+    assert [search(index, step) for step in range(5)] == [0] * 5
     later = threading.Timer(0.3, publish, (run, 3))
     later.start()
-    assert index.for_step(5).step == 3
+    assert search(index, 5) == 3
     later.join()
-    assert [index.for_step(step).step for step in (6, 7)] == [3, 3]
+    assert [search(index, step) for step in (6, 7)] == [3, 3]
     assert index.swaps == [(0, 0), (5, 3)]
 
 
 def test_what_waits_for_a_newer_index_can_be_stopped_and_has_its_limits(run, make):
     publish(run, 0)
     stop = threading.Event()
-    patient = {"refresh__most_stale": 2, "builder__poll_seconds": 0.01}
+    patient = {"refresh__max_staleness": 2, "builder__poll_seconds": 0.01}
     index = make(stop=stop, **patient)
-    index.for_step(2)
+    search(index, 2)
     stop.set()
     with pytest.raises(WaitInterrupted):
-        index.for_step(3)
+        search(index, 3)
     hasty = make(refresh__wait_seconds=0.05, **patient)
-    hasty.for_step(2)
+    search(hasty, 2)
     with pytest.raises(RealmError, match="an index of step 1 or newer within"):
-        hasty.for_step(3)
+        search(hasty, 3)
 
 
 def test_a_resumed_run_does_not_begin_with_an_index_too_old(run, make):
     publish(run, 0)
-    index = make(refresh__most_stale=2, builder__poll_seconds=0.01)
+    index = make(refresh__max_staleness=2, builder__poll_seconds=0.01)
     later = threading.Timer(0.3, publish, (run, 6))
     later.start()
-    assert index.for_step(7).step == 6
+    assert search(index, 7) == 6
     later.join()

@@ -55,7 +55,7 @@ class WatchedStage(IctStage):
         self.traces += 1
         return super().loss(networks, batch, key)
 
-    def evaluate(self, parameters):
+    def evaluate(self, step, params):
         self.stop.set()
         return {}
 
@@ -199,7 +199,7 @@ def test_what_is_no_saved_batch_is_refused(tmp_path):
             read_batch(tmp_path / "batch.npz")
         assert "pickle" not in str(error.value)
     np.savez(tmp_path / "foreign.npz", about=np.frombuffer(FOREIGN, np.uint8))
-    with pytest.raises(DamageError, match="no type of ours"):
+    with pytest.raises(DamageError, match="not a type of this package"):
         read_batch(tmp_path / "foreign.npz")
 
 

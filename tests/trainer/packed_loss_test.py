@@ -53,7 +53,7 @@ def assert_same(mine, theirs):
 def test_realm_has_the_loss_and_the_gradients_of_padded_rows(
     tiny, config, hits, marginal, groups, usual
 ):
-    config.objective.marginal = marginal
+    config.stages.realm.marginal = marginal
     text = MaskedTextSource(tiny.store, tiny.spans, config)
     index = IndexManager(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
     stage = RealmStage(config, tiny.store, text, text, index, groups=groups)

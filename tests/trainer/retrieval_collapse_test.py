@@ -18,10 +18,10 @@ def evaluated(tiny, tmp_path):
     networks = random_params(config, tiny.store.vocabulary.size)
     publish_random_index(run, tiny, config, networks["embedder"])
     index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
-    index.of(STEP)
+    searched = index.wait_for(STEP)
     stage = realm_stage.RealmStage(config, tiny.store, text, text, index)
     parameters = {name: networks[name] for name in ("embedder", "reader")}
-    yield lambda: stage.evaluate(parameters)
+    yield lambda: stage.evaluate_with(searched, parameters)
     stage.close()
 
 
@@ -36,4 +36,4 @@ def test_retrieval_given_up_is_said_once(evaluated, caplog, monkeypatch):
     evaluated()
     evaluated()
     [said] = caplog.messages
-    assert "retrieval is given up" in said and "retrieval.candidates" in said
+    assert "retrieval has collapsed" in said and "retrieval.candidates" in said

@@ -1,4 +1,4 @@
-"""Products counted in traced functions, and a stopwatch that stands still."""
+"""FLOPs of traced functions, and training throughput without the time of evaluation and saving."""
 
 from types import SimpleNamespace
 
@@ -9,12 +9,12 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax.parallel.sharding import make_mesh
-from realm_jax.trainer import throughput as speed_lib
-from realm_jax.trainer.throughput import Speed, peak_flops, products
+from realm_jax.trainer import throughput as throughput_lib
+from realm_jax.trainer.throughput import Throughput, matmul_flops, peak_flops
 
 
-def counted(function, *shapes):
-    return products(
+def flops_of(function, *shapes):
+    return matmul_flops(
         jax.make_jaxpr(function)(*(np.zeros(shape, np.float32) for shape in shapes)).jaxpr
     )
 
@@ -34,33 +34,35 @@ def looped(x, w):
         (lambda a: a + a, [(3, 4)], 0),
     ],
 )
-def test_products_are_counted_wherever_they_are(function, shapes, expected):
-    assert counted(function, *shapes) == expected
+def test_matrix_products_are_counted_in_nested_functions_and_loops(function, shapes, expected):
+    assert flops_of(function, *shapes) == expected
 
 
-def test_a_step_is_three_forward_passes(monkeypatch):
+def test_a_training_step_counts_as_three_forward_passes(monkeypatch):
     now = iter(range(0, 100, 2))
-    monkeypatch.setattr(speed_lib, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    speed = Speed(peak=1000.0)
-    speed.one_step(lambda a, b: a @ b, jnp.zeros((3, 4)), jnp.zeros((4, 5)))
-    speed.start()
-    speed.stop()  # 2 s
-    found = speed.figures(steps=10, pieces=400.0)
+    monkeypatch.setattr(throughput_lib, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    throughput = Throughput(peak=1000.0)
+    throughput.count_flops(lambda a, b: a @ b, jnp.zeros((3, 4)), jnp.zeros((4, 5)))
+    throughput.start()
+    throughput.stop()  # 2 s
+    found = throughput.rates(steps=10, tokens=400.0)
     assert found == {"steps_per_second": 5.0, "pieces_per_second": 200.0, "mfu": 3 * 120 * 5 / 1000}
 
 
-def test_time_stands_still_between_stop_and_start(monkeypatch):
+def test_time_between_stop_and_start_is_not_counted(monkeypatch):
     now = iter([0.0, 1.0, 50.0, 52.0, 52.0, 60.0, 61.0])
-    monkeypatch.setattr(speed_lib, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    speed = Speed(peak=None)
-    for call in (speed.start, speed.start, speed.stop, speed.stop, speed.start):
+    monkeypatch.setattr(throughput_lib, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    throughput = Throughput(peak=None)
+    start, stop = throughput.start, throughput.stop
+    for call in (start, start, stop, stop, start):
         call()
-    assert speed.figures(6, 3.0) == {"steps_per_second": 2.0, "pieces_per_second": 1.0}  # 1 + 2 s
-    assert speed.figures(8, 0.0)["steps_per_second"] == 1.0  # goes on from where it was asked
-    assert Speed(None).figures(1, 1.0) == {}
+    expected = {"steps_per_second": 2.0, "pieces_per_second": 1.0}  # in 1 s + 2 s
+    assert throughput.rates(6, 3.0) == expected
+    assert throughput.rates(8, 0.0)["steps_per_second"] == 1.0  # counts from the previous call
+    assert Throughput(None).rates(1, 1.0) == {}
 
 
-def test_the_peak_of_a_processor_is_not_known_unless_it_is_given():
+def test_peak_flops_of_a_cpu_must_be_configured():
     mesh = make_mesh(tiny_config().mesh)
     assert peak_flops(mesh, tiny_config().report) is None
     assert peak_flops(mesh, tiny_config(report__peak_flops=2e12).report) == 16e12

@@ -1,0 +1,109 @@
+"""Waits for the index builder to publish an index; all processes wait together."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax.errors import RealmError
+from realm_jax.parallel import hosts
+from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.layout import RunDir
+
+log = logging.getLogger(__name__)
+
+LOG_AFTER_SECONDS = 2.0  # a shorter wait is not logged
+
+
+class WaitInterrupted(RealmError):
+    """A process was stopped while all were waiting for an index."""
+
+
+class IndexWait:
+    """Polls for an index, with one agreement of all processes per poll.
+
+    Args:
+      run: the run folder.
+      refresh: `config.refresh`; `wait_seconds` limits each wait.
+      poll_seconds: time between two polls.
+      stopped: whether this process must stop.
+      pause: sleeps for a number of seconds, or until the wait must end.
+      check: raises the error that keeps the index from being built, if there is one.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        refresh: ConfigDict,
+        poll_seconds: float,
+        stopped: Callable[[], bool],
+        pause: Callable[[float], Any],
+        check: Callable[[], None],
+    ):
+        self._run, self._limit, self._poll = run, refresh.wait_seconds, poll_seconds
+        self._stopped, self._pause, self._check = stopped, pause, check
+
+    def until(
+        self,
+        step: int,
+        wanted: str,
+        look: Callable[[], Any],
+        choose: Callable[[list[Any]], Any],
+    ) -> Any:
+        """Polls until `choose` returns a value, and returns that value.
+
+        Args:
+          step: the training step that needs the index.
+          wanted: the index in words, for logs and errors.
+          look: what this process finds in the run folder; goes through JSON.
+          choose: from the findings of all processes to the result, or None to keep waiting.
+
+        Raises:
+          WaitInterrupted: a process was stopped.
+          RealmError: no such index was published within `refresh.wait_seconds`.
+        """
+        attempt, logged = 0, False
+        while True:
+            waited = attempt * self._poll
+            mine = [look(), self._stopped(), waited > self._limit]
+            answers = hosts.all_gather(f"index wait {attempt}", step, mine)
+            if any(stopped for _, stopped, _ in answers):
+                raise WaitInterrupted(
+                    "stopped while waiting for an index", where=self._run.published_index
+                )
+            found = choose([finding for finding, _, _ in answers])
+            if found is not None:
+                return found
+            if any(late for _, _, late in answers):
+                raise self._timeout(wanted)
+            if not logged and waited > LOG_AFTER_SECONDS:
+                start = start_command(self._run)
+                log.info("step %d waits for an index %s, built by `%s`", step, wanted, start)
+                logged = True
+            self._check()
+            self._pause(self._poll)
+            attempt += 1
+
+    def _timeout(self, wanted: str) -> RealmError:
+        return RealmError(
+            "no index was published in time",
+            where=self._run.published_index,
+            expected=f"an index {wanted} within {self._limit:.0f} s (config.refresh.wait_seconds)",
+            found=f"none; index builder: {builder_state(self._run)}",
+            fix=f"start the index builder: {start_command(self._run)}",
+        )
+
+
+def builder_state(run: RunDir) -> str:
+    """The last heartbeat of the index builder and its age, for logs and errors."""
+    beat = last_beat(run, "index_builder")
+    if beat is None:
+        return "no heartbeat received"
+    return f"last heartbeat {max(time.time() - beat['time'], 0.0):.0f} s ago: {beat}"
+
+
+def start_command(run: RunDir) -> str:
+    """The command that starts the index builder of this run."""
+    return f"realm index --workdir={run.workdir}"

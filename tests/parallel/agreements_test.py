@@ -1,0 +1,52 @@
+"""How often processes wait for each other's answers in a training step."""
+
+import collections
+import threading
+
+import pytest
+from support.tiny_corpus import tiny_config
+
+from realm_jax.index_builder import run as index_builder
+from realm_jax.parallel import hosts
+from realm_jax.trainer import run as trainer
+
+STEPS = 12
+# At a start and at a checkpoint, processes may agree as often as they need to.
+RARE = ("checkpoint/", "index wait", "swaps", "workdir")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Topics of all agreements, by step."""
+    topics, all_gather = collections.defaultdict(list), hosts.all_gather
+
+    def counted(topic, step, value=None):
+        if not topic.startswith(RARE):
+            topics[step].append(topic)
+        return all_gather(topic, step, value)
+
+    monkeypatch.setattr(hosts, "all_gather", counted)
+    return topics
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_a_realm_step_needs_two_agreements(asked, tiny, tmp_path, mode):
+    config = tiny_config(
+        tiny.folder, model__layers=1, stages__realm__steps=STEPS, refresh__mode=mode
+    )
+    stop = threading.Event()
+    arguments = (str(tmp_path), config.builder.poll_seconds, stop)
+    builder = threading.Thread(target=index_builder.run, args=arguments)
+    builder.start()
+    trainer.run(str(tmp_path), config, threading.Event())
+    stop.set()
+    builder.join()
+    assert {step: sorted(topics) for step, topics in asked.items()} == {
+        step: ["realm/packing", "realm/step"] for step in range(STEPS)
+    }
+
+
+def test_an_ict_step_needs_two_agreements(asked, tiny, tmp_path):
+    config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=3)
+    trainer.run(str(tmp_path), config, threading.Event())
+    assert {step: len(topics) for step, topics in asked.items()} == {0: 2, 1: 2, 2: 2}
