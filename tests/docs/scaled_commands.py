@@ -240,7 +240,9 @@ def scaling_flags(words: list[str], folder: Path, batch: int = 8) -> list[str]:
       batch: batch size of every stage.
     """
     named = [word.partition("=")[2] for word in words if word.startswith("--config=")]
-    config = config_lib.load(str(folder / named[0])) if named else TINY
+    config = TINY
+    if named:  # a path in the user's folder, or the name of a recipe
+        config = config_lib.load(str(folder / named[0]) if "/" in named[0] else named[0])
     groups = ["lengths", "builder", "evaluation"]
     wanted = {f"{group}.{key}": TINY[group][key] for group in groups for key in TINY[group]}
     sizes = ("layers", "hidden", "heads", "mlp", "embedding", "positions")
