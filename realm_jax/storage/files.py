@@ -1,8 +1,8 @@
-"""The thin layer through which publishing touches files, and sealed JSON on top of it.
+"""File operations on local disks and object stores, and sealed JSON.
 
-Everything that must survive a kill goes through these few functions, so a test that makes the n-th
-call fail reaches every one of them. A sealed file is JSON with a checksum of its own content: a
-torn or altered one is told from a sound one.
+All durable files are written through these functions, each of which has a failpoint, so a test can
+make the n-th file operation fail. A sealed file is JSON with a checksum of its content, so that a
+reader detects a file that was cut short or altered.
 """
 
 import contextlib
@@ -24,33 +24,33 @@ from realm_jax.storage.failpoints import failpoint
 CHUNK = 1 << 22  # bytes hashed at a time
 _ROWS = 65_536  # of an array converted at a time
 SEAL = "checksum"
-PARTIAL = ".partial"  # ending of a small file before it has its name
+PARTIAL = ".partial"  # suffix of a small file until it is renamed
 
 
 def is_local(path: epath.Path) -> bool:
-    """False for an object store."""
+    """Whether a path is on a local file system, not on an object store."""
     return "://" not in os.fspath(path)
 
 
 def _on_store(path: epath.Path) -> tuple[Any, str]:
-    """fsspec's file system of an object store, and what it calls the path."""
+    """The fsspec file system of an object store, and the path within it."""
     import fsspec
 
     return fsspec.core.url_to_fs(os.fspath(path))
 
 
 def write_bytes(path: epath.Path, data: bytes) -> None:
-    """Writes a small file durably. An object store replaces it whole.
+    """Writes a small file durably; an existing one is replaced.
 
-    Locally the file is renamed into place, so that a reader seldom meets a torn one; where rename
-    is not atomic, the seal still tells.
+    A local file is written under another name and renamed, so that readers do not see a part of
+    it. If rename is not atomic, the checksum of a sealed file still detects a part.
     """
     if not is_local(path):
         failpoint("file.put")
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Of its own for each writer: two builders may move one pointer at the same moment.
+    # Each thread uses another name: two builders may move one pointer at the same time.
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
     failpoint("file.open")
     with partial.open("wb") as file:
@@ -65,9 +65,9 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
 
 
 def create(path: epath.Path, data: bytes) -> bool:
-    """Writes a small file only if there is none of that name: of several writers one is told True.
+    """Creates a small file; returns False if it exists already.
 
-    Object stores do it by a conditional put.
+    If several processes try, exactly one gets True. Object stores use a conditional put.
     """
     try:
         if is_local(path):
@@ -81,16 +81,16 @@ def create(path: epath.Path, data: bytes) -> bool:
             failpoint("file.put")
             store, inside = _on_store(path)
             store.pipe_file(inside, data, mode="create")
-    except (FileExistsError, FileNotFoundError):  # the second: the folder was deleted meanwhile
+    except (FileExistsError, FileNotFoundError):  # the latter: the folder has just been deleted
         return False
     return True
 
 
 def check_writable(folder: epath.Path) -> None:
-    """Refuses an object store that cannot be written, before any work is done for it.
+    """Checks that an object store can be written, before hours of work depend on it.
 
     Raises:
-      InputError: says whether the bucket or the permission is missing.
+      InputError: the bucket does not exist, or a permission is missing.
     """
     if is_local(folder):
         return
@@ -104,21 +104,21 @@ def check_writable(folder: epath.Path) -> None:
         raise InputError(
             "no permission to write there" if denied else "the bucket cannot be written",
             where=folder,
-            expected="a bucket that this machine may read, write, list and delete in",
+            expected="a bucket in which this machine may read, write, list and delete",
             found=f"{type(error).__name__}: {error}",
-            fix="grant its account s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket "
-            "(gs: roles/storage.objectAdmin), or log in as one that has them"
+            fix="grant the account s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket "
+            "(gs: roles/storage.objectAdmin), or log in with an account that has them"
             if denied
-            else "make the bucket first, and look at its name and region",
+            else "create the bucket first, and check its name and region",
         ) from error
 
 
 def _check_bucket(folder: epath.Path) -> None:
-    """Raises FileNotFoundError where there is no such bucket: some libraries would make it."""
+    """Raises FileNotFoundError if the bucket does not exist; some libraries would create it."""
     store, inside = _on_store(folder)
     bucket = inside.split("/")[0]
     if not store.exists(bucket):
-        store.ls(bucket, refresh=True)  # says it if this account may not know
+        store.ls(bucket, refresh=True)  # raises PermissionError if this account may not list it
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
 
 
@@ -150,16 +150,16 @@ def _save_rows(file: Any, array: np.ndarray, dtype: Any) -> None:
 
 @contextlib.contextmanager
 def library_write(folder: epath.Path) -> Iterator[None]:
-    """Around a library that writes into `folder` by itself: it may fail before, or with it done."""
+    """Failpoints around a library (Orbax, ScaNN) that writes into `folder` with its own code."""
     failpoint("file.open", half=lambda: folder.mkdir(parents=True, exist_ok=True))
     yield
     failpoint("file.write")
 
 
 def read_bytes(path: epath.Path) -> bytes | None:
-    """The bytes of a small file; None if there is no such file.
+    """Reads a small file; None if it does not exist.
 
-    An object comes in one request: opened and read, it could be replaced in between.
+    An object is read in one request: between opening and reading it could be replaced.
     """
     try:
         if is_local(path):
@@ -171,7 +171,7 @@ def read_bytes(path: epath.Path) -> bytes | None:
 
 
 def delete_file(path: epath.Path) -> None:
-    """Deletes a file that may already be gone."""
+    """Deletes a file; does nothing if it does not exist."""
     failpoint("file.delete")
     path.unlink(missing_ok=True)
     if is_local(path):
@@ -180,18 +180,18 @@ def delete_file(path: epath.Path) -> None:
 
 
 def delete_tree(folder: epath.Path) -> None:
-    """Deletes a folder and all in it; it may already be gone."""
+    """Deletes a folder with its content; does nothing if it does not exist."""
     while folder.exists():
         failpoint("file.delete")
         try:
             folder.rmtree()
-        except OSError as error:  # another process deletes it too, or has just put a claim there
+        except OSError as error:  # another process deletes it too, or has just put a lock there
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                 raise
 
 
 def list_names(folder: epath.Path) -> list[str]:
-    """Sorted names directly in a folder; none if it is no folder."""
+    """Sorted names directly in a folder; empty if there is no such folder."""
     try:
         return sorted(path.name for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +209,7 @@ def list_files(folder: epath.Path, prefix: str = "") -> list[str]:
 
 
 def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:
-    """Size in bytes and SHA-256 of a file; with `sync`, the data is made durable first."""
+    """Size in bytes and SHA-256 of a file; `sync` makes its data durable first."""
     if sync and is_local(path):
         failpoint("file.flush")
         _sync(path)
@@ -245,16 +245,19 @@ def seal(content: dict[str, Any]) -> bytes:
 
 
 def unseal(data: bytes, where: object) -> dict[str, Any]:
-    """The content that `seal` closed.
+    """The content of bytes that `seal` returned.
 
     Raises:
-      DamageError: the bytes are torn or altered.
+      DamageError: the bytes are cut short or altered.
     """
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamageError(
-            "file is torn", where=where, expected="sealed JSON", found=f"{len(data)} bytes: {error}"
+            "file is cut short",
+            where=where,
+            expected="sealed JSON",
+            found=f"{len(data)} bytes: {error}",
         ) from error
     promised = content.pop(SEAL, None) if isinstance(content, dict) else None
     if promised is None or promised != checksum(content):
@@ -272,25 +275,25 @@ def write_sealed(path: epath.Path, content: dict[str, Any]) -> None:
     write_bytes(path, seal(content))
 
 
-def read_sealed(path: epath.Path, **shape: Any) -> dict[str, Any] | None:
-    """The content of a sealed file; None if there is none.
+def read_sealed(path: epath.Path, **fields: Any) -> dict[str, Any] | None:
+    """Reads a sealed file; None if it does not exist.
 
     Args:
-      path: of the file.
-      shape: fields it must have, and the types of their values: a seal shows that a file is as it
-        was written, not that we wrote it.
+      path: the file.
+      fields: required fields and their types. The checksum shows that a file was not altered, not
+        that this package wrote it.
 
     Raises:
-      DamageError: it is torn or altered, or lacks a field.
+      DamageError: the file is cut short or altered, or a field is missing.
     """
     data = read_bytes(path)
     if data is None:
         return None
     content = unseal(data, path)
-    for name, kind in shape.items():
+    for name, kind in fields.items():
         if name not in content or not isinstance(content[name], kind):
             raise DamageError(
-                "file is not one of ours",
+                "file has other content than expected",
                 where=path,
                 expected=f"a field {name} of type {kind}",
                 found=repr(content.get(name)),
@@ -299,15 +302,17 @@ def read_sealed(path: epath.Path, **shape: Any) -> dict[str, Any] | None:
 
 
 def append_line(path: epath.Path, content: dict[str, Any]) -> None:
-    """Adds a line of JSON to a short log; one that was cut short before it stays a line alone."""
+    """Adds a line of JSON to a local log; ends an incomplete last line with a newline first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = read_bytes(path) or b"\n"
-    line = (b"" if before.endswith(b"\n") else b"\n") + json.dumps(content).encode() + b"\n"
-    with path.open("ab") as file:
+    with Path(path).open("ab+") as file:
+        line = json.dumps(content).encode() + b"\n"
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
         failpoint("file.write", half=lambda: file.write(line[: len(line) // 2]))
         file.write(line)
 
 
 def checksum(content: Any) -> str:
-    """SHA-256 of JSON content, whatever the order of its keys."""
+    """SHA-256 of JSON content; independent of the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -234,7 +234,7 @@ def test_a_run_on_the_store_stops_resumes_and_is_the_same_as_on_a_disk(store, ti
 
 
 def test_a_bucket_that_is_not_there_is_named(store, tiny):
-    with pytest.raises(InputError, match="make the bucket first"):
+    with pytest.raises(InputError, match="create the bucket first"):
         trainer.run("s3://no-such-bucket/run", tiny_config(tiny.folder), threading.Event())
 
 

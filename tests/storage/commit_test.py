@@ -1,4 +1,4 @@
-"""A step exists when its manifest does, and every byte of it is watched."""
+"""A folder is published once its manifest exists, and every damaged byte is detected."""
 
 import os
 import shutil
@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from etils import epath
 
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import DamageError, MismatchError
 from realm_jax.storage import commit, files, integrity
-from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name, step_of
+from realm_jax.storage.appendable import FolderWriter, content_hash
+from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, RunDir, step_name, step_of
 
 WRITER = Path(__file__).with_name("writer_process.py")
 
@@ -36,7 +38,7 @@ def folder(parent):
     return parent / step_name(20)
 
 
-def test_published_folder_is_sound_and_says_what_it_holds(folder):
+def test_published_folder_is_undamaged_and_has_its_manifest(folder):
     assert integrity.verify(folder) == []
     manifest = integrity.read_verified(folder, "thing")
     assert (manifest["step"], manifest["colour"]) == (20, "red")
@@ -77,7 +79,7 @@ DAMAGES = [delete, empty, cut, flip, grow, replace]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["a.bin", "deep/b.bin"])
-def test_every_damage_is_found_with_the_file_named(parent, folder, name, damage):
+def test_every_damage_is_found_with_the_name_of_the_file(parent, folder, name, damage):
     other = folder / "a.bin" if name != "a.bin" else folder / "deep/b.bin"
     damage(folder / name, other)
     (problem,) = integrity.verify(folder)
@@ -88,9 +90,9 @@ def test_every_damage_is_found_with_the_file_named(parent, folder, name, damage)
 
 
 @pytest.mark.parametrize("damage", [empty, cut, flip, grow])
-def test_damaged_manifest_is_found_and_hides_the_step(parent, folder, damage):
+def test_damaged_manifest_is_found_and_its_step_is_not_listed(parent, folder, damage):
     damage(folder / MANIFEST, None)
-    if damage is grow:  # a byte of white space changes nothing that is read
+    if damage is grow:  # trailing white space does not change the parsed JSON
         (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-1] + b"}")
     (problem,) = integrity.verify(folder)
     assert problem["file"] == MANIFEST
@@ -99,7 +101,7 @@ def test_damaged_manifest_is_found_and_hides_the_step(parent, folder, damage):
     assert commit.latest(parent) == 10
 
 
-def test_manifest_of_another_step_does_not_fit(parent, folder):
+def test_manifest_of_another_step_is_found(parent, folder):
     files.write_bytes(parent / step_name(10) / "a.bin", b"other")
     commit.commit(parent / step_name(10), {"kind": "thing", "step": 10})
     replace(folder / MANIFEST, parent / step_name(10) / MANIFEST)
@@ -112,12 +114,12 @@ def test_manifest_in_a_folder_of_another_step_is_refused(parent):
         integrity.read_verified(parent / step_name(30), "thing")
 
 
-def test_file_that_nobody_published_is_found(folder):
-    files.write_bytes(folder / "deep" / "stowaway", b"x")
-    assert [problem["file"] for problem in integrity.verify(folder)] == ["deep/stowaway"]
+def test_file_that_is_not_in_the_manifest_is_found(folder):
+    files.write_bytes(folder / "deep" / "extra", b"x")
+    assert [problem["file"] for problem in integrity.verify(folder)] == ["deep/extra"]
 
 
-def test_no_manifest_is_not_published(parent, folder):
+def test_folder_without_manifest_is_not_published(parent, folder):
     (folder / MANIFEST).unlink()
     assert commit.read_manifest(folder) is None
     assert commit.steps(parent) == [10]
@@ -125,7 +127,49 @@ def test_no_manifest_is_not_published(parent, folder):
         integrity.read_verified(folder, "thing")
 
 
-def test_publishing_again_leaves_the_first_and_mends_the_pointer(parent, folder):
+def test_manifest_is_parsed_once_per_verification(folder, monkeypatch):
+    read, reads = files.read_sealed, []
+    monkeypatch.setattr(
+        files, "read_sealed", lambda path, **fields: (reads.append(path), read(path, **fields))[1]
+    )
+    integrity.read_verified(folder, "thing")
+    assert reads == [folder / MANIFEST]
+
+
+def test_folder_without_step_may_hold_other_published_folders(tmp_path):
+    outer = epath.Path(tmp_path) / "20180101"  # a name of eight digits is not a step here
+    write_two(outer)
+    commit.commit(outer, {"kind": "outer"})
+    write_two(outer / "inner")
+    assert [problem["found"] for problem in integrity.verify(outer)] == [
+        "a file that is not in the manifest"
+    ] * 2
+    commit.commit(outer / "inner", {"kind": "inner"})
+    assert integrity.verify(outer) == []
+    flip(outer / "inner" / "deep" / "b.bin", None)
+    assert [problem["file"] for problem in integrity.verify(outer)] == ["inner/deep/b.bin"]
+
+
+def test_step_may_not_hold_other_published_folders(parent, folder):
+    shutil.copytree(parent / step_name(10), folder / "inner")
+    assert {problem["expected"] for problem in integrity.verify(folder)} == {integrity.NO_FILE}
+
+
+def test_journal_of_a_finished_folder_is_not_a_problem(tmp_path):
+    folder = epath.Path(tmp_path) / "it"
+    with FolderWriter(Path(folder), "thing", ("a.npy",), settings={"seed": 0}) as writer:
+        writer.array("a.npy", np.int32).append(np.arange(3))
+        writer.finish_shard(rows=3)
+        kept = (folder / JOURNAL).read_bytes()
+        manifest = writer.commit(rows=3)
+    assert not (folder / JOURNAL).exists()
+    (folder / JOURNAL).write_bytes(kept)  # as if killed between the manifest and this deletion
+    assert integrity.verify(folder) == []
+    assert integrity.read_sized(Path(folder), "thing", "build again") == manifest
+    assert manifest["content_hash"] == content_hash(manifest["files"])
+
+
+def test_publishing_again_keeps_the_first_and_repairs_the_pointer(parent, folder):
     (parent / POINTER).unlink()
     before = (folder / MANIFEST).read_bytes()
     assert not commit.publish(parent, 20, delete, {"kind": "thing", "colour": "blue"})
@@ -136,17 +180,17 @@ def test_publishing_again_leaves_the_first_and_mends_the_pointer(parent, folder)
 
 
 @pytest.mark.parametrize("damage", [delete, empty, cut, flip])
-def test_torn_pointer_is_repaired_by_listing(parent, damage):
+def test_damaged_pointer_is_replaced_by_listing(parent, damage):
     damage(parent / POINTER, None)
     assert commit.latest(parent) == 20
 
 
-def test_pointer_to_nothing_is_repaired_by_listing(parent):
+def test_pointer_to_a_missing_step_is_replaced_by_listing(parent):
     commit.write_pointer(parent, 999)
     assert commit.latest(parent) == 20
 
 
-def test_strange_names_are_not_steps(parent):
+def test_other_names_are_not_steps(parent):
     for name in ("tmp", "20", "00000030.orbax-checkpoint-tmp", "00000040"):
         (parent / name).mkdir()
     assert commit.steps(parent) == [10, 20]

@@ -1,0 +1,33 @@
+"""Logs: one record per line, also after a line that was cut short."""
+
+from etils import epath
+
+from realm_jax.storage import files
+from realm_jax.storage.logs import Log, read_log
+
+
+def test_append_adds_one_record_per_line(tmp_path):
+    path = epath.Path(tmp_path) / "logs" / "it.jsonl"
+    for number in range(3):
+        Log(path).append({"number": number})
+    assert path.read_text() == '{"number": 0}\n{"number": 1}\n{"number": 2}\n'
+
+
+def test_line_that_was_cut_short_does_not_damage_the_next_record(tmp_path):
+    path = epath.Path(tmp_path) / "it.jsonl"
+    path.write_text('{"number": 0}\n{"num')
+    Log(path).append({"number": 1})
+    assert path.read_text() == '{"number": 0}\n{"num\n{"number": 1}\n'
+    assert read_log(path) == [{"number": 0}, {"number": 1}]
+
+
+def test_append_does_not_read_the_log(tmp_path, monkeypatch):
+    path = epath.Path(tmp_path) / "it.jsonl"
+    path.write_text('{"number": 0}\n')
+
+    def whole_file(_):
+        raise AssertionError("the whole log was read")
+
+    monkeypatch.setattr(files, "read_bytes", whole_file)
+    Log(path).append({"number": 1})
+    assert path.read_text() == '{"number": 0}\n{"number": 1}\n'
