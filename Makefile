@@ -44,7 +44,7 @@ compile-tables: .venv-tpu/installed
 
 # Table 2 on a sample of Wikipedia, one run after the other; goes on where it was stopped.
 DATA ?= ../shared/data
-miniature: $(VENV)/installed
+table2: $(VENV)/installed
 	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
 
 # docs/reference/config.md, from realm_jax/defaults.py.

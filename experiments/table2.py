@@ -3,9 +3,9 @@ r"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, o
 Data:     the shared Wikipedia sample (7,156 articles), CoNLL-2003, BERT's vocabulary, and the
           questions of NQ, WebQuestions, CuratedTREC and SQuAD, all in one folder (--data); which
           part of each is used, and by what rule, is said in docs/results.md
-Command:  python experiments/table2.py --all --data=DATA --home=runs/miniature
+Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           one run: python experiments/table2.py --row=realm --seed=0 \
-              --workdir=runs/miniature/realm_0 --data=DATA
+              --workdir=runs/table2/realm_0 --data=DATA
           tables and plots of what has been run: python experiments/table2.py --tables
           other sizes: --config.KEY=VALUE after any of them
 Hours:    see docs/results.md; every command goes on where it was stopped
@@ -31,11 +31,11 @@ from realm_jax.tagging.small_tagger import tagger_config
 
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
-RUNS = RESULTS / "miniature"  # ROW_SEED.json of every run, and counts.json of the questions
+RUNS = RESULTS / "table2"  # ROW_SEED.json of every run, and counts.json of the questions
 PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
-def get_config(home: str = "runs/miniature") -> ConfigDict:
+def get_config(home: str = "runs/table2") -> ConfigDict:
     """The row `realm`; what the others change of it stands in table2_small/rows.py."""
     config = config_lib.default()
     config.corpus.knowledge = f"{home}/knowledge"
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--row", help="of table2_small/rows.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workdir", type=Path, help="of the run; default: HOME/ROW_SEED")
-    parser.add_argument("--home", type=Path, default=Path("runs/miniature"), help="of all runs")
+    parser.add_argument("--home", type=Path, default=Path("runs/table2"), help="of all runs")
     parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
     parser.add_argument("--all", action="store_true", help="the rows of the paper, every seed")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of --all; default: {SEEDS}")
@@ -133,7 +133,7 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
     """One run, and its figures among the results; what is there already is not made again."""
-    from table2_small.making import make_row, prepare
+    from table2_small.run_row import make_row, prepare
     from table2_small.rows import ROWS
 
     if row not in ROWS:
@@ -168,13 +168,13 @@ def figures_of(row: str, seed: int) -> Path:
 
 
 def write_tables() -> None:
-    """`miniature.json` from the runs; tables and plots from it."""
-    from table2_small.figures import assembled
+    """`table2.json` from the runs; tables and plots from it."""
+    from table2_small.aggregate import assembled
     from table2_small.plots import plots
     from table2_small.tables import with_tables
 
     made = assembled(RUNS)
-    (RESULTS / "miniature.json").write_text(json.dumps(made, indent=1) + "\n")
+    (RESULTS / "table2.json").write_text(json.dumps(made, indent=1) + "\n")
     PAGE.write_text(with_tables(PAGE.read_text(), made))
     for name, drawing in plots(made).items():
         (PAGE.parent / name).write_text(drawing)

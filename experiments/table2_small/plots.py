@@ -1,4 +1,4 @@
-"""The plots of docs/results_tables.md, made of `miniature.json`."""
+"""The plots of docs/results_tables.md, made of `table2.json`."""
 
 from itertools import chain
 from statistics import fmean
@@ -34,9 +34,9 @@ def plots(made: dict[str, Any]) -> dict[str, str]:
         ]
         figure = line_chart(title, unit, lines, zero=True)
         if figure is not None:
-            found[f"miniature_{name}.svg"] = _standalone(figure, title, unit, lines)
+            found[f"table2_{name}.svg"] = _standalone(figure, title, unit, lines)
     if made["rows"]:
-        found["miniature_rows.svg"] = _recall_of_rows(made["rows"])
+        found["table2_rows.svg"] = _recall_of_rows(made["rows"])
     return found
 
 

@@ -1,11 +1,11 @@
-"""The tables of docs/results_tables.md, made of `miniature.json`."""
+"""The tables of docs/results_tables.md, made of `table2.json`."""
 
 import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from table2_small.figures import TIMES
+from table2_small.aggregate import TIMES
 from table2_small.questions import ANSWERED
 from table2_small.rows import PAPER, ROWS
 

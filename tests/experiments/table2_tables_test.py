@@ -3,26 +3,26 @@
 import json
 
 import pytest
-import table2 as miniature
-from table2_small import figures, plots, questions, tables
+import table2
+from table2_small import aggregate, plots, questions, tables
 
 EXAMPLE = {"sentence": "in ___ is", "hidden": "oslo", "with": 0.5, "without": 0.001}
 
 
 def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
-    made = figures.assembled(miniature.RUNS)
-    assert json.loads((miniature.RESULTS / "miniature.json").read_text()) == made
-    page = miniature.PAGE.read_text()
+    made = aggregate.assembled(table2.RUNS)
+    assert json.loads((table2.RESULTS / "table2.json").read_text()) == made
+    page = table2.PAGE.read_text()
     assert tables.with_tables(page, made) == page
     for name, drawing in plots.plots(made).items():
-        assert (miniature.PAGE.parent / name).read_text() == drawing
+        assert (table2.PAGE.parent / name).read_text() == drawing
 
 
 def a_run(row, seed, recall):
     return {
         "row": row,
         "seed": seed,
-        **dict.fromkeys(figures.FIGURES, 0.5),
+        **dict.fromkeys(aggregate.FIGURES, 0.5),
         "recall_at_5": recall,
         "recall_of": {**dict.fromkeys(questions.JUDGED, 0.25), "nq_dev": recall},
         "exact_match_of": {**dict.fromkeys(questions.ANSWERED, 0.125), "nq_dev": recall},
@@ -48,7 +48,7 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     counts = {name: {**read, "kept": 1000} for name in questions.JUDGED}
     counts["nq_dev"]["kept"] = 4000  # of 8000
     (tmp_path / "counts.json").write_text(json.dumps(counts))
-    made = figures.assembled(tmp_path)
+    made = aggregate.assembled(tmp_path)
     realm = made["rows"]["realm"]
     # by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
     assert realm["recall_at_5"]["mean"] == pytest.approx(0.2)
@@ -75,8 +75,8 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
     assert "likelier in 10.0%" in said and said.endswith("| none |")
     drawings = plots.plots(made)
-    assert set(drawings) == {f"miniature_{name}.svg" for name in ("utility", "own_recall", "rows")}
+    assert set(drawings) == {f"table2_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
     assert (
-        drawings["miniature_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1
+        drawings["table2_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1
     )  # key, seeds of rows

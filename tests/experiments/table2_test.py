@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import table2 as miniature
+import table2
 from safetensors.numpy import load_file
 from support import tiny_corpus
 from support.table2_data import CITIES, COUNTRIES, documents, write_questions
-from table2_small import corpora, figures, making, questions, tables, titles
+from table2_small import aggregate, corpora, questions, run_row, tables, titles
 from table2_small.rows import COPYING, PAPER, READING, ROWS, in_order, row_config
 
 from realm_jax import config as config_lib
@@ -24,7 +24,7 @@ from realm_jax.trainer.checkpoint import final_parameters
 
 
 def differences(name):
-    base = miniature.get_config()
+    base = table2.get_config()
     other = row_config(base, name, base.seed, Path("home"))
     return {
         key: (value(base, key), value(other, key))
@@ -61,8 +61,8 @@ DIFFERENT = {
     "ict_longest": {**NO_REALM, "stages.ict.steps": (200, 3200)},
     "realm_after_longer": {"stages.ict.steps": (200, 800)},
     "news": {
-        "corpus.pretraining": ("runs/miniature/wikipedia", "home/news"),
-        "corpus.spans": ("runs/miniature/text_spans", "home/news_spans"),
+        "corpus.pretraining": ("runs/table2/wikipedia", "home/news"),
+        "corpus.spans": ("runs/table2/text_spans", "home/news_spans"),
     },
     "released_marginal": {"stages.realm.marginal": ("paper", "released")},
     "pdist": {"stages.realm.retriever_loss": ("marginal", "pdist")},
@@ -104,7 +104,7 @@ DIFFERENT = {
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_differs_from_realm_in_what_its_name_says(name):
     assert differences(name) == DIFFERENT[name]
-    config_lib.check(row_config(miniature.get_config(), name, 1, Path("home")))
+    config_lib.check(row_config(table2.get_config(), name, 1, Path("home")))
 
 
 @pytest.mark.parametrize("done", [set(), {(row, 0) for row in PAPER}, {("ict_only", 1)}])
@@ -158,7 +158,7 @@ def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
         for a, b in marked.of(row).tolist():
             inside = ends[ends > a].min() <= SHOWN
             assert ([a, b] in shown.of(row).tolist()) == inside
-    assert (shown.own == np.arange(len(text))).all()
+    assert (shown.source == np.arange(len(text))).all()
 
 
 def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
@@ -207,9 +207,9 @@ def test_kept_questions_are_answered_by_few_passages(home, data):
 
 @pytest.mark.slow
 def test_one_row_is_made_and_made_once(home, stop):
-    base, workdir = tiny_miniature(home), home / "ict_only_0"
-    found = making.make_row("ict_only", 0, workdir, base, stop)
-    assert set(figures.FIGURES) <= found.keys()
+    base, workdir = tiny_table2(home), home / "ict_only_0"
+    found = run_row.make_row("ict_only", 0, workdir, base, stop)
+    assert set(aggregate.FIGURES) <= found.keys()
     assert 0 <= found["recall_at_5"] <= 1 and set(found["recall_of"]) == set(questions.JUDGED)
     exact = found["exact_match_of"]
     assert set(exact) == set(questions.ANSWERED) and exact["nq_dev"] == found["exact_match"]
@@ -218,17 +218,17 @@ def test_one_row_is_made_and_made_once(home, stop):
     kept = workdir / "row.json"
     assert json.loads(kept.read_text()) == json.loads(json.dumps(found))
     kept.write_text("{}")
-    assert making.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not made again
+    assert run_row.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not made again
     kept.unlink()
-    again = making.make_row("ict_only", 0, workdir, base, stop)  # from what lies there
+    again = run_row.make_row("ict_only", 0, workdir, base, stop)  # from what lies there
     assert again["recall_of"] == found["recall_of"]
     assert again["retrieval_utility"] == found["retrieval_utility"]
 
 
 @pytest.mark.slow
 def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
-    base = tiny_miniature(home)
-    found = making.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
+    base = tiny_table2(home)
+    found = run_row.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
     assert others == {"warm_reader_ict_2_0", "realm_0", "ict_only_0", "encoder_only_0"}
     of_ict = json.loads((home / "ict_only_0" / "row.json").read_text())
@@ -239,9 +239,9 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
 
 @pytest.mark.slow
 def test_an_embedder_starts_from_the_reader_that_its_row_names(home, stop):
-    base = tiny_miniature(home)
+    base = tiny_table2(home)
     for name in (READING, COPYING):
-        folder = making.warm_ict(home, 0, 2, name, base, stop)
+        folder = run_row.warm_ict(home, 0, 2, name, base, stop)
         started = json.loads((folder / "config.json").read_text())["model"]["start"]
         word = load_file(Path(started) / "model.safetensors")[
             "bert.embeddings.word_embeddings.weight"
@@ -279,11 +279,11 @@ def home(tmp_path_factory, data):
     return folder
 
 
-def tiny_miniature(home):
+def tiny_table2(home):
     """The config of `realm` with the corpora of `home`, at the size of a test."""
     base = tiny_corpus.tiny_config(home / "knowledge")
     base = config_lib.ConfigDict(base.to_dict())
-    of_home = miniature.get_config(str(home))
+    of_home = table2.get_config(str(home))
     base.corpus.update(of_home.corpus)
     for stage in ("ict", "reader", "realm", "qa"):
         base.stages[stage].steps = 2

@@ -17,7 +17,7 @@ from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.run import finetune, run
 from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
-from table2_small.judging import judged
+from table2_small.measure import judged
 from table2_small.questions import TRAIN, keep_questions, kept_file
 from table2_small.rows import COPYING, READING, ROWS, row_config, run_folder
 

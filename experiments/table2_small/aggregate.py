@@ -1,4 +1,4 @@
-"""Runs to `miniature.json`: means over the seeds, intervals, and differences between rows."""
+"""Runs to `table2.json`: means over the seeds, intervals, and differences between rows."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ _CONFIDENCE = 0.95
 
 
 def assembled(folder: Path) -> dict[str, Any]:
-    """`miniature.json` of the runs whose `ROW_SEED.json` lie in `folder`."""
+    """`table2.json` of the runs whose `ROW_SEED.json` lie in `folder`."""
     runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*_*.json"))]
     counts = folder / "counts.json"
     questions = json.loads(counts.read_text()) if counts.exists() else {}
