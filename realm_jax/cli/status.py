@@ -45,8 +45,7 @@ def _watch(run: "RunDir", every: float) -> dict[str, Any]:
     from rich.live import Live
 
     from realm_jax.monitoring.live_view import View
-    from realm_jax.monitoring.run_state import look
-    from realm_jax.monitoring.status import read_status
+    from realm_jax.monitoring.run_state import read_run_state
 
     console = Console()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -56,9 +55,10 @@ def _watch(run: "RunDir", every: float) -> dict[str, Any]:
         while not status.get("ended"):
             if status:
                 time.sleep(every)
-            status = read_status(run)
+            state = read_run_state(run)
+            status = state.status
             if live is not None:
-                live.update(View(look(run)), refresh=True)
+                live.update(View(state), refresh=True)
             else:
                 sys.stdout.write("".join(f"{line}\n" for line in [*_lines(status), ""]))
                 sys.stdout.flush()

@@ -16,10 +16,9 @@ from realm_jax.artifacts.published_index import publish_index
 from realm_jax.artifacts.snapshots import Snapshot, read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError, Stopped
-from realm_jax.index_builder.build import build_index
-from realm_jax.index_builder.recall import PROBE_HITS
 from realm_jax.index_builder.embed_corpus import embed_corpus
-from realm_jax.monitoring.writers import Writers, kept_writers
+from realm_jax.index_builder.recall import PROBE_HITS
+from realm_jax.monitoring.writers import Writers, metric_writers
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import searcher_class
 from realm_jax.storage import commit, files, heartbeat
@@ -88,7 +87,7 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
             figures = refresh(run_dir, snapshot, stop, name)
             if figures is not None:
                 published += 1
-                writers = writers or Writers(JOB, kept_writers(run_dir, config, JOB))
+                writers = writers or Writers(JOB, metric_writers(run_dir, config, JOB))
                 writers.write(step, figures)
                 retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
             heartbeat.beat(run_dir, name, state="waiting", index_step=step)

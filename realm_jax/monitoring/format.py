@@ -1,8 +1,8 @@
-"""Numbers, spans of time and records in few characters, for people."""
+"""Formats numbers, durations and log records as short text."""
 
 from typing import Any
 
-_APART = {
+_FORMATTED_SEPARATELY = {
     "stage",
     "step",
     "time",
@@ -18,12 +18,12 @@ _APART = {
 
 
 def short(value: Any) -> str:
-    """A figure with three digits."""
+    """Formats a float with three significant digits; other values as they are."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def count(value: float | int) -> str:
-    """A whole number in at most six characters, roughly where it is large: 12,345 or 1.23M."""
+    """Formats a whole number in at most six characters, rounded if it is large: 12,345 or 1.23M."""
     for unit, size in (("G", 1e9), ("M", 1e6)):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -31,12 +31,12 @@ def count(value: float | int) -> str:
 
 
 def things(number: int, name: str) -> str:
-    """1 passage, 2,000 passages."""
+    """Formats a number with its noun: 1 passage, 2,000 passages."""
     return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def span(seconds: float | int) -> str:
-    """A span of time in its largest fitting unit."""
+    """Formats a duration in its largest fitting unit: 90 s, 2 min, 3 h, 4 d."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -44,19 +44,20 @@ def span(seconds: float | int) -> str:
 
 
 def line(record: dict[str, Any], steps: int | None) -> str:
-    """A record as one line of a log."""
-    of = "" if steps is None else f"/{steps}"
-    left = f" ({span(record['eta_s'])} left)" if "eta_s" in record else ""
-    figures = [(name, value) for name, value in record.items() if name not in _APART]
-    figures.sort(key=lambda figure: "loss" not in figure[0])
-    parts = [f"{name} {short(value)}" for name, value in figures]
+    """Formats a record as one log line; `steps` is the number of steps of its stage, if known."""
+    total = "" if steps is None else f"/{steps}"
+    remaining = f" ({span(record['eta_s'])} left)" if "eta_s" in record else ""
+    metrics = [item for item in record.items() if item[0] not in _FORMATTED_SEPARATELY]
+    metrics.sort(key=lambda metric: "loss" not in metric[0])
+    parts = [f"{name} {short(value)}" for name, value in metrics]
     if "pieces_per_second" in record:
-        parts += [f"{count(record['pieces_per_second'])} real pieces/s"]
+        parts += [f"{count(record['pieces_per_second'])} word pieces/s"]
     if "mfu" in record:
         parts += [f"MFU {record['mfu']:.1%}"]
     if "index_step" in record:
         age = f", {span(record['index_age_s'])}" if record.get("index_age_s") is not None else ""
-        parts += [f"index of step {record['index_step']}, {record['staleness_steps']} steps{age}"]
+        staleness = f"{record['staleness_steps']} steps{age} old"
+        parts += [f"index of step {record['index_step']} ({staleness})"]
     if "seconds" in record:
-        parts += [f"{span(record['seconds'])} in all"]
-    return f"{record['stage']} {record['step']}{of}{left}: {'  '.join(parts)}"
+        parts += [f"{span(record['seconds'])} in total"]
+    return f"{record['stage']} {record['step']}{total}{remaining}: {'  '.join(parts)}"

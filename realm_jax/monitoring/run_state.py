@@ -1,6 +1,5 @@
-"""What is known of a run while it runs: gathered from records as they come, drawn by `view`."""
+"""The state of a run as the live view shows it: read from its folder, or updated by the trainer."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,27 +7,27 @@ from typing import Any
 
 from realm_jax.config import with_current_keys
 from realm_jax.defaults import STAGES
-from realm_jax.monitoring.status import read_status
-from realm_jax.storage import files
+from realm_jax.monitoring.status import read_config_and_logs, summarize
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.logs import read_log
 
-_REMEMBERED = 500  # records of a stage
+_KEPT = 500  # newest records of the stage
 
 
 @dataclass
-class Picture:
-    """Where both jobs are, and the figures of the stage at work.
+class RunState:
+    """Progress of both jobs, and the records of the current stage.
 
     Attributes:
       name: of the run folder.
-      stages: the stages that this run has, and their steps, in order.
-      stage: at work; `start` before the first, `done` after the last.
-      step: done in that stage.
-      records: of that stage, oldest first.
-      builder: `state`, `done`, `total`, `eta_s`, `heartbeat_age_s` of `read_status`.
-      refresh: the newest record of a finished refresh; {} before the first.
-      now: seconds since 1970 that ages are counted to.
+      stages: number of steps of each stage of this run, in order.
+      stage: current stage; `start` before the first, `done` after the last.
+      step: finished steps of that stage.
+      records: log records of that stage, oldest first.
+      builder: `builder` of `read_status`.
+      refresh: record of the last finished refresh; {} before the first.
+      now: current time in seconds since 1970, for ages.
+      status: result of `read_status` that the state was read from; {} inside the trainer.
     """
 
     name: str
@@ -39,30 +38,31 @@ class Picture:
     builder: dict[str, Any] = field(default_factory=dict)
     refresh: dict[str, Any] = field(default_factory=dict)
     now: float = 0.0
+    status: dict[str, Any] = field(default_factory=dict)
 
-    def take(self, record: dict[str, Any]) -> None:
-        """Adds a record of the stage at work; those that it does again are forgotten.
+    def add(self, record: dict[str, Any]) -> None:
+        """Adds a record of the current stage; drops records of later steps, which are repeated.
 
-        The list is replaced, not changed: another thread may be drawing it.
+        Replaces the list instead of changing it, because another thread may be drawing it.
         """
-        kept = [known for known in self.records if known["step"] <= record["step"]]
-        self.records = [*kept, record][-_REMEMBERED:]
+        kept = [earlier for earlier in self.records if earlier["step"] <= record["step"]]
+        self.records = [*kept, record][-_KEPT:]
         self.step = max(self.step, record["step"])
 
-    def newest(self, figure: str) -> tuple[int, Any] | None:
-        """Step and value of a figure when it was last measured."""
+    def latest(self, metric: str) -> tuple[int, Any] | None:
+        """Step and value of the last measurement of a metric; None if it was never measured."""
         for record in reversed(self.records):
-            if record.get(figure) is not None:
-                return record["step"], record[figure]
+            if record.get(metric) is not None:
+                return record["step"], record[metric]
         return None
 
-    def course(self, figure: str) -> list[float]:
-        """All values of a figure, oldest first."""
-        return [record[figure] for record in self.records if record.get(figure) is not None]
+    def values(self, metric: str) -> list[float]:
+        """All values of a metric, oldest first."""
+        return [record[metric] for record in self.records if record.get(metric) is not None]
 
 
 def stages_of(config: dict[str, Any]) -> dict[str, int]:
-    """Steps of each stage that a run of this config trains, in order."""
+    """Number of steps of each stage that a run with this config trains, in order."""
     config = with_current_keys(config)
     corpus, settings = config.get("corpus", {}), config.get("stages", {})
     found = {name: settings.get(name, {}).get("steps", 0) for name in STAGES}
@@ -70,31 +70,26 @@ def stages_of(config: dict[str, Any]) -> dict[str, int]:
     return {name: steps for name, steps in found.items() if steps and needs.get(name, True)}
 
 
-def look(run: RunDir, *, clock: Callable[[], float] = time.time) -> Picture:
-    """The picture of a run from its folder alone, wherever that lies.
+def read_run_state(run: RunDir, *, clock: Callable[[], float] = time.time) -> RunState:
+    """Reads the state of a run from its folder only, local or remote.
 
     Raises:
       InputError: see `read_status`.
     """
-    status = read_status(run, clock=clock)
-    picture = Picture(run.root.name or str(run.workdir), stages_of(_config(run)), now=clock())
-    picture.stage = status["stage"] or "start"
-    shown = "realm" if picture.stage == "done" else picture.stage
-    for record in read_log(run.logs / f"{shown}.jsonl"):
-        picture.take(record)
-    picture.step = max(picture.step, status["step"] or 0)
-    picture.builder = status["builder"]
-    picture.refresh = newest_refresh(run)
-    return picture
+    config, logs = read_config_and_logs(run)
+    now = clock()
+    status = summarize(run, config, logs, now)
+    state = RunState(run.root.name or str(run.workdir), stages_of(config), now=now)
+    state.stage = status["stage"] or "start"
+    for record in logs.get("realm" if state.stage == "done" else state.stage, []):
+        state.add(record)
+    state.step = max(state.step, status["step"] or 0)
+    state.builder = status["builder"]
+    state.refresh = read_last_refresh(run)
+    state.status = status
+    return state
 
 
-def newest_refresh(run: RunDir) -> dict[str, Any]:
-    """The newest record of a finished refresh; {} if there is none."""
+def read_last_refresh(run: RunDir) -> dict[str, Any]:
+    """Reads the record of the last finished refresh; {} if there is none."""
     return (read_log(run.logs / "index_builder.jsonl") or [{}])[-1]
-
-
-def _config(run: RunDir) -> dict[str, Any]:
-    try:
-        return dict(json.loads(files.read_bytes(run.config) or b"{}"))
-    except ValueError:
-        return {}  # met while it was being written

@@ -1,4 +1,4 @@
-"""How a run stands, read from outside: from its folder alone, wherever that lies."""
+"""Reads the status of a run from its folder only; works while other processes write to it."""
 
 import json
 import time
@@ -15,32 +15,55 @@ from realm_jax.storage.logs import read_log
 
 TRAINER, BUILDER = "trainer", "index_builder"
 
+Logs = dict[str, list[dict[str, Any]]]  # the records of each stage, oldest first
+
 
 def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
-    """Where both jobs of a run are.
+    """Reads where both jobs of a run are.
 
     Returns:
-      `stage` (ict, reader, realm, qa, tagger, start or done) and `step`, from the newest of the
-      trainer's heartbeat and its logs; `steps` of that stage; `heartbeat_age_s`, seconds since
-      then; `index_step` that the step searched, and `staleness_steps` = step - index_step, both
-      null outside of stages realm and done; `index_age_s`, seconds since its snapshot was taken;
-      `builder`: `state`, passages `done` of `total`, `eta_s`
-      and `heartbeat_age_s`; `ended`: nothing more will come. What is unknown is null.
+      `stage` (ict, reader, realm, qa, tagger, start or done) and `step`: from the trainer's
+      heartbeat or its logs, whichever is newer; `steps`: total steps of that stage;
+      `heartbeat_age_s`: seconds since that record; `index_step`: step of the index that is
+      searched, and `staleness_steps` = step - index_step, both null outside stages realm and done;
+      `index_age_s`: seconds since the snapshot of that index; `builder`: `state`, `done` of `total`
+      passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended. Unknown values
+      are null.
 
     Raises:
-      InputError: no run is there, or its address cannot be read here.
+      InputError: the folder holds no run, or its address cannot be read.
+    """
+    config, logs = read_config_and_logs(run)
+    return summarize(run, config, logs, clock())
+
+
+def read_config_and_logs(run: RunDir) -> tuple[dict[str, Any], Logs]:
+    """Reads the config ({} while it is being written) and the log of every stage.
+
+    Raises:
+      InputError: see `read_status`.
     """
     if not (run.config.exists() or run.heartbeats.exists()):
-        raise InputError("no run here", where=run.workdir, expected="a folder that realm run made")
-    now = clock()
-    beat = last_beat(run, TRAINER) or {}
-    newest = max([beat, *_newest_records(run)], key=lambda sign: sign.get("time", 0.0))
+        raise InputError("no run here", where=run.workdir, expected="a folder of `realm run`")
+    try:
+        config = dict(json.loads(files.read_bytes(run.config) or b"{}"))
+    except ValueError:
+        config = {}
+    return config, {stage: read_log(run.logs / f"{stage}.jsonl") for stage in STAGES}
+
+
+def summarize(run: RunDir, config: dict[str, Any], logs: Logs, now: float) -> dict[str, Any]:
+    """The result of `read_status`, from a config and logs that were read before."""
+    last_records = [records[-1] for records in logs.values() if records]
+    newest = max(
+        [last_beat(run, TRAINER) or {}, *last_records], key=lambda record: record.get("time", 0.0)
+    )
     stage, step = newest.get("stage"), newest.get("step")
     index_step = _index_step(run, stage, step)
     return {
         "stage": stage,
         "step": step,
-        "steps": _steps(run, stage),
+        "steps": _steps(run, config, stage),
         "index_step": index_step,
         "staleness_steps": None if index_step is None or step is None else step - index_step,
         "index_age_s": _index_age(run, index_step, now),
@@ -51,14 +74,14 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
 
 
 def read_builder(run: RunDir, now: float) -> dict[str, Any]:
-    """The `builder` of `read_status`."""
+    """Reads the `builder` part of `read_status`."""
     beat = last_beat(run, BUILDER) or {}
     known = {key: beat.get(key) for key in ("state", "done", "total", "eta_s")}
     return {**known, "heartbeat_age_s": _age(beat, now)}
 
 
-def _age(sign: dict[str, Any], now: float) -> float | None:
-    return round(max(now - sign["time"], 0.0), 1) if "time" in sign else None
+def _age(record: dict[str, Any], now: float) -> float | None:
+    return round(max(now - record["time"], 0.0), 1) if "time" in record else None
 
 
 def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
@@ -68,7 +91,7 @@ def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
         return manifest["index_step"] if manifest else commit.latest(run.published_index)
     if stage != "realm" or step is None:
         return None
-    # The swap of a step is logged when its batch is drawn, which is ahead of the step itself.
+    # The log of swaps runs ahead: a swap is logged when the batch of its step is prefetched.
     swaps = [record for record in read_log(run.swaps) if record["step"] <= step]
     return swaps[-1]["index_step"] if swaps else None
 
@@ -79,20 +102,12 @@ def _index_age(run: RunDir, index_step: int | None, now: float) -> float | None:
     try:
         manifest = commit.read_manifest(run.published_index / step_name(index_step))
     except (DamageError, MismatchError):
-        return None  # `realm check` says what is wrong with it
-    taken = (manifest or {}).get("snapshot_time")
-    return None if taken is None else round(max(now - taken, 0.0), 1)
+        return None  # `realm check` reports the damage
+    snapshot_time = (manifest or {}).get("snapshot_time")
+    return None if snapshot_time is None else round(max(now - snapshot_time, 0.0), 1)
 
 
-def _steps(run: RunDir, stage: str | None) -> int | None:
-    try:
-        config = json.loads(files.read_bytes(run.config) or b"{}")
-    except ValueError:
-        return None  # met while it was being written
+def _steps(run: RunDir, config: dict[str, Any], stage: str | None) -> int | None:
     if stage == "done":
         stage = "realm" if commit.latest(run.tagger) is None else "tagger"
     return config.get("stages", {}).get(stage, {}).get("steps")
-
-
-def _newest_records(run: RunDir) -> list[dict[str, Any]]:
-    return [line for stage in STAGES for line in read_log(run.logs / f"{stage}.jsonl")[-1:]]

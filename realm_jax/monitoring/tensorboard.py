@@ -1,4 +1,8 @@
-"""Event files for TensorBoard, without TensorFlow: `tensorboard --logdir=W/logs/tensorboard`."""
+"""Event files for TensorBoard, without TensorFlow: `tensorboard --logdir=W/logs/tensorboard`.
+
+tensorboardX's `SummaryWriter` is not used: it writes in a background thread, so after a write error
+(full disk) its queue fills and the trainer would block for ever.
+"""
 
 import os
 import time
@@ -13,25 +17,24 @@ from tensorboardX.record_writer import register_writer_factory
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
 
-_EVERY = (
-    30.0  # seconds between two writes of an event file to an object store, which takes it whole
-)
+# An object store replaces whole objects, so each upload sends the whole event file.
+_UPLOAD_EVERY = 30.0  # seconds
 
 
 class TensorBoard:
-    """The numbers of each record as scalars named STAGE/FIGURE.
+    """Writes the numbers of each record as scalars named STAGE/METRIC.
 
-    Each life of a stage has a file of its own. One that resumes takes back what the last one wrote
-    beyond its checkpoint.
+    Each process writes its own file. When a stage resumes, the first event makes TensorBoard drop
+    what the previous process wrote after its last checkpoint.
     """
 
     def __init__(self, run: RunDir, stage: str):
         folder = run.logs / "tensorboard" / stage
         folder.mkdir(parents=True, exist_ok=True)
         if not files.is_local(folder):
-            register_writer_factory(os.fspath(folder).split(":")[0], _ObjectStore)
+            register_writer_factory(os.fspath(folder).split(":")[0], _ObjectStoreFile)
         self._file = EventsWriter(os.fspath(folder / "events"), f".{os.getpid()}.{time.time_ns()}")
-        self._begun = False
+        self._started = False
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends an event."""
@@ -44,20 +47,20 @@ class TensorBoard:
         self._file.write_event(event)
         self._file.flush()
 
-    def at(self, step: int) -> None:
-        """Notes where this life begins, so that TensorBoard drops what it does again."""
-        if not self._begun:
+    def set_step(self, step: int) -> None:
+        """At the first call, marks events of `step` and later in older files as replaced."""
+        if not self._started:
             start = SessionLog(status=SessionLog.START)
             self._file.write_event(Event(wall_time=time.time(), step=step, session_log=start))
-            self._begun = True
+            self._started = True
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         self._file.close()
 
 
 def scalars(record: dict[str, Any]) -> dict[str, float]:
-    """The figures of a record that are numbers."""
+    """The metrics of a record that are numbers."""
     return {
         name: float(value)
         for name, value in record.items()
@@ -65,27 +68,27 @@ def scalars(record: dict[str, Any]) -> dict[str, float]:
     }
 
 
-class _ObjectStore:
-    """A file that is written whole, now and then and at the end."""
+class _ObjectStoreFile:
+    """A file that is uploaded whole: at intervals and when it is closed."""
 
     def __init__(self, path: str):
-        self._path, self._data, self._written = epath.Path(path), bytearray(), -_EVERY
+        self._path, self._data, self._uploaded = epath.Path(path), bytearray(), -_UPLOAD_EVERY
 
     @classmethod
-    def open(cls, path: str) -> "_ObjectStore":
+    def open(cls, path: str) -> "_ObjectStoreFile":
         return cls(path)
 
     @staticmethod
     def directory_check(path: str) -> None:
-        """An object store has no folders to make."""
+        """Does nothing: an object store has no folders."""
 
     def write(self, data: bytes) -> None:
         self._data += data
 
     def flush(self) -> None:
-        if time.monotonic() - self._written > _EVERY:
+        if time.monotonic() - self._uploaded > _UPLOAD_EVERY:
             self.close()
-            self._written = time.monotonic()
+            self._uploaded = time.monotonic()
 
     def close(self) -> None:
         self._path.write_bytes(bytes(self._data))

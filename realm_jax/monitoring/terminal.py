@@ -1,4 +1,4 @@
-"""What a person sees of a stage at work: a live view on a terminal, lines in a log elsewhere."""
+"""Shows the progress of a stage: a live view on a terminal, log lines elsewhere."""
 
 import contextlib
 import logging
@@ -12,29 +12,36 @@ from rich.live import Live
 
 from realm_jax.monitoring.format import line
 from realm_jax.monitoring.live_view import View
-from realm_jax.monitoring.run_state import Picture, newest_refresh, stages_of
+from realm_jax.monitoring.run_state import RunState, read_last_refresh, stages_of
 from realm_jax.monitoring.status import read_builder
 from realm_jax.storage.layout import RunDir
 
-_BUILDER_EVERY = 2.0  # seconds between looks at the builder's heartbeat
+_BUILDER_EVERY = 2.0  # seconds between reads of the builder's heartbeat
 
 log = logging.getLogger(__name__)
 
 
-def person_writer(run: RunDir, config: ConfigDict, stage: str, first: int) -> "Lines | LiveView":
-    """The view that fits where stderr goes."""
+def terminal_writer(run: RunDir, config: ConfigDict, stage: str, first: int) -> "Lines | LiveView":
+    """Makes a live view if stderr is a terminal; else a writer of log lines.
+
+    Args:
+      run: the run folder.
+      config: of the run.
+      stage: its name.
+      first: number of steps that are done already.
+    """
     steps = config.stages[stage].steps
     if not sys.stderr.isatty():
         return Lines(steps)
-    picture = Picture(run.root.name, stages_of(config.to_dict()), stage=stage, step=first)
-    return LiveView(picture, run, Console(stderr=True))
+    state = RunState(run.root.name, stages_of(config.to_dict()), stage=stage, step=first)
+    return LiveView(state, run, Console(stderr=True))
 
 
 class Lines:
-    """One line for each record.
+    """Logs one line per record.
 
     Args:
-      steps: of the stage; None if it has no end.
+      steps: number of steps of the stage; None if it has no end.
     """
 
     def __init__(self, steps: int | None):
@@ -44,7 +51,7 @@ class Lines:
         """Logs a line."""
         log.info("%s", line(record, self._steps))
 
-    def at(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Does nothing."""
 
     def close(self) -> None:
@@ -52,32 +59,32 @@ class Lines:
 
 
 class LiveView:
-    """The picture of a run, drawn anew twice a second below what else is printed."""
+    """Draws the state of a run twice a second, below all other output."""
 
-    def __init__(self, picture: Picture, run: RunDir, console: Console):
-        self._picture, self._run, self._looked = picture, run, -_BUILDER_EVERY
+    def __init__(self, state: RunState, run: RunDir, console: Console):
+        self._state, self._run, self._builder_read = state, run, -_BUILDER_EVERY
         self._live = Live(get_renderable=self._view, console=console, refresh_per_second=2)
         self._live.start()
 
     def write(self, record: dict[str, Any]) -> None:
-        """Adds figures to the picture."""
-        self._picture.take(record)
+        """Adds a record to the state."""
+        self._state.add(record)
 
-    def at(self, step: int) -> None:
-        """Moves the bar."""
-        self._picture.step = step
+    def set_step(self, step: int) -> None:
+        """Moves the progress bar."""
+        self._state.step = step
 
     def close(self) -> None:
-        """Gives the terminal back; the last picture stays."""
+        """Stops drawing and restores the cursor; the last view stays on the screen."""
         self._live.stop()
 
     def _view(self) -> View:
-        picture = self._picture
-        picture.now = time.time()
-        if time.monotonic() - self._looked > _BUILDER_EVERY:
-            self._looked = time.monotonic()
-            # A store out of reach for a while ends no view; what was seen last stays in it.
+        state = self._state
+        state.now = time.time()
+        if time.monotonic() - self._builder_read > _BUILDER_EVERY:
+            self._builder_read = time.monotonic()
+            # If the storage cannot be reached, the view keeps the last known values.
             with contextlib.suppress(OSError):
-                picture.builder = read_builder(self._run, picture.now)
-                picture.refresh = newest_refresh(self._run)
-        return View(picture)
+                state.builder = read_builder(self._run, state.now)
+                state.refresh = read_last_refresh(self._run)
+        return View(state)

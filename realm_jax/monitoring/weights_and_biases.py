@@ -1,4 +1,4 @@
-"""Weights & Biases, for those who use it: a run for each stage of each job, in one group."""
+"""Writes metrics to Weights & Biases: one W&B run per stage, grouped by run folder."""
 
 import secrets
 from typing import Any
@@ -10,7 +10,7 @@ from realm_jax.storage.layout import RunDir
 
 
 def import_wandb() -> Any:
-    """Their package.
+    """Imports the package.
 
     Raises:
       ConfigError: it is not installed.
@@ -21,28 +21,29 @@ def import_wandb() -> Any:
         raise ConfigError(
             "wandb is not installed",
             where="config.report.writers",
-            expected="packages for all writers named there",
+            expected="only writers whose packages are installed",
             found="wandb",
-            fix="pip install -e '.[wandb]', or leave wandb out",
+            fix="pip install -e '.[wandb]', or remove wandb from config.report.writers",
         ) from error
     return wandb
 
 
 class WeightsAndBiases:
-    """Goes on with the same run of theirs when a stage is resumed.
+    """Sends metrics to a W&B run; a resumed stage continues the same W&B run.
 
-    Their own variables say the rest: WANDB_PROJECT, WANDB_MODE=offline, WANDB_DIR.
+    Set project, offline mode and folder with W&B's variables WANDB_PROJECT, WANDB_MODE=offline and
+    WANDB_DIR.
     """
 
     def __init__(self, run: RunDir, stage: str):
         wandb = import_wandb()
-        kept = run.logs / f"{stage}.wandb"
-        known = files.read_bytes(kept)
-        if known is None:
-            known = secrets.token_hex(8).encode()
-            files.write_bytes(kept, known)
+        path = run.logs / f"{stage}.wandb"
+        run_id = files.read_bytes(path)
+        if run_id is None:
+            run_id = secrets.token_hex(8).encode()
+            files.write_bytes(path, run_id)
         self._run = wandb.init(
-            id=known.decode(),
+            id=run_id.decode(),
             resume="allow",
             name=f"{run.root.name}/{stage}",
             group=run.root.name,
@@ -56,9 +57,9 @@ class WeightsAndBiases:
         named = {"step": float(record["step"]), **scalars(record)}
         self._run.log({f"{record['stage']}/{name}": value for name, value in named.items()})
 
-    def at(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Does nothing."""
 
     def close(self) -> None:
-        """Ends their run."""
+        """Ends the W&B run."""
         self._run.finish()

@@ -1,4 +1,4 @@
-"""Where the figures of a job go: one small protocol, a writer for each place."""
+"""Metric writers: one protocol, one class per destination."""
 
 import time
 from collections.abc import Callable
@@ -12,25 +12,25 @@ from realm_jax.monitoring.weights_and_biases import WeightsAndBiases, import_wan
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.logs import Log
 
-Record = dict[str, Any]  # `stage`, `step`, `time` in seconds, then figures by name
+Record = dict[str, Any]  # `stage`, `step`, `time` (seconds since 1970), then metrics by name
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """One place that figures go to."""
+    """A destination of metrics."""
 
     def write(self, record: Record) -> None:
-        """Takes figures as they come."""
+        """Writes the metrics of one step."""
 
-    def at(self, step: int) -> None:
-        """So many steps are done; told far more often than there are figures."""
+    def set_step(self, step: int) -> None:
+        """Reports the number of finished steps; called after every step."""
 
     def close(self) -> None:
-        """Nothing more comes of this stage."""
+        """Ends the stage: flushes and closes files."""
 
 
 class JsonLines:
-    """One JSON object a line, in `logs/STAGE.jsonl`; what status and report read."""
+    """Appends records to `logs/STAGE.jsonl`, one JSON object a line; read by status and report."""
 
     def __init__(self, path: epath.Path):
         self._log = Log(path)
@@ -39,7 +39,7 @@ class JsonLines:
         """Appends a line."""
         self._log.append(record)
 
-    def at(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Does nothing."""
 
     def close(self) -> None:
@@ -47,27 +47,27 @@ class JsonLines:
 
 
 class Writers:
-    """Several writers as one.
+    """Sends metrics to several writers.
 
     Args:
-      stage: what `write` calls the stage in records.
-      writers: told in this order.
-      clock: seconds since 1970.
+      stage: value of `stage` in the records.
+      writers: called in this order.
+      clock: returns seconds since 1970.
     """
 
     def __init__(self, stage: str, writers: list[Writer], clock: Callable[[], float] = time.time):
         self._stage, self._writers, self._clock = stage, writers, clock
 
-    def write(self, step: int, figures: dict[str, Any]) -> None:
-        """Hands the figures of a step to all writers, as one record."""
-        record = {"stage": self._stage, "step": step, "time": self._clock(), **figures}
+    def write(self, step: int, metrics: dict[str, Any]) -> None:
+        """Sends the metrics of a step to all writers, as one record."""
+        record = {"stage": self._stage, "step": step, "time": self._clock(), **metrics}
         for writer in self._writers:
             writer.write(record)
 
-    def at(self, step: int) -> None:
-        """So many steps are done."""
+    def set_step(self, step: int) -> None:
+        """Reports the number of finished steps to all writers."""
         for writer in self._writers:
-            writer.at(step)
+            writer.set_step(step)
 
     def close(self) -> None:
         """Closes all writers, in reverse order."""
@@ -75,28 +75,28 @@ class Writers:
             writer.close()
 
 
-# name in config.report.writers -> writer of (run, stage)
-OTHERS: dict[str, Callable[[RunDir, str], Writer]] = {
+# name in config.report.writers -> class with arguments (run, stage)
+OPTIONAL: dict[str, Callable[[RunDir, str], Writer]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
 }
 
 
 def check_writers(config: ConfigDict) -> None:
-    """Whether `kept_writers` could make those of the config.
+    """Checks that the packages of all configured writers are installed.
 
     Raises:
-      ConfigError: a package that one of them needs is not installed.
+      ConfigError: a package is missing.
     """
     if "wandb" in config.report.writers.split():
         import_wandb()
 
 
-def kept_writers(run: RunDir, config: ConfigDict, stage: str) -> list[Writer]:
-    """The writers of a stage that keep what they are given: JSON lines, and those of the config.
+def metric_writers(run: RunDir, config: ConfigDict, stage: str) -> list[Writer]:
+    """Makes the writers of a stage: JSON lines, and those in `config.report.writers`.
 
     Raises:
       ConfigError: a package that one of them needs is not installed.
     """
     lines: list[Writer] = [JsonLines(run.logs / f"{stage}.jsonl")]
-    return lines + [OTHERS[name](run, stage) for name in config.report.writers.split()]
+    return lines + [OPTIONAL[name](run, stage) for name in config.report.writers.split()]

@@ -13,7 +13,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.question_files import read_questions
 from realm_jax.errors import RealmError
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.blanks import BLANK
+from realm_jax.inference.fill_mask import MASK
 
 MOST_EXAMPLES = 5
 _TRIED = 50  # questions or passages tried, so that a few unusable ones leave enough
@@ -34,7 +34,7 @@ def example_inputs(answerer: Answerer, *, questions: bool) -> list[str]:
     sources = [_questions] if questions and config.corpus.questions else []
     for source in [*sources, _masked_sentences]:
         try:
-            fitting = [text for text in source(config) if _fits(answerer, text)]
+            fitting = [text for text in dict.fromkeys(source(config)) if _fits(answerer, text)]
         except RealmError as error:  # the files were moved; answering does not need them
             log.warning("the page shows no examples from these files:\n%s", error)
             continue
@@ -70,14 +70,14 @@ def _masked_sentences(config: ConfigDict) -> Iterable[str]:
         if stop <= sentence[1]:
             before = body[offsets[sentence[0], 0] : offsets[start, 0]]
             after = body[offsets[stop - 1, 1] : offsets[sentence[1] - 1, 1]]
-            yield f"{before}{BLANK}{after}"
+            yield f"{before}{MASK}{after}"
 
 
 def _fits(answerer: Answerer, text: str) -> bool:
     """Whether a text is a query of the model, with one `[MASK]` at most and room to fill it."""
-    pieces = answerer.store.vocabulary.pieces([text.replace(BLANK, "")])[0][0]
+    pieces = answerer.store.vocabulary.pieces([text.replace(MASK, "")])[0][0]
     room = answerer.config.lengths.query - 2 - answerer.config.lengths.masks
-    return text.count(BLANK) <= 1 and 0 < len(pieces) <= room
+    return text.count(MASK) <= 1 and 0 < len(pieces) <= room
 
 
 def _spread(items: Sequence[Item], count: int) -> list[Item]:

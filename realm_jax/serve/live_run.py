@@ -12,10 +12,10 @@ from realm_jax import __version__
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.batches import SIZES, padded_batches
-from realm_jax.inference.blanks import BlankFiller
 from realm_jax.inference.closed_book import ClosedBook
 from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
+from realm_jax.inference.fill_mask import MaskFiller
+from realm_jax.inference.padded_batches import SIZES, padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
 from realm_jax.serve.examples import example_inputs
 
@@ -52,7 +52,7 @@ class LiveRun:
         assert isinstance(answerer.index, PublishedIndex)
         self._index = answerer.index
         self._lock = threading.Lock()
-        self._published, self._base_filler = answerer, BlankFiller(answerer)
+        self._published, self._base_filler = answerer, MaskFiller(answerer)
         self._size = len(answerer.store)  # added passages have ids from here on
         self._closed_book = ClosedBook(answerer)
         self._writer = PassageWriter(self._index, answerer.store, answerer.config)
@@ -124,7 +124,7 @@ class LiveRun:
         """Fills the blank of a sentence: the fields of `Filling` and `edits_version`.
 
         Raises:
-          InputError: see `BlankFiller.fill`.
+          InputError: see `MaskFiller.fill`.
         """
         with self._lock:
             return self._with_edits(self._filler.fill(text, answer).as_dict())

@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.errors import Stopped
 from realm_jax.models.modules import Parameters
-from realm_jax.monitoring.terminal import person_writer
-from realm_jax.monitoring.writers import Writer, Writers, kept_writers
+from realm_jax.monitoring.terminal import terminal_writer
+from realm_jax.monitoring.writers import Writer, Writers, metric_writers
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import local_rows, shard_batch
 from realm_jax.storage import heartbeat
@@ -145,8 +145,8 @@ def _step_metrics(
 ) -> StepMetrics:
     writers: list[Writer] = []
     if hosts.is_leader():
-        view = person_writer(run, config, stage.name, first)
-        writers = [*kept_writers(run, config, stage.name), view]
+        view = terminal_writer(run, config, stage.name, first)
+        writers = [*metric_writers(run, config, stage.name), view]
     return StepMetrics(
         stage.settings.steps,
         config.report.every,

@@ -75,7 +75,7 @@ class StepMetrics:
             return
         step, metrics = self._pending
         self._unwritten.append(metrics)
-        self._writers.at(step + 1)
+        self._writers.set_step(step + 1)
         if (step + 1) % self._every == 0 or step + 1 == self._steps:
             self._write_means(step + 1)
 

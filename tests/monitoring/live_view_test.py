@@ -11,8 +11,8 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.monitoring.live_view import View, sparkline
-from realm_jax.monitoring.run_state import Picture, look, stages_of
-from realm_jax.monitoring.terminal import Lines, LiveView, person_writer
+from realm_jax.monitoring.run_state import RunState, read_run_state, stages_of
+from realm_jax.monitoring.terminal import Lines, LiveView, terminal_writer
 from realm_jax.storage import files, heartbeat
 from realm_jax.storage.layout import RunDir
 
@@ -49,46 +49,46 @@ def write(run, name, content):
         file.write(json.dumps(content) + "\n")
 
 
-def text_of(picture, width):
+def text_of(state, width):
     console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True)
-    console.print(View(picture))
+    console.print(View(state))
     return console.export_text()
 
 
 def huge():
     """Everything as long as it can get."""
     stages = dict.fromkeys(("ict", "reader", "realm", "qa"), 200_000_000)
-    picture = Picture("ein sehr langer Name 日本語 " * 5, stages, stage="realm", step=199_999_999)
+    state = RunState("ein sehr langer Name 日本語 " * 5, stages, stage="realm", step=199_999_999)
     figures = {"loss": 1.2345e-10, "p_null": 1e-300, "retrieval_utility": -123456.789}
     figures |= {"held_out_recall_at_5": 0.123456, "held_out_retrieval_utility": 1e9}
     figures |= {"pieces_per_second": 9.87e12, "mfu": 0.123456, "eta_s": 1e9}
     figures |= {"index_step": 199_999_000, "staleness_steps": 999, "index_age_s": 1e8}
     for step in range(400):
-        picture.take(record(step * 499_999, **figures))
-    picture.builder = {"state": "embedding", "done": 10**9, "total": 10**10, "eta_s": 1e8}
-    picture.refresh = {"step": 10**8, "seconds": 1e7, "recall": 0.99999}
-    return picture
+        state.add(record(step * 499_999, **figures))
+    state.builder = {"state": "embedding", "done": 10**9, "total": 10**10, "eta_s": 1e8}
+    state.refresh = {"step": 10**8, "seconds": 1e7, "recall": 0.99999}
+    return state
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_view_fits_the_terminal(run, width, height):
-    for picture in (look(run, clock=lambda: NOW), huge(), Picture("new", {})):
-        lines = text_of(picture, width).rstrip("\n").split("\n")
+    for state in (read_run_state(run, clock=lambda: NOW), huge(), RunState("new", {})):
+        lines = text_of(state, width).rstrip("\n").split("\n")
         assert max(map(cell_len, lines)) <= width
         assert len(lines) <= height
         assert lines[0].startswith("╭") and lines[-1].startswith("╰")
 
 
 def test_the_view_shows_both_jobs(run):
-    said = text_of(look(run, clock=lambda: NOW), 100)
+    said = text_of(read_run_state(run, clock=lambda: NOW), 100)
     for words in (
         "a run",
         "10/40",
         "ict ok",
         "2 █▁ nats",
-        "0.75 nats per piece at step 10",
+        "0.75 nats per word piece at step 10",
         "0.5 held out, at step 10",
-        "4,321 MFU not known here",
+        "4,321 MFU unknown on this device",
         "of step 8 2 steps, 2 min old",
         "20/80, 3 min left",
         "of step 8 in 61 s, recall@10 0.997",
@@ -97,21 +97,21 @@ def test_the_view_shows_both_jobs(run):
 
 
 def test_the_last_record_of_a_stage_leaves_no_time():
-    picture = Picture("run", {"realm": 40}, stage="realm")
-    picture.take(record(20, pieces_per_second=1.0, eta_s=90.0))
-    assert "90 s left" in text_of(picture, 80)
-    picture.take(record(40, pieces_per_second=1.0, mfu=0.5))
-    assert " left" not in text_of(picture, 80)
-    assert "MFU 50.0%" in text_of(picture, 80)
+    state = RunState("run", {"realm": 40}, stage="realm")
+    state.add(record(20, pieces_per_second=1.0, eta_s=90.0))
+    assert "90 s left" in text_of(state, 80)
+    state.add(record(40, pieces_per_second=1.0, mfu=0.5))
+    assert " left" not in text_of(state, 80)
+    assert "MFU 50.0%" in text_of(state, 80)
 
 
 def test_what_a_resumed_run_does_again_is_shown_once():
-    picture = Picture("run", {"realm": 40}, stage="realm")
+    state = RunState("run", {"realm": 40}, stage="realm")
     for step in (5, 10, 15):
-        picture.take(record(step, loss=float(step)))
-    picture.take(record(10, loss=1.0))
-    assert picture.course("loss") == [5.0, 10.0, 1.0]
-    assert picture.newest("loss") == (10, 1.0)
+        state.add(record(step, loss=float(step)))
+    state.add(record(10, loss=1.0))
+    assert state.values("loss") == [5.0, 10.0, 1.0]
+    assert state.latest("loss") == (10, 1.0)
 
 
 def test_stages_of_a_run_are_those_that_it_trains():
@@ -132,8 +132,8 @@ def test_sparklines_have_the_shape_of_their_figures():
 def test_a_live_view_follows_what_it_is_told(run):
     out = io.StringIO()
     console = Console(file=out, width=80, height=24, force_terminal=True)
-    live = LiveView(Picture("run", {"realm": 40}, stage="realm"), run, console)
-    live.at(17)
+    live = LiveView(RunState("run", {"realm": 40}, stage="realm"), run, console)
+    live.set_step(17)
     live.write(record(16, loss=0.625))
     live.close()
     shown = Console(width=80).render_str(out.getvalue()).plain
@@ -144,5 +144,5 @@ def test_a_live_view_follows_what_it_is_told(run):
 
 def test_without_a_terminal_there_are_lines(run, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    writer = person_writer(run, tiny_config(stages__realm__steps=4), "realm", 0)
+    writer = terminal_writer(run, tiny_config(stages__realm__steps=4), "realm", 0)
     assert isinstance(writer, Lines)

@@ -8,7 +8,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.monitoring.tensorboard import TensorBoard
 from realm_jax.monitoring.terminal import Lines
-from realm_jax.monitoring.writers import JsonLines, Writers, kept_writers
+from realm_jax.monitoring.writers import JsonLines, Writers, metric_writers
 from realm_jax.storage.layout import RunDir
 
 FIGURES = {"loss": 1.5, "held_out_recall_at_5": 0.25, "index_step": 3, "state": "embedding"}
@@ -86,7 +86,7 @@ def events(folder):
 def test_event_files_hold_every_number_under_its_stage(tmp_path):
     run = RunDir(tmp_path)
     writers = Writers("realm", [TensorBoard(run, "realm")], clock=lambda: 5.0)
-    writers.at(11)
+    writers.set_step(11)
     writers.write(25, FIGURES)
     writers.write(50, {"loss": 0.5})
     writers.close()
@@ -113,7 +113,7 @@ def test_event_files_on_an_object_store_are_whole_after_the_end(tmp_path, monkey
     # No object store is here; the same writer over local files, as it is chosen for one.
     monkeypatch.setattr(tensorboard.files, "is_local", lambda path: False)
     monkeypatch.setattr(tensorboard, "register_writer_factory", lambda scheme, factory: None)
-    monkeypatch.setattr("tensorboardX.record_writer.open_file", tensorboard._ObjectStore.open)
+    monkeypatch.setattr("tensorboardX.record_writer.open_file", tensorboard._ObjectStoreFile.open)
     writer = TensorBoard(RunDir(tmp_path), "ict")
     for step in range(50):
         writer.write({"stage": "ict", "step": step, "time": 0.0, "loss": 1.0})
@@ -133,8 +133,8 @@ def test_json_lines_are_records(tmp_path):
 
 def test_the_config_chooses_the_writers(tmp_path):
     run = RunDir(tmp_path)
-    few = kept_writers(run, tiny_config(report__writers=""), "ict")
-    more = kept_writers(run, tiny_config(report__writers="tensorboard"), "ict")
+    few = metric_writers(run, tiny_config(report__writers=""), "ict")
+    more = metric_writers(run, tiny_config(report__writers="tensorboard"), "ict")
     assert [type(writer) for writer in few] == [JsonLines]
     assert [type(writer) for writer in more] == [JsonLines, TensorBoard]
     for writer in more:
@@ -183,6 +183,6 @@ def test_lines_say_what_a_person_wants_to_know(caplog):
         Lines(100).write(record)
     [said] = caplog.messages
     assert said == (
-        "realm 25/100 (2 min left): loss 1.23  gradient_norm 2  12,346 real pieces/s  MFU 42.1%  "
-        "index of step 20, 4 steps, 3 min"
+        "realm 25/100 (2 min left): loss 1.23  gradient_norm 2  12,346 word pieces/s  MFU 42.1%  "
+        "index of step 20 (4 steps, 3 min old)"
     )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from realm_jax.inference.blanks import BLANK
+from realm_jax.inference.fill_mask import MASK
 from realm_jax.serve.examples import MOST_EXAMPLES, example_inputs
 
 
@@ -44,13 +44,13 @@ def test_without_questions_examples_are_sentences_with_a_blank(run, questions):
     assert 0 < len(found) <= MOST_EXAMPLES
     bodies = [run.store.body(row) for row in range(len(run.store))]
     for text in found:
-        before, after = text.split(BLANK)
+        before, after = text.split(MASK)
         assert any(before in body and after in body for body in bodies)
 
 
 def test_files_that_were_moved_are_reported_and_the_next_source_is_used(run, caplog):
     run.config.corpus.questions = "/gone/questions.jsonl"
-    assert all(BLANK in text for text in example_inputs(run, questions=True))
+    assert all(MASK in text for text in example_inputs(run, questions=True))
     run.config.corpus.pretraining = "/gone/corpus"
     assert example_inputs(run, questions=True) == []
     assert "/gone/questions.jsonl" in caplog.text and "/gone/corpus" in caplog.text

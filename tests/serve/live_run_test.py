@@ -10,8 +10,8 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
 from realm_jax.data.rows import joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
-from realm_jax.inference.blanks import BlankFiller
 from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
+from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.serve import live_run
 from realm_jax.serve.live_run import LiveRun
@@ -36,7 +36,7 @@ def test_without_changes_it_answers_as_the_run_does(live, answerer):
     assert report.pop("edits_version") == 0
     assert report == plain
     filled = live.fill("the river in [MASK].")
-    assert filled["answer"] == BlankFiller(answerer).fill("the river in [MASK].").answer
+    assert filled["answer"] == MaskFiller(answerer).fill("the river in [MASK].").answer
 
 
 def test_a_passage_written_again_has_the_vector_that_the_index_has(live, answerer):
@@ -229,7 +229,7 @@ def test_an_edited_index_finds_what_an_index_of_those_vectors_would(answerer, bo
 
 
 def test_by_heart_is_what_blanks_say_beside_the_null_passage(live, answerer):
-    question, filler, words = "what was ora?", BlankFiller(answerer), answerer.store.vocabulary
+    question, filler, words = "what was ora?", MaskFiller(answerer), answerer.store.vocabulary
     asked, masks = words.pieces([question])[0][0], answerer.config.lengths.masks
     tries = []
     for width in range(1, masks + 1):
