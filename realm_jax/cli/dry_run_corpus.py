@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from realm_jax.cli.dry_run import free_bytes, size
+from realm_jax.cli.dry_run import format_bytes
 from realm_jax.corpus.readers import SUFFIXES, read
 from realm_jax.corpus.sources import files
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 from realm_jax.storage.appendable import complete_lines
+from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import JOURNAL, MANIFEST
 from realm_jax.text.wordpiece import WordPieces
 
@@ -108,7 +109,7 @@ def _told(arguments: argparse.Namespace, report: dict[str, Any]) -> dict[str, An
     """Prints every figure by its name."""
     if not arguments.json:
         shown = {
-            key: size(value) if "bytes" in key and value is not None else value
+            key: format_bytes(value) if "bytes" in key and value is not None else value
             for key, value in report.items()
             if key != "dry_run"
         }

@@ -1,4 +1,6 @@
-"""The networks that a run begins with: drawn, imported, or another run's."""
+"""The params of a run before its first step: drawn from the seed, imported, or of another run."""
+
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -13,23 +15,52 @@ from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.resume import require_pretrained, require_same_model
 from realm_jax.trainer.state import stream_key
 
+_MODULES = ("embedder", "reader", "span_head")
+
 
 def initial_params(config: ConfigDict, inputs: Inputs) -> Parameters:
-    """All networks before any training: drawn from the seed, or from `model.start`."""
-    names = ("embedder", "reader", "span_head")
-    modules = Modules(config.model, inputs.knowledge.vocabulary.size, names)
-    drawn = jax.jit(modules.init)(stream_key(config.seed, "init"))
-    alone = () if config.model.start_embedder else ("embedder",)
-    started = {name: network for name, network in drawn.items() if name not in alone}
-    return drawn | load_networks(config.model.start, jax.device_get(started), config.model)
+    """Params of embedder, reader and span head before any training, as numpy arrays."""
+    size = inputs.knowledge.vocabulary.size
+    return draw_missing(config, size, load_start_params(config, size))
+
+
+def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
+    """Params that `config.model.start` provides, by module.
+
+    Leaves are numpy arrays, or shapes for arrays that the weights do not contain. {} without a
+    `model.start`.
+
+    Raises:
+      InputError: no such weights.
+      MismatchError: weights of another size, vocabulary or activation.
+    """
+    shapes = Modules(config.model, vocabulary_size, _MODULES).shapes
+    names = _MODULES if config.model.start_embedder else ("reader", "span_head")
+    wanted = {name: shapes[name] for name in names}
+    return load_networks(config.model.start, wanted, config.model)
+
+
+def draw_missing(config: ConfigDict, vocabulary_size: int, start_params: Parameters) -> Parameters:
+    """All params: those of `start_params`, and random ones for everything it does not contain."""
+    modules = Modules(config.model, vocabulary_size, _MODULES)
+    drawn = jax.device_get(jax.jit(modules.init)(stream_key(config.seed, "init")))
+
+    def choose(drawn: Any, start: Any) -> Any:
+        return drawn if isinstance(start, jax.ShapeDtypeStruct) else start
+
+    return drawn | {
+        name: jax.tree.map(choose, drawn[name], started) for name, started in start_params.items()
+    }
 
 
 def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
-    """The pre-trained reader of another run, for Table 2's mixed systems; nothing for "".
+    """The pre-trained reader of another run, as {"reader": params}; {} for an empty `workdir`.
+
+    The two-by-two ablation of REALM's table 2 combines retriever and reader of different runs.
 
     Raises:
-      InputError: no finished pre-training there.
-      MismatchError: a run of another model.
+      InputError: that run has not finished pre-training.
+      MismatchError: that run's model differs.
     """
     if not workdir:
         return {}
@@ -39,13 +70,13 @@ def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
         raise InputError(
             "no pre-trained reader",
             where=f"config.stages.qa.reader_from={workdir}",
-            expected="the workdir of a run that has been pre-trained",
+            expected="the workdir of a pre-trained run",
         )
     theirs = config_lib.from_json(other.config.read_text(), where=other.config)
     require_same_model(
         config,
         theirs,
-        "the other run's reader is of another model",
+        "the other run's reader has another model config",
         where=other.config,
         fix="pre-train both runs with the same config.model and config.lengths",
     )

@@ -61,9 +61,7 @@ class StepProfiler:
         if self._active:
             return
         folder = self._trace.enter_context(local_to_write(self._folder))
-        self._trace.enter_context(
-            jax.profiler.trace(os.fspath(folder), create_perfetto_trace=True)
-        )
+        self._trace.enter_context(jax.profiler.trace(os.fspath(folder), create_perfetto_trace=True))
         self._active = True
 
     def close(self) -> None:

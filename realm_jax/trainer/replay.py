@@ -1,6 +1,7 @@
-"""A saved batch run again, on the newest checkpoint of its stage: `realm train --replay=FILE`."""
+"""Replays a saved batch on the newest checkpoint of its stage: `realm train --replay=FILE`."""
 
 import math
+import threading
 from typing import Any
 
 import jax
@@ -14,75 +15,92 @@ from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.init_params import initial_params
+from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.run import open_stages
+from realm_jax.trainer.prepare import open_mesh
+from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.resume import check_run_config
+from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 
 
 def replay(workdir: str, config: ConfigDict, path: epath.PathLike) -> dict[str, Any]:
-    """The figures of a saved batch: one step from the newest checkpoint, with the dropout of then.
+    """Trains one step on a saved batch, from the newest checkpoint, with the same dropout masks.
 
-    Figures that are finite here say that the parameters went wrong before the batch did.
+    If all metrics are finite, the params became non-finite between that checkpoint and the batch.
 
     Returns:
-      `stage`, `step`, `checkpoint_step` (0: fresh parameters), `figures` (a number, or "nan" or
-      "inf"), and `parameters_not_finite`, names of what that one step made of them.
+      `stage`, `step`, `checkpoint_step` (0: initial params), `figures` (metrics; a number, "nan" or
+      "inf"), and `parameters_not_finite`, names of params that are not finite after the step.
 
     Raises:
-      InputError: no such file, or one of a stage that cannot be run alone.
-      DamageError: not a batch that was saved.
+      InputError: no such file, or a batch of a stage that cannot be replayed.
+      DamageError: the file is not a saved batch.
     """
     name, step, batch = read_batch(path)
-    stages, networks, mesh = open_stages(workdir, config)
+    run_dir, inputs, mesh = RunDir(workdir), open_inputs(config), open_mesh(config)
+    check_run_config(run_dir, config)
+    stages = _stages(run_dir, config, inputs)
     if name not in stages:
         raise InputError(
-            f"a batch of stage {name} cannot be run again",
+            f"a batch of stage {name} cannot be replayed",
             where=path,
             expected=", ".join(stages),
             found=name,
         )
-    return {
-        "stage": name,
-        "step": step,
-        **_step(workdir, config, stages[name], networks, mesh, step, batch),
-    }
+    result = _step(run_dir, config, stages[name], initial_params(config, inputs), mesh, step, batch)
+    return {"stage": name, "step": step, **result}
+
+
+def _stages(run_dir: RunDir, config: ConfigDict, inputs: Inputs) -> dict[str, Stage]:
+    """The stages whose batches can be replayed, which needs no index."""
+    store, text = inputs.knowledge, inputs.text
+    index = IndexManager(run_dir, config, store.corpus_hash, [], set, threading.Event())
+    realm = RealmStage(config, store, text, inputs.held_out, index)
+    stages: tuple[Stage, ...] = (
+        IctStage(config, store),
+        ReaderStage(config, store, text),
+        realm,
+    )
+    return {stage.name: stage for stage in stages}
 
 
 def _step(
-    workdir: str,
+    run_dir: RunDir,
     config: ConfigDict,
-    stage: Any,
-    networks: Parameters,
+    stage: Stage,
+    params: Parameters,
     mesh: Mesh,
     step: int,
     batch: Any,
 ) -> dict[str, Any]:
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    given = {network: networks[network] for network in stage.modules.names}
-    state = make_state(stage.modules, optimizer, mesh, config.seed, given)
-    kept = Checkpoints(
-        RunDir(workdir), stage.name, config.checkpoint.keep, config_lib.to_json(config), mesh
-    )
-    restored = kept.restore(state)
+    start_params = {name: params[name] for name in stage.modules.names}
+    state = make_state(stage.modules, optimizer, mesh, config.seed, start_params)
+    as_json = config_lib.to_json(config)
+    checkpoints = Checkpoints(run_dir, stage.name, config.checkpoint.keep, as_json, mesh)
+    restored = checkpoints.restore(state)
     state = state if restored is None else restored[0]
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    at_step = jax.device_put(jax.numpy.asarray(step, state.step.dtype), state.step.sharding)
-    parts = config.optimizer.accumulate_steps
-    run_step = make_step(stage, optimizer, mesh, places, config.seed, parts)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    batch_step = jax.device_put(jax.numpy.asarray(step, state.step.dtype), state.step.sharding)
+    micro_batches = config.optimizer.accumulate_steps
+    step_function = make_step(stage, optimizer, mesh, shardings, config.seed, micro_batches)
     checkpoint_step = int(state.step)
-    after, metrics = run_step(
-        state._replace(step=at_step), jax.device_put(batch, batch_sharding(mesh))
+    after, metrics = step_function(
+        state._replace(step=batch_step), jax.device_put(batch, batch_sharding(mesh))
     )
-    broken = [
-        jax.tree_util.keystr(where)
-        for where, leaf in jax.tree_util.tree_leaves_with_path(after.parameters)
+    not_finite = [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(after.parameters)
         if not bool(jax.numpy.isfinite(leaf).all())
     ]
-    figures = {name: float(figure) for name, figure in jax.device_get(metrics).items()}
+    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
     return {
         "checkpoint_step": checkpoint_step,
-        "figures": {k: v if math.isfinite(v) else str(v) for k, v in sorted(figures.items())},
-        "parameters_not_finite": broken,
+        "figures": {k: v if math.isfinite(v) else str(v) for k, v in sorted(values.items())},
+        "parameters_not_finite": not_finite,
     }

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.finished_run import STEP, random_networks
+from support.finished_run import STEP, random_params
 from support.tiny_corpus import tiny_config
 
 from realm_jax.artifacts.snapshots import publish_snapshot
@@ -29,7 +29,7 @@ def test_a_run_is_laid_out_and_nothing_is_made(realm, tmp_path, config_file, tin
     ]
     assert report["free_bytes"] > 0
     said = realm(*command).out
-    for word in ("ict", "2 steps of 8", "every 2 steps", str(workdir), "nothing was written"):
+    for word in ("ict", "2 steps of 8 queries", "every 2 steps", str(workdir), "nothing was written"):
         assert word in said
 
 
@@ -51,16 +51,19 @@ def test_sizes_are_about_what_a_finished_run_has(realm, finished, untuned, confi
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("corpus.knowledge=nowhere", ["no passage store", "nowhere"]),
+        ("corpus.knowledge=nowhere", ["no corpus in this folder", "nowhere"]),
         ("mesh.model=3", ["mesh"]),
         ("model.start=nowhere", ["nowhere"]),
         ("stages.ict.batch=7", ["stages.ict.batch"]),
     ],
 )
 def test_inputs_are_checked(realm, tmp_path, config_file, verb, override, words):
-    command = [verb, f"--config={config_file}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
-    realm(*command, f"--config.{override}").refused(*words)
+    command = [verb, f"--config={config_file}", f"--workdir={tmp_path / 'w'}"]
+    command += [f"--config.{override}"]
+    dry = realm(*command, "--dry-run")
+    dry.refused(*words)
     assert not (tmp_path / "w").exists()
+    assert realm(*command).err == dry.err
 
 
 def test_a_writer_whose_package_is_missing_is_refused(realm, tmp_path, config_file, monkeypatch):
@@ -75,7 +78,7 @@ def test_a_workdir_of_another_model_or_under_a_file_is_refused(realm, finished, 
     command = ["run", f"--config={config_file}", "--dry-run"]
     of_another = [f"--workdir={finished.workdir}", "--config.model.hidden=32"]
     realm(*command, *of_another).refused("another model")
-    realm(*command, f"--workdir={config_file}/w").refused("nothing can be written there", "a file")
+    realm(*command, f"--workdir={config_file}/w").refused("the folder cannot be written", "a file")
     assert seen(finished.root) == before
 
 
@@ -95,7 +98,7 @@ def test_index_waits_or_says_what_it_would_build(realm, tmp_path, tiny):
     from realm_jax import config as config_lib
 
     run, config = RunDir(tmp_path / "w"), tiny_config(tiny.folder)
-    networks = random_networks(config, tiny.store.vocabulary.size)
+    networks = random_params(config, tiny.store.vocabulary.size)
     publish_snapshot(run, 2, {"embedder": networks["embedder"]}, config_lib.to_json(config), {})
     before = seen(run.root)
     report = realm(*command, "--json").json()

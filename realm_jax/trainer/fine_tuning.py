@@ -1,0 +1,126 @@
+"""Open-QA fine-tuning of a pre-trained run on its final index, as in ORQA."""
+
+import logging
+import threading
+
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float16
+from ml_collections import ConfigDict
+
+from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
+from realm_jax.data.question_files import Question
+from realm_jax.errors import MismatchError
+from realm_jax.models.modules import Parameters
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import gather_to_host
+from realm_jax.retrieval.host_retriever import HostRetriever
+from realm_jax.storage import files
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.checkpoint import kept_fields
+from realm_jax.trainer.init_params import pretrained_reader
+from realm_jax.trainer.inputs import Inputs
+from realm_jax.trainer.loop import train
+from realm_jax.trainer.publisher import NoPublisher
+from realm_jax.trainer.qa_stage import QaStage
+
+log = logging.getLogger(__name__)
+
+
+def fine_tune(
+    run_dir: RunDir,
+    config: ConfigDict,
+    inputs: Inputs,
+    mesh: Mesh,
+    params: Parameters,
+    index: PublishedIndex,
+    stop: threading.Event,
+) -> Parameters:
+    """Trains question embedder, reader and span head; the passage vectors stay fixed.
+
+    Args:
+      run_dir: the run folder.
+      config: the run's config.
+      inputs: the knowledge corpus and the questions.
+      mesh: the devices.
+      params: pre-trained params of embedder, reader and span head.
+      index: the final index.
+      stop: the stop signal.
+
+    Returns:
+      Params of `question_embedder`, `question_reader` and `span_head`, on the host.
+
+    Raises:
+      MismatchError: the run was fine-tuned on other questions before.
+      Stopped: the stop signal came; a checkpoint is saved.
+    """
+    check_questions(run_dir, inputs.questions)
+    _delete_outdated_checkpoints(run_dir, index.step)
+    stage = QaStage(config, inputs.knowledge.vocabulary.size, _searched(config, inputs, index))
+    params = params | pretrained_reader(config.stages.qa.reader_from, config)
+    fields = {"questions": questions_hash(inputs.questions), "index_step": index.step}
+    trained = train(
+        run_dir,
+        config,
+        stage,
+        {name: params[name] for name in stage.modules.names},
+        mesh,
+        stop,
+        NoPublisher(),
+        lambda step: fields,
+    )
+    tuned = gather_to_host(mesh, trained)
+    return {
+        "question_embedder": tuned["embedder"],
+        "question_reader": tuned["reader"],
+        "span_head": tuned["span_head"],
+    }
+
+
+def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
+    """Raises a MismatchError if the run was fine-tuned on other questions."""
+    expected = questions_hash(questions)
+    for manifest in kept_fields(run_dir, "qa"):
+        if manifest["questions"] != expected:
+            raise MismatchError(
+                "this run was fine-tuned on other questions",
+                where=run_dir.checkpoints("qa"),
+                expected=manifest["questions"],
+                found=expected,
+                fix="use the same questions, or move checkpoints/qa and export/ out of the workdir",
+            )
+
+
+def _delete_outdated_checkpoints(run_dir: RunDir, index_step: int) -> None:
+    """Fine-tuning on an older index starts again, with the index of further pre-training."""
+    tuned_on = {m.get("index_step", index_step) for m in kept_fields(run_dir, "qa")}
+    if tuned_on - {index_step}:
+        log.warning(
+            "fine-tuning starts again: its checkpoints used the index of step %d, and the run has "
+            "since been pre-trained to step %d",
+            min(tuned_on),
+            index_step,
+        )
+        if hosts.is_leader():
+            files.delete_tree(run_dir.checkpoints("qa"))
+    hosts.all_gather("fine-tuning start", index_step)
+
+
+def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:
+    """The questions with their retrieved passages."""
+    store, questions = inputs.knowledge, inputs.questions
+    retriever = HostRetriever(config, store.vocabulary.size)
+    rows = question_rows([q.text for q in questions], store.vocabulary, config.lengths.query)
+    count = config.stages.qa.retriever_passages
+    log.info("searching %d passages for %d questions", index.searcher.size, len(questions))
+    hits = retriever.hits(index, rows, count)
+    return QuestionSource(questions, hits, _vectors_by_passage(index), store, config)
+
+
+def _vectors_by_passage(index: PublishedIndex) -> Float16[np.ndarray, "N E"]:
+    if np.array_equal(index.rows, np.arange(len(index.rows))):
+        return index.vectors
+    by_passage = np.zeros((int(index.rows.max()) + 1, index.vectors.shape[1]), np.float16)
+    by_passage[index.rows] = index.vectors
+    return by_passage

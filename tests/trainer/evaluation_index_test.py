@@ -1,0 +1,37 @@
+"""Evaluation searches the index of the last finished step, however far batches are prefetched."""
+
+import pytest
+from support import finished_run
+from support.tiny_corpus import tiny_config
+
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.prefetch import AHEAD
+from realm_jax.trainer.realm_stage import RealmStage
+
+
+@pytest.fixture
+def stage(tiny, tmp_path):
+    """A stage in sync mode; indexes of steps 0 and 2 are published, with other vectors each."""
+    config = tiny_config(tiny.folder, refresh__every=2)
+    run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
+    for step in (0, 2):
+        params = finished_run.random_params(config, tiny.store.vocabulary.size)
+        finished_run.publish_random_index(run, tiny, config, params["embedder"], step=step)
+    index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
+    stage = RealmStage(config, tiny.store, text, text, index)
+    yield stage
+    stage.close()
+
+
+def test_evaluation_is_not_moved_to_a_newer_index_by_prefetched_batches(stage, monkeypatch):
+    searched = []
+    monkeypatch.setattr(stage, "evaluate_with", lambda index, params: searched.append(index.step))
+    for step in range(2):
+        stage.batch(step)
+    for step in range(2, 2 + AHEAD + 1):  # as the prefetch thread may do before evaluation 2
+        stage.batch(step)
+        stage.evaluate(2, {})
+    stage.evaluate(3, {})
+    assert searched == [0] * (AHEAD + 1) + [2]
