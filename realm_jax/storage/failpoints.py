@@ -1,11 +1,12 @@
-"""Named places where a test makes a process die, hang or fail: `REALM_FAILPOINT=name[:n][=action]`.
+"""Failpoints for tests: named lines of code that kill or stop the process, or raise an I/O error.
 
-`published_index.staged:2=kill` kills the process the second time it gets there; a name stands for
-all that begin with it and a dot, so `file:7=full` is the seventh file operation of any sort. Where
-nothing is armed, a point costs one comparison. `docs/dev/fault_injection.md` lists the points.
+`REALM_FAILPOINT=name[:n][=action]` arms one. `published_index.staged:2=kill` kills the process when
+it reaches that point for the second time. A name also matches all names that start with it and a
+dot: `file:7=full` fails the seventh file operation of any kind. If no failpoint is armed, each call
+costs one comparison. `docs/dev/fault_injection.md` lists the points.
 
-Actions: `kill` (the default) SIGKILL, `terminate` SIGTERM, `hang` SIGSTOP, `error` an I/O error,
-`full` no space left, `short` half of what was to be written and then no space left.
+Actions: `kill` (the default) sends SIGKILL, `terminate` SIGTERM, `hang` SIGSTOP; `error` raises an
+I/O error, `full` "no space left"; `short` writes the first half and then raises "no space left".
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _SPEC = re.compile(r"(?P<name>[a-z_.]{1,60})(:(?P<n>[0-9]{1,9}))?(=(?P<action>[a
 
 @dataclass
 class Armed:
-    """One failpoint that waits to be reached."""
+    """An armed failpoint, and how often it was reached."""
 
     name: str
     n: int = 1
@@ -36,7 +37,7 @@ class Armed:
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def is_due(self, name: str) -> bool:
-        """Counts a visit to the point `name`; true at the n-th that matches."""
+        """Counts one call of `failpoint(name)`; True for the n-th call that matches."""
         if name != self.name and not name.startswith(f"{self.name}."):
             return False
         with self._counting:
@@ -48,13 +49,13 @@ def parse(spec: str) -> Armed:
     """Reads `name[:n][=action]`.
 
     Raises:
-      ConfigError: another form, or an action that there is none of.
+      ConfigError: the text has another form, or the action is unknown.
     """
     found = _SPEC.fullmatch(spec)
     action = (found["action"] or "kill") if found else ""
     if found is None or action not in {**_SIGNALS, **_ERRORS}:
         raise ConfigError(
-            "failpoint cannot be read",
+            "failpoint cannot be parsed",
             where=VARIABLE,
             expected="name[:n][=action], action one of " + ", ".join([*_SIGNALS, *_ERRORS]),
             found=repr(spec),
@@ -63,14 +64,14 @@ def parse(spec: str) -> Armed:
 
 
 def failpoint(name: str, half: Callable[[], object] = lambda: None) -> None:
-    """Does nothing, unless a test armed the point `name`.
+    """Does nothing unless a test has armed the failpoint `name`.
 
     Args:
-      name: of the point.
-      half: does the first half of the work to come; called before the failure of a `short` one.
+      name: the failpoint.
+      half: does the first half of the following work; called before the action `short` fails.
 
     Raises:
-      OSError: what the action says.
+      OSError: the error of the action.
     """
     if _armed is None or not _armed.is_due(name):
         return
@@ -85,8 +86,8 @@ def failpoint(name: str, half: Callable[[], object] = lambda: None) -> None:
 
 @contextlib.contextmanager
 def armed(spec: str) -> Iterator[Armed]:
-    """Arms a point for a block of this process, in place of what the environment names."""
-    global _armed  # noqa: PLW0603 - one per process, like the environment variable it stands for
+    """Arms a failpoint in this process for a block, instead of the one from the environment."""
+    global _armed  # noqa: PLW0603 - one per process
     before, _armed = _armed, parse(spec)
     try:
         yield _armed
@@ -95,7 +96,7 @@ def armed(spec: str) -> Iterator[Armed]:
 
 
 def arm_from_environment() -> None:
-    """Arms what `REALM_FAILPOINT` names, or nothing; importing this module has done it once."""
+    """Arms the failpoint in `REALM_FAILPOINT`, if any; also called when this module is imported."""
     global _armed  # noqa: PLW0603
     _armed = parse(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
 

@@ -102,7 +102,7 @@ def check_writable(folder: epath.Path) -> None:
     except OSError as error:
         denied = isinstance(error, PermissionError)
         raise InputError(
-            "no permission to write there" if denied else "the bucket cannot be written",
+            "no permission to write to the bucket" if denied else "the bucket cannot be written",
             where=folder,
             expected="a bucket in which this machine may read, write, list and delete",
             found=f"{type(error).__name__}: {error}",

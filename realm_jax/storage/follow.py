@@ -1,4 +1,4 @@
-"""Following another job: its newest step, again and again, until it says that the run has ended."""
+"""Following another job: yields each newest published step until the run has ended."""
 
 import threading
 import time
@@ -21,22 +21,22 @@ def follow(
     ended: Callable[[], bool],
     wait: Callable[[float], Any] | None = None,
 ) -> Iterator[int]:
-    """Yields newly published steps, only ever the newest; those in between are skipped.
+    """Yields newly published steps, always the newest one; steps in between are skipped.
 
-    Ends when `stop` is set, or when the run has ended and its last step was yielded. A step of a
-    run that has ended is yielded once; whether it is still worth the work is the caller's choice.
+    Ends when `stop` is set, or when the run has ended and its last step was yielded. If the run
+    has already ended, its last step is still yielded once.
 
     Args:
       parent: for example `RunDir.snapshots`.
-      after: steps up to this one are old; None yields whatever is newest now.
-      poll_seconds: between two looks.
+      after: only later steps are yielded; None also yields the step that is newest at the start.
+      poll_seconds: between two polls.
       stop: ends the wait at once when set.
-      ended: asked on every look, for example `lambda: ended(run)`.
-      wait: sleeps that many seconds; None is `stop.wait`.
+      ended: called in every poll, for example `lambda: ended(run)`.
+      wait: sleeps the given seconds; None is `stop.wait`.
     """
     wait = stop.wait if wait is None else wait
     while not stop.is_set():
-        over = ended()  # asked before looking, so a step published just before the end is not lost
+        over = ended()  # before `latest`: a step published just before the end must not be missed
         newest = commit.latest(parent)
         if newest is not None and (after is None or newest > after):
             after = newest
@@ -48,17 +48,17 @@ def follow(
 
 
 def mark_end(run: RunDir, **fields: Any) -> None:
-    """Says that nothing more will be published; `fields` may say why."""
+    """Writes END.json: nothing more will be published. `fields` are recorded in it."""
     failpoint("end.begun")
     files.write_sealed(run.end_marker, {"time": time.time(), **fields})
     failpoint("end.marked")
 
 
 def clear_end(run: RunDir) -> None:
-    """Takes the end back: the trainer starts the run again with more steps to do."""
+    """Deletes END.json, when the trainer continues a finished run with more steps."""
     files.delete_file(run.end_marker)
 
 
 def ended(run: RunDir) -> bool:
-    """Whether the end marker is there, torn or not."""
+    """Whether END.json exists, damaged or not."""
     return run.end_marker.exists()

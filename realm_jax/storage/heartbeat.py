@@ -1,4 +1,4 @@
-"""Signs of life: each job overwrites one small file, and the other reports its age."""
+"""Heartbeats: each job overwrites one small file, so that others can report its state and age."""
 
 import os
 import time
@@ -11,15 +11,15 @@ from realm_jax.storage.layout import RunDir
 
 
 def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fields: Any) -> None:
-    """Writes the sign of life of `job` (trainer, index_builder), with JSON fields like step."""
+    """Writes the heartbeat of `job` (trainer, index_builder) with JSON fields such as step."""
     content = {"time": clock(), "pid": os.getpid(), **fields}
     files.write_sealed(run.heartbeats / f"{job}.json", content)
 
 
 def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
-    """The last sign of life: time in seconds, pid and fields; None if there is no whole one.
+    """The last heartbeat: time in seconds, pid and fields; None if there is no valid one.
 
-    Of several workers at one job, as in index_builder-a, the newest.
+    If several workers share a job (index_builder-a, index_builder-b), the newest of theirs.
     """
     names = [name for name in files.list_names(run.heartbeats) if name.endswith(".json")]
     ours = [name for name in names if name.removesuffix(".json").split("-")[0] == job]
@@ -31,9 +31,9 @@ def _read(run: RunDir, name: str) -> dict[str, Any] | None:
     try:
         beat = files.read_sealed(run.heartbeats / name, time=(int, float), pid=int)
     except DamageError:
-        return None  # met while it was being overwritten; the next beat is whole again
+        return None  # read while it was being overwritten; the next heartbeat is complete
     known = {"stage": str, "step": int}
-    odd = beat is not None and any(
+    malformed = beat is not None and any(
         not isinstance(beat[name], kind) for name, kind in known.items() if name in beat
     )
-    return None if odd else beat
+    return None if malformed else beat

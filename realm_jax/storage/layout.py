@@ -1,4 +1,4 @@
-"""Where everything lies in a run folder: every file and folder name, once."""
+"""The layout of a run folder: the name of every file and folder, defined once."""
 
 import functools
 import os
@@ -14,7 +14,7 @@ JOURNAL = "unfinished.jsonl"  # finished shards of an unfinished folder
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
 PARAMETERS = "parameters"  # folder, written by Orbax
-QUERY_PARAMETERS = "query_parameters"  # the same, of the query embedder alone
+QUERY_PARAMETERS = "query_parameters"  # the same, only of the query embedder
 SEARCHER = "searcher"  # folder, written by a searcher
 ROWS = "rows.npy"  # index row -> passage id
 VECTORS = "vectors.npy"  # passage vectors by index row, float16
@@ -22,7 +22,7 @@ VECTORS = "vectors.npy"  # passage vectors by index row, float16
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
 CHECKPOINTS = "checkpoints"
-CORPUS = "corpus"  # of a run that made its own, like the demo
+CORPUS = "corpus"  # corpora that a run builds for itself, like the demo
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class RunDir:
 
     @property
     def builder(self) -> epath.Path:
-        """Unfinished work of the index builder, by step."""
+        """Embedded shards of the index builder, by step, until their index is published."""
         return self.root / "builder"
 
     def shards(self, step: int) -> epath.Path:
-        """The builder's unfinished work on the snapshot of `step`."""
+        """Embedded shards of the snapshot of `step`."""
         return self.builder / step_name(step)
 
     @property
     def export(self) -> epath.Path:
-        """What answers questions once the run is finished."""
+        """The networks that answer questions, published when the run is finished."""
         return self.root / "export"
 
     @property
     def tagger(self) -> epath.Path:
-        """What `realm tag train` trained."""
+        """The tagger that `realm tag train` publishes."""
         return self.root / "tagger"
 
     @property
@@ -93,17 +93,17 @@ class RunDir:
 
     @property
     def swaps(self) -> epath.Path:
-        """One line for each swap: the training step, and the index searched from there on."""
+        """One line per swap: the training step, and the index that is searched from then on."""
         return self.logs / "swaps.jsonl"
 
     @property
     def indexes(self) -> epath.Path:
-        """One line for each index published, by its builder."""
+        """One line per published index, written by its builder."""
         return self.logs / "indexes.jsonl"
 
     @property
     def replays(self) -> epath.Path:
-        """Batches at which a loss stopped being a number."""
+        """Batches whose loss was not finite, saved for replay."""
         return self.root / "replay"
 
     @property
@@ -112,23 +112,27 @@ class RunDir:
 
 
 def path_of(address: epath.PathLike) -> epath.Path:
-    """The path of a local file or folder, or of one on an object store.
+    """The path of a file or folder, local or on an object store.
 
     Raises:
-      InputError: an object store that is none, or whose package is not installed.
+      InputError: the object store is unknown, or its package is not installed.
     """
     scheme, remote, _ = os.fspath(address).partition("://")
     try:
         if remote:
             _load_store(scheme)
         return epath.Path(address)
-    except (ImportError, KeyError, ValueError) as error:  # not installed; no store of etils, fsspec
+    except (
+        ImportError,
+        KeyError,
+        ValueError,
+    ) as error:  # not installed or unknown
         raise InputError(
-            "this address cannot be read here",
+            "this address cannot be read on this machine",
             where=address,
             expected="a local path, or the address of an object store",
             found=error,
-            fix="pip install -e '.[s3]' for s3://, '.[gs]' for gs://, or give a local path",
+            fix="pip install -e '.[s3]' for s3://, '.[gs]' for gs://, or use a local path",
         ) from error
 
 
@@ -137,15 +141,15 @@ def _load_store(scheme: str) -> None:
     import fsspec
 
     fsspec.get_filesystem_class(scheme)
-    # Listings are kept otherwise; other processes change them.
+    # fsspec would cache listings, which other processes change.
     fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
 
 
 def step_name(step: int) -> str:
-    """The folder name of a step: eight digits, so that names sort as numbers do."""
+    """The folder name of a step: eight digits, so that names sort like numbers."""
     return f"{step:08d}"
 
 
 def step_of(name: str) -> int | None:
-    """The step that a folder is named after; None for any other name."""
+    """The step in a folder name; None for any other name."""
     return int(name) if len(name) >= 8 and name.isdecimal() else None

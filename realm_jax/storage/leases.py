@@ -1,11 +1,12 @@
-"""A reader's mark that keeps a writer's retention off what it reads, and that retention.
+"""Leases of readers, and the retention of writers, which keeps leased steps.
 
-The two may race. A reader writes its lease first and looks for the manifest after; retention
-deletes the manifest first and looks at the leases after, and puts the manifest back if one has
-appeared. So at least one of them sees the other: what was opened under a lease stays.
+A reader and retention may run at the same time. The reader first writes its lease, then reads the
+manifest. Retention first deletes the manifest, then reads the leases; if a lease has appeared, it
+writes the manifest back. So at least one of them sees the other, and a step that was opened under a
+lease is not deleted.
 
-The age of a lease is told by the storage, which stamps both the lease and a file that retention
-writes beside it: the clocks of the machines may be wrong by hours.
+The age of a lease is the difference of two timestamps of the storage: that of the lease and that of
+a file that retention writes. So the clocks of the machines need not agree.
 """
 
 import threading
@@ -19,16 +20,16 @@ from realm_jax.storage import commit, files
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name, step_of
 
-SECONDS = 600.0  # a lease outlives its last renewal by this
+SECONDS = 600.0  # a lease expires this long after its last renewal
 
 
 class Lease:
-    """What one reader holds; one small file, overwritten whole. Its threads may share it.
+    """The steps that one reader holds, in one small file. Threads of the reader may share it.
 
     Args:
       run: the run folder.
-      reader: a name that no other reader of this run has, like trainer-0.
-      seconds: life of the lease after `hold` or `renew`.
+      reader: a name unique among the readers of this run, such as trainer-0.
+      seconds: until the lease expires after `hold` and `renew`.
     """
 
     def __init__(self, run: RunDir, reader: str, *, seconds: float = SECONDS):
@@ -38,36 +39,36 @@ class Lease:
         self._one_writer = threading.RLock()
 
     def hold(self, held: Mapping[str, Iterable[int]]) -> None:
-        """Holds exactly these steps from now on, as in `{"published_index": [500, 1000]}`.
+        """Holds exactly these steps from now on, for example `{"published_index": [500, 1000]}`.
 
-        Hold a step before opening it, together with the one still in use.
+        Hold a step before you open it, together with the one that is still in use.
         """
         with self._one_writer:
             self.held = {what: sorted(steps) for what, steps in held.items()}
             self.renew()
 
     def renew(self) -> None:
-        """Starts the lease's life again; call it several times per `seconds`."""
+        """Postpones the expiry; call it several times per `seconds`."""
         with self._one_writer:
             files.write_sealed(self.path, {"held": self.held, "seconds": self.seconds})
 
     def release(self) -> None:
-        """Holds nothing any more."""
+        """Holds no steps from now on."""
         with self._one_writer:
             self.held = {}
             files.delete_file(self.path)
 
 
 def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) -> set[int]:
-    """Steps of `what` (a folder of the run, like snapshots) that some reader holds.
+    """Steps of one folder of the run that some reader holds.
 
     Args:
       run: the run folder.
-      what: for example `snapshots`.
-      clock: seconds, as the storage stamps its files; None asks the storage.
+      what: the folder, for example `snapshots`.
+      clock: the time of the storage in seconds; None reads it from a new file.
 
     Raises:
-      DamageError: a lease younger than `SECONDS` that is torn; nobody knows what it holds.
+      DamageError: a lease younger than `SECONDS` is damaged, so its steps are unknown.
     """
     held: set[int] = set()
     paths = [run.leases / name for name in files.list_names(run.leases) if name.endswith(".json")]
@@ -81,18 +82,18 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
             if path.stat().mtime + SECONDS > now:
                 raise
         except FileNotFoundError:
-            continue  # released meanwhile
+            continue  # released since it was listed
     return held
 
 
 def _steps(held: Any, where: epath.Path) -> set[int]:
     if isinstance(held, list) and all(isinstance(step, int) for step in held):
         return set(held)
-    raise DamageError("lease is not one of ours", where=where, expected="steps", found=repr(held))
+    raise DamageError("lease is malformed", where=where, expected="steps", found=repr(held))
 
 
 def _storage_time(run: RunDir, what: str) -> float:
-    """By a file of its own for each `what`, which has one writer: two would rename each other's."""
+    """The time of the storage: the timestamp of a new file, one per `what` and so per writer."""
     stamped = run.leases / f"clock_{what.replace('/', '_')}"
     files.write_bytes(stamped, b"")
     return float(stamped.stat().mtime)
@@ -101,19 +102,19 @@ def _storage_time(run: RunDir, what: str) -> float:
 def retain(
     run: RunDir, what: str, keep: int, *, clock: Callable[[], float] | None = None
 ) -> list[int]:
-    """A writer's own retention: deletes its oldest steps, but none that is leased.
+    """Deletes the oldest steps of a folder, except leased ones.
 
-    Also finishes deletions and sweeps unfinished folders that a killed writer left, below the
-    newest step. Only the writer of `what` may call it.
+    Below the newest step, it also deletes unfinished folders and finishes interrupted deletions of
+    a killed writer. Only the writer of the folder may call it.
 
     Args:
       run: the run folder.
-      what: the folder within the run: snapshots, published_index or checkpoints/STAGE.
-      keep: newest steps to leave; at least 1.
+      what: the folder: snapshots, published_index or checkpoints/STAGE.
+      keep: number of newest steps to keep; at least 1.
       clock: see `leased`.
 
     Returns:
-      The steps deleted.
+      The deleted steps.
     """
     parent = run.root / what
     published = commit.steps(parent)
@@ -126,7 +127,7 @@ def retain(
 
 
 def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float] | None) -> bool:
-    """Deletes one step unless it is leased; the manifest goes first and may come back."""
+    """Deletes one step unless it is leased; the manifest is deleted first, and may be restored."""
     folder = run.root / what / step_name(step)
     if _may_be_leased(run, what, step, clock):
         return False
@@ -145,4 +146,4 @@ def _may_be_leased(run: RunDir, what: str, step: int, clock: Callable[[], float]
     try:
         return step in leased(run, what, clock=clock)
     except DamageError:
-        return True  # a torn lease may hold anything: wait until it is renewed or old
+        return True  # a damaged lease may hold any step: wait until it is renewed or has expired

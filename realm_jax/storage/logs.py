@@ -1,7 +1,7 @@
-"""JSON lines that one process appends to and others read, on disks and on object stores.
+"""Logs of JSON lines: one process appends, others read; on local disks and object stores.
 
-A local log is one file. An object store cannot append, so there a log is a folder of parts beside
-that name, each put whole: the newest is put again with every record until it is large enough.
+A local log is one file. An object store cannot append, so there a log is a folder of parts, called
+`NAME.parts`. The newest part is written again with every record until it is large enough.
 """
 
 import json
@@ -11,11 +11,11 @@ from etils import epath
 
 from realm_jax.storage import files
 
-PART = 1 << 16  # bytes after which a log on an object store begins a new part
+PART = 1 << 16  # bytes after which a log on an object store starts a new part
 
 
 class Log:
-    """Appends records; a log has one writer at a time."""
+    """Appends records to a log, which has one writer at a time."""
 
     def __init__(self, path: epath.Path):
         self._path = path
@@ -36,7 +36,7 @@ class Log:
 
 
 def read_log(path: epath.Path) -> list[dict[str, Any]]:
-    """The whole records; a line cut short by a kill, or met while it is written, is none."""
+    """The records of a log; incomplete lines, of a killed or a concurrent writer, are skipped."""
     found = []
     for line in log_bytes(path).splitlines():
         try:
@@ -48,7 +48,7 @@ def read_log(path: epath.Path) -> list[dict[str, Any]]:
 
 
 def log_bytes(path: epath.Path) -> bytes:
-    """All that a log holds; nothing if there is none."""
+    """The content of a log; empty if it does not exist."""
     if files.is_local(path):
         return files.read_bytes(path) or b""
     parts = (_parts(path) / name for name in files.list_names(_parts(path)))

@@ -1,5 +1,4 @@
-"""Local copies for libraries that read and write local files only, like ScaNN and Orbax,
-and for processes."""
+"""Local copies of files on an object store, for libraries and processes that need local files."""
 
 import contextlib
 import shutil
@@ -15,7 +14,7 @@ from realm_jax.storage.failpoints import failpoint
 
 @contextlib.contextmanager
 def local_to_write(folder: epath.Path) -> Iterator[epath.Path]:
-    """A local folder, not made yet, whose files are put into `folder` at the end of the block."""
+    """A local folder, not yet created, whose files are copied to `folder` after the block."""
     if files.is_local(folder):
         yield folder
         return
@@ -29,13 +28,13 @@ def local_to_write(folder: epath.Path) -> Iterator[epath.Path]:
 
 @contextlib.contextmanager
 def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
-    """A local copy of a file or folder; what is memory-mapped from it outlives its name."""
+    """A local copy of a file or folder; files that were memory-mapped stay readable afterwards."""
     if files.is_local(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as staged:
         local = epath.Path(staged) / path.name
-        # A store lists a file as the one name inside itself.
+        # An object store lists a file as its own only member.
         for name in files.list_files(path) if path.is_dir() else [""]:
             _copy(path / name if name else path, local / name if name else local)
         yield local
@@ -43,7 +42,7 @@ def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
 
 @contextlib.contextmanager
 def local_to_append(path: epath.Path) -> Iterator[Path]:
-    """A local file with what `path` holds, to append to; put there however the block ends."""
+    """A local copy of a file, to append to; copied back after the block, also after an error."""
     if files.is_local(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         yield Path(path)

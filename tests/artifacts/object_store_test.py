@@ -245,6 +245,6 @@ def test_a_bucket_without_permission_is_refused_with_the_fix(store, tiny):
     def start():
         trainer.run(f"{store}/forbidden", tiny_config(tiny.folder), threading.Event())
 
-    with pytest.raises(InputError, match="no permission to write there") as error:
+    with pytest.raises(InputError, match="no permission to write to the bucket") as error:
         start()
     assert "s3:PutObject" in str(error.value)

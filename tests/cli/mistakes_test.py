@@ -14,7 +14,7 @@ from realm_jax.cli import extras
 ASK = "ask --workdir={run}"
 BUILD = "corpus build --format=text --input={notes} --out={new}"
 QUESTIONS = "--questions={file}"
-UNREADABLE = ["cannot be read here", "abc://b/run", "abc"]
+UNREADABLE = ["cannot be read on this machine", "abc://b/run", "abc"]
 JSON_LINES = '{"question": "Who?", "answers": ["me"]}\n{"question": "Who?"\n'
 
 # what is wrong: the command, exit code, what the sentence names; `file` holds the text given
