@@ -1,4 +1,7 @@
-"""Objectives of all stages: arrays to (loss, metrics). Every loss is in nats."""
+"""Loss functions of all training stages: arrays -> (loss, metrics). Every loss is in nats.
+
+Axes: B queries, K candidates, M masked positions, V vocabulary, E embedding, S spans, R hits.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ EXCLUDED_LOG_PROB = -1e9
 def token_log_probs(
     logits: Float[Array, "*rows M V"], targets: Int[Array, "*rows M"]
 ) -> Float[Array, "*rows M"]:
-    """log p(y_j) of the target pieces; the normaliser is computed in float32."""
+    """log p(y_j) of the target tokens, in float32; bfloat16 logits are converted first."""
     logits = logits.astype(jnp.float32)
     picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return picked - jax.nn.logsumexp(logits, axis=-1)
@@ -22,7 +25,12 @@ def token_log_probs(
 def retrieval_log_prob(
     scores: Float[Array, "B K"], valid: Bool[Array, "B K"]
 ) -> Float[Array, "B K"]:
-    """log p(z|x): softmax of the relevance scores over the candidates (REALM equation 2)."""
+    """log p(z|x): log-softmax of the relevance scores over the candidates (REALM section 3.1).
+
+    Args:
+      scores: f(x, z).
+      valid: False on candidates to exclude.
+    """
     return jax.nn.log_softmax(jnp.where(valid, scores, EXCLUDED_LOG_PROB), axis=-1)
 
 
@@ -74,17 +82,18 @@ def marginal_log_likelihood(
 
 
 def real_pieces(queries: int, *masks: Bool[Array, "..."]) -> dict[str, Float[Array, ""]]:
-    """Metrics of every stage: word pieces that its networks read for a query, and the padding.
-
-    `real_pieces` is without padding; `padding_share` is the share of all places that hold none.
+    """Metrics of every stage: non-padding tokens per query, and the share of padding.
 
     Args:
       queries: B.
-      masks: of all rows that are read.
+      masks: token masks of all rows that the networks read; True on real tokens.
+
+    Returns:
+      `real_pieces`, tokens per query, and `padding_share`, a fraction of all positions.
     """
     total = jnp.stack([mask.sum(dtype=jnp.float32) for mask in masks]).sum()
-    places = sum(mask.size for mask in masks)
-    return {"real_pieces": total / queries, "padding_share": 1.0 - total / places}
+    positions = sum(mask.size for mask in masks)
+    return {"real_pieces": total / queries, "padding_share": 1.0 - total / positions}
 
 
 def realm_loss(
@@ -95,34 +104,35 @@ def realm_loss(
     marginal: str,
     retriever_loss: str = "marginal",
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Negative marginal log-likelihood per masked token, and what to watch.
+    """Negative marginal log-likelihood per masked token (REALM section 3.3), and metrics.
 
-    `retrieval_utility` is log p(y|x) - log p(y|null, x) in nats per masked token (the mean form of
-    REALM appendix D); candidate 0 must be the null passage for it to mean that.
+    Candidate 0 must be the null passage.
 
     Args:
-      scores: f(x, z) of the candidates.
+      scores: relevance f(x, z) of the candidates.
       token_log_p: log p(y_j|z,x).
       weights: 1 on real masked positions, 0 on padding.
-      valid: False where there is no candidate.
+      valid: False on candidates to exclude.
       marginal: see `marginal_log_likelihood`.
-      retriever_loss: what the scores learn from. `marginal`: -log p(y|x), as in the paper (with a
-        reader of one passage at a time, EMDR2's loss has the same gradients). `pdist`: the
-        divergence of p(z|x) from what the likelihoods alone would choose (perplexity distillation,
-        Izacard et al. 2022); the reader still learns from -log p(y|x).
+      retriever_loss: loss of the retriever. `marginal`: -log p(y|x), as in the paper; because the
+        reader sees one passage at a time, EMDR2's loss has the same gradients. `pdist`: perplexity
+        distillation (Izacard et al., 2022), KL(softmax of log p(y|z,x) || p(z|x)). The reader
+        learns from -log p(y|x) in both cases.
 
     Returns:
-      What is minimised, and metrics, of which `loss` is -log p(y|x) in all cases.
+      The loss to minimise and the metrics: `loss`, -log p(y|x) for either `retriever_loss`;
+      `retrieval_utility`, log p(y|x) - log p(y|null,x) (REALM appendix D); `p_null`, the mean
+      p(z|x) of the null passage. Loss and utility are in nats per masked token.
     """
     log_p_z = retrieval_log_prob(scores, valid)
     chosen = log_p_z if retriever_loss == "marginal" else jax.lax.stop_gradient(log_p_z)
     log_p = marginal_log_likelihood(chosen, token_log_p, weights, marginal)
     tokens = jnp.maximum(weights.sum(), 1.0)
-    without = (token_log_p[:, 0] * weights).sum(-1)
+    null_log_p = (token_log_p[:, 0] * weights).sum(-1)
     loss = -log_p.sum() / tokens
     metrics = {
         "loss": loss,
-        "retrieval_utility": (log_p - without).sum() / tokens,
+        "retrieval_utility": (log_p - null_log_p).sum() / tokens,
         "p_null": jnp.exp(log_p_z[:, 0]).mean(),
     }
     if retriever_loss == "pdist":
@@ -132,14 +142,19 @@ def realm_loss(
 
 
 def _divergence(log_p: Float[Array, "B K"], log_q: Float[Array, "B K"]) -> Float[Array, "B"]:
-    """KL(p, q) in nats; what neither thinks possible adds nothing."""
+    """KL(p || q) in nats; candidates excluded from both distributions contribute 0."""
     return (jnp.exp(log_p) * (log_p - log_q)).sum(-1)
 
 
 def masked_lm_loss(
     token_log_p: Float[Array, "B M"], weights: Float[Array, "B M"]
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Cross-entropy per masked token."""
+    """Cross-entropy per masked token (BERT, Devlin et al., 2019).
+
+    Args:
+      token_log_p: log p(y_j|x).
+      weights: 1 on real masked positions, 0 on padding.
+    """
     loss = -(token_log_p * weights).sum() / jnp.maximum(weights.sum(), 1.0)
     return loss, {"loss": loss}
 
@@ -152,26 +167,26 @@ def reader_warmup_loss(
     possible: Bool[Array, "B S"],
     counted: Bool[Array, "B"],
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Masked LM plus the choice of the masked span in the passage beside the sentence.
+    """Masked-LM loss plus the loss of finding the masked span in the passage of the same row.
 
-    "Not in this passage" is a choice too, of score 0; so the span scores of different passages can
-    be compared with each other, which open QA does.
+    "Not in this passage" is an additional class with score 0. This makes span scores of different
+    passages comparable, which open QA needs.
 
     Args:
       token_log_p: log p(y_j|z,x).
-      weights: 1 on the masked positions to predict.
-      span_scores: of all spans of each row's passage.
-      gold: the spans that are what was masked; none where the passage does not hold it.
-      possible: the spans that are any.
-      counted: rows in which one span was masked; the others teach the masked LM alone.
+      weights: 1 on the masked positions to predict, 0 elsewhere.
+      span_scores: scores of all spans of each passage.
+      gold: True on spans equal to the masked text; all False if the passage does not contain it.
+      possible: True on spans that lie inside the passage.
+      counted: rows with exactly one masked span; only these have a span loss.
     """
     mlm, _ = masked_lm_loss(token_log_p, weights)
-    nowhere = ~gold.any(-1, keepdims=True)
+    absent = ~gold.any(-1, keepdims=True)
     scores = jnp.concatenate([jnp.zeros((len(gold), 1)), span_scores], axis=1)
     chosen, _ = positive_log_likelihood(
         scores,
-        jnp.concatenate([nowhere, gold], axis=1),
-        jnp.concatenate([jnp.ones_like(nowhere), possible], axis=1),
+        jnp.concatenate([absent, gold], axis=1),
+        jnp.concatenate([jnp.ones_like(absent), possible], axis=1),
     )
     span = -(chosen * counted).sum() / jnp.maximum(counted.sum(), 1)
     return mlm + span, {"loss": mlm + span, "mlm_loss": mlm, "span_loss": span}
@@ -180,14 +195,19 @@ def reader_warmup_loss(
 def ict_loss(
     queries: Float[Array, "B E"], passages: Float[Array, "B E"], ids: Int[Array, "B"]
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Inverse cloze task: each sentence against the passages of the whole batch (ORQA section 5).
+    """Inverse cloze task: in-batch softmax of each sentence over all passages (ORQA section 5).
 
-    A passage drawn twice is no negative of itself: its other copy is left out of the softmax.
+    If a passage occurs twice in the batch, its other copy is excluded from the softmax.
+
+    Args:
+      queries: vectors of the sentences.
+      passages: vectors of the passages; row i is the positive of query i.
+      ids: passage ids.
     """
     scores = queries @ passages.T
-    itself = jnp.eye(len(ids), dtype=bool)
-    twin = (ids[:, None] == ids[None, :]) & ~itself
-    log_p = jax.nn.log_softmax(jnp.where(twin, EXCLUDED_LOG_PROB, scores), axis=-1)
+    diagonal = jnp.eye(len(ids), dtype=bool)
+    duplicate = (ids[:, None] == ids[None, :]) & ~diagonal
+    log_p = jax.nn.log_softmax(jnp.where(duplicate, EXCLUDED_LOG_PROB, scores), axis=-1)
     loss = -jnp.diagonal(log_p).mean()
     accuracy = (log_p.argmax(-1) == jnp.arange(len(ids))).mean()
     return loss, {"loss": loss, "accuracy": accuracy}
@@ -196,9 +216,16 @@ def ict_loss(
 def positive_log_likelihood(
     scores: Float[Array, "B N"], positive: Bool[Array, "B N"], possible: Bool[Array, "B N"]
 ) -> tuple[Float[Array, "B"], Bool[Array, "B"]]:
-    """log of the share of the softmax over `possible` that falls on `positive`, and where any is.
+    """Log of the softmax mass on the positives of each query (ORQA section 4).
 
-    Queries without a positive give 0, so they teach nothing (REALM_FACTS 1.8, ORQA section 4).
+    Args:
+      scores: logits of N items.
+      positive: True on correct items.
+      possible: True on items that take part in the softmax.
+
+    Returns:
+      The log-likelihoods, and whether each query has a positive. A query without one has
+      log-likelihood 0 and therefore no gradient.
     """
     any_positive = (positive & possible).any(-1)
     log_p = jax.nn.log_softmax(jnp.where(possible, scores, EXCLUDED_LOG_PROB), axis=-1)
@@ -216,7 +243,21 @@ def open_qa_loss(
     gold: Bool[Array, "B S"],
     possible: Bool[Array, "B S"],
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Reader loss over all spans of the passages read, plus retriever loss over all hits (ORQA)."""
+    """Reader loss over spans plus retriever loss over hits, per question (ORQA section 4).
+
+    Args:
+      retriever_scores: relevance scores of the hits.
+      has_answer: True on hits that contain an answer.
+      retrieved: True on hits that count for the query.
+      span_scores: span score + relevance score of every span of the passages read.
+      gold: True on spans that are an answer.
+      possible: True on spans that lie inside a passage body.
+
+    Returns:
+      The loss per question, and the metrics: `reader_loss` and `retriever_loss` are means over
+      questions with a positive; `answer_in_read` and `answer_in_hits` are the shares of such
+      questions.
+    """
     reader, readable = positive_log_likelihood(span_scores, gold, possible)
     retriever, reachable = positive_log_likelihood(retriever_scores, has_answer, retrieved)
     loss = -(reader + retriever).mean()

@@ -1,4 +1,4 @@
-"""How answers are judged: exact match and recall (REALM section 4.2, REALM_FACTS 1.8)."""
+"""Evaluation metrics: exact match of answers (REALM section 4.2) and recall of passages."""
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -9,20 +9,20 @@ from realm_jax.text.expression import Expression
 
 
 def exact_match(prediction: str, answers: list[str]) -> bool:
-    """Whether the prediction equals any of the answers once both are normalised."""
+    """Whether the normalised prediction equals any normalised answer (SQuAD normalisation)."""
     return normalise_answer(prediction) in {normalise_answer(answer) for answer in answers}
 
 
 def expression_match(prediction: str, expressions: list[Expression]) -> bool:
-    """Whether any expression matches from the first character of the prediction on, as written.
+    """Whether any expression matches a prefix of the prediction (the CuratedTREC scorer).
 
-    CuratedTREC's rule: the prediction is not normalised, and need not be used up.
+    The prediction is not normalised.
     """
     return any(expression.begins(prediction) for expression in expressions)
 
 
 def is_right(prediction: str, question: Question) -> bool:
-    """Exact match by the rule that goes with the question's answers."""
+    """Whether the prediction is correct, by the match rule of the question's dataset."""
     if question.expression:
         return expression_match(prediction, [Expression(answer) for answer in question.answers])
     return exact_match(prediction, list(question.answers))
@@ -31,5 +31,11 @@ def is_right(prediction: str, question: Question) -> bool:
 def recall_at(
     hits: Int64[np.ndarray, "B K"], gold: Int64[np.ndarray, "B"], k: int
 ) -> Bool[np.ndarray, "B"]:
-    """Whether the gold passage id is among the first k hits."""
+    """Whether the gold passage is among the first k hits of each query.
+
+    Args:
+      hits: passage ids, best first.
+      gold: one passage id per query.
+      k: number of hits to search.
+    """
     return (hits[:, :k] == gold[:, None]).any(1)

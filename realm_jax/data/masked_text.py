@@ -29,13 +29,13 @@ class _Chance(NamedTuple):
 
 
 class MaskedText(NamedTuple):
-    """Masked queries with what was hidden; `own` and `evidence` are passage ids in Z, or -1."""
+    """Masked queries with what was hidden; `source` and `evidence` are passage ids in Z, or -1."""
 
     queries: Rows
     positions: Int32[Any, "B M"]
     targets: Int32[Any, "B M"]
     weights: Float32[Any, "B M"]
-    own: Int64[Any, "B"]
+    source: Int64[Any, "B"]
     evidence: Int64[Any, "B"]
 
 

@@ -9,7 +9,7 @@
 | squad | SQuAD v1.1, its paragraphs left out | texts |
 
 Files may be packed (.gz, .xz, .bz2) or archives of such files. What the shared copies of the
-benchmarks lack is in docs/data.md.
+benchmarks lack is in docs/how_to/bring_questions.md.
 """
 
 import ast

@@ -67,7 +67,7 @@ class ReaderWarmupSource:
         rng = sampling.generator(self._seed, "reader", step)
         chance = rng.random(size)[batch_rows]
         away = rng.choice(_NEIGHBOURS, size)[batch_rows]
-        first, second = (text.own, text.evidence) if copies else (text.evidence, text.own)
+        first, second = (text.source, text.evidence) if copies else (text.evidence, text.source)
         beside = np.where(first < 0, second, first)[:, None]
         wrong = chance < stage.neighbour_share
         beside[wrong] = (beside[wrong] + away[wrong, None]) % len(self._store)

@@ -11,6 +11,7 @@ from etils import epath
 from realm_jax.data.answers import Accepted, accepted, says_answer
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.open_qa import Question, answer_spans, question_rows
+from realm_jax.data.padding import padded_indices
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 from realm_jax.inference.answerer import Answer, Answerer
 from realm_jax.metrics import is_right
@@ -84,7 +85,7 @@ class _Judged:
 
 def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
     texts = [question.text for question in questions]
-    padded = texts + [texts[-1]] * (_BATCH - len(texts))  # one shape, so one trace
+    padded = [texts[i] for i in padded_indices(len(texts), _BATCH)]
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
     found, scores = answerer.retrieve(rows, max(_RECALLS))
     read = answerer.config.stages.qa.reader_passages
@@ -138,7 +139,7 @@ def closed_book(answerer: Answerer, text: MaskedText) -> float:
 
     A generous bound on what the model knows by heart: it is told how many pieces the answer has.
     """
-    null = np.full((len(text.own), 1), NULL_PASSAGE, np.int64)
+    null = np.full((len(text.source), 1), NULL_PASSAGE, np.int64)
     joint = joint_rows(text.queries, answerer.store, null, answerer.config.lengths.joint)
 
     rows = Rows(*(part[:, 0] for part in joint))

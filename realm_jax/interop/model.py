@@ -15,7 +15,7 @@ from realm_jax.interop.detect import QUESTIONS
 from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD
 from realm_jax.interop.warm_start import filled
 from realm_jax.interop.weights import Weights
-from realm_jax.models.bert import Bert, Dense, Draw
+from realm_jax.models.bert import Bert, Dense, MatrixInit
 from realm_jax.models.embedder import Embedder
 from realm_jax.models.reader import Reader
 from realm_jax.models.span_head import SpanHead
@@ -28,14 +28,14 @@ class Core(nnx.Module):
     """BERT alone."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
-        self.bert = Bert(model, vocabulary, Draw(model, rngs))
+        self.bert = Bert(model, vocabulary, MatrixInit(model, rngs))
 
 
 class Pooled(nnx.Module):
     """BERT and its pooler, where no projection follows."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
-        draw = Draw(model, rngs)
+        draw = MatrixInit(model, rngs)
         self.bert = Bert(model, vocabulary, draw)
         self.pooler = Dense(model.hidden, model.hidden, ("hidden", "pooled"), draw)
 

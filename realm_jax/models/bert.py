@@ -1,6 +1,7 @@
-"""The BERT encoder (Devlin et al., 2019): post-norm layers, stacked so that one trace serves all.
+"""The BERT encoder (Devlin et al., 2019): post-norm layers with stacked parameters for `lax.scan`.
 
-Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to the mesh.
+Every parameter names its axes; `realm_jax.parallel.sharding` maps the names to mesh axes.
+Axes of arrays: R rows, L length of a row, G streams, T positions of a stream, H hidden.
 """
 
 import math
@@ -16,14 +17,14 @@ from ml_collections import ConfigDict
 from realm_jax.models.attention import attend
 from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, layer_norm, product
 
-_FEW_LAYERS = 4  # a loop over so few saves no time of compiling
+_UNROLLED_LAYERS = 4  # below this depth, scan is unrolled: it would not shorten compilation
 
-# Rows of one width, in G groups: ids, true where a piece is real, segments; each [G, n, w].
+# Rows of one width in G streams: token ids, mask (True on real tokens), segments; each [G, n, w].
 Block = tuple[Int[Array, "G _ _"], Bool[Array, "G _ _"], Int[Array, "G _ _"]]
 
 
-class Draw:
-    """Draws matrices as BERT does: normal, cut at two standard deviations."""
+class MatrixInit:
+    """Initialises matrices as BERT does: a normal distribution cut at two standard deviations."""
 
     def __init__(self, model: ConfigDict, rngs: nnx.Rngs):
         self.stddev, self.rngs = model.init_stddev, rngs
@@ -34,29 +35,29 @@ class Draw:
 
 
 def bias(shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
-    """A vector of zeros; weight decay leaves it alone (see `trainer.optimizer`)."""
+    """A vector of zeros, without weight decay (see `trainer.optimizer`)."""
     return nnx.Param(jnp.zeros(shape, jnp.float32), axes=axes)
 
 
-def rows_apart(x: Float[Array, "R L H"]) -> Float[Array, "R L H"]:
-    """Keeps each row whole on the devices of its batch, under the mesh that is set, if any.
+def shard_rows(x: Float[Array, "R L H"]) -> Float[Array, "R L H"]:
+    """Shards activations over rows only, on all data axes of the current mesh.
 
-    Without it the compiler may lay out `hidden` as the parameters are, and move every row to all
-    devices and back instead of gathering a layer's parameters where they are used.
+    Without this constraint XLA may shard the hidden axis like the parameters. It would then move
+    all activations between devices instead of gathering the parameters of one layer.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    spread = tuple(axis for axis in mesh.axis_names if axis != "model")
-    parts = math.prod(mesh.shape[axis] for axis in spread)
+    data_axes = tuple(axis for axis in mesh.axis_names if axis != "model")
+    parts = math.prod(mesh.shape[axis] for axis in data_axes)
     if parts == 1 or len(x) % parts:
         return x
-    return lax.with_sharding_constraint(x, jax.P(spread))
+    return lax.with_sharding_constraint(x, jax.P(data_axes))
 
 
-def whole_vectors(table: Float[Array, "V H"]) -> Float[Array, "V H"]:
-    """A table of vectors gathered for looking up, under the mesh that is set, if any.
+def gather_table(table: Float[Array, "V H"]) -> Float[Array, "V H"]:
+    """Gathers the hidden axis of an embedding table before lookup, under the current mesh.
 
-    Its gradient is then added up on each device and scattered, a table's worth of traffic; without
-    it the compiler would send the gradients of all rows of the batch to all devices.
+    Each device then sums its own gradient of the table and reduce-scatters it. Without this
+    constraint XLA would all-gather the gradients of every row of the batch.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
@@ -65,9 +66,15 @@ def whole_vectors(table: Float[Array, "V H"]) -> Float[Array, "V H"]:
 
 
 class Bert(nnx.Module):
-    """Word pieces to hidden vectors."""
+    """BERT encoder: token ids -> hidden vectors.
 
-    def __init__(self, model: ConfigDict, vocabulary: int, draw: Draw):
+    Args:
+      model: `config.model`.
+      vocabulary: V.
+      draw: initialiser of the matrices.
+    """
+
+    def __init__(self, model: ConfigDict, vocabulary: int, draw: MatrixInit):
         self.rate, self.remat, self.scan = model.dropout, model.remat, model.scan
         self.compute = jnp.dtype(model.compute)
         self.approximate = model.gelu == "tanh"
@@ -84,84 +91,87 @@ class Bert(nnx.Module):
         mask: Bool[Array, "R L"],
         segments: Int[Array, "R L"],
         key: Key[Array, ""] | None = None,
-        added: Float[Array, "R L H"] | float = 0.0,
+        extra: Float[Array, "R L H"] | float = 0.0,
     ) -> Float[Array, "R L H"]:
-        """Hidden vectors of each piece.
+        """Hidden vectors of every token.
 
         Args:
           ids: word-piece ids.
-          mask: true on real pieces, false on padding.
+          mask: True on real tokens, False on padding.
           segments: 0 or 1 (BERT's token types).
           key: random key of dropout; None in evaluation.
-          added: to the embeddings, for what the pieces do not say.
+          extra: additional input embeddings, summed with BERT's three.
         """
-        return self.packed([_block(ids, mask, segments)], None, key, added)
+        return self.packed([_block(ids, mask, segments)], None, key, extra)
 
     def at(
         self,
         ids: Int[Array, "R L"],
         mask: Bool[Array, "R L"],
         segments: Int[Array, "R L"],
-        places: Int[Array, "R N"],
+        positions: Int[Array, "R N"],
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "R N H"]:
-        """Hidden vectors at some places of each row; the last layer makes no others."""
-        return self.packed([_block(ids, mask, segments)], places, key)
+        """Hidden vectors at N positions of each row.
+
+        In the last layer only these positions pass through the feed-forward block.
+        """
+        return self.packed([_block(ids, mask, segments)], positions, key)
 
     def packed(
         self,
         blocks: Sequence[Block],
-        places: Int[Array, "G N"] | None = None,
+        positions: Int[Array, "G N"] | None = None,
         key: Key[Array, ""] | None = None,
-        added: Float[Array, "G T H"] | float = 0.0,
+        extra: Float[Array, "G T H"] | float = 0.0,
     ) -> Float[Array, "G _ H"]:
-        """Hidden vectors of streams, each its rows of several widths end to end.
+        """Hidden vectors of G streams; a stream is the rows of all blocks concatenated.
 
-        Only attention knows of rows; all else looks at one piece at a time.
+        Attention stays within a row. All other operations are per token.
 
         Args:
-          blocks: rows of one width each.
-          places: in the streams, as in `at`; None is all of them.
-          key: as above.
-          added: as above.
+          blocks: rows grouped by width.
+          positions: N positions of each stream to return; None returns all T.
+          key: random key of dropout; None in evaluation.
+          extra: additional input embeddings, summed with BERT's three.
         """
         ids, _, segments = (
             jnp.concatenate([part.reshape(len(part), -1) for part in kind], axis=1)
             for kind in zip(*blocks, strict=True)
         )
         word, position, segment = (
-            whole_vectors(table[...]) for table in (self.word, self.position, self.segment)
+            gather_table(table[...]) for table in (self.word, self.position, self.segment)
         )
-        counted = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
-        x = word[ids] + jnp.concatenate(counted) + segment[segments] + added
+        tiled = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
+        x = word[ids] + jnp.concatenate(tiled) + segment[segments] + extra
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
-        x = rows_apart(dropout(x, self.rate, keys[0]))
-        return self._encode(x, [mask for _, mask, _ in blocks], places, keys[1])
+        x = shard_rows(dropout(x, self.rate, keys[0]))
+        return self._encode(x, [mask for _, mask, _ in blocks], positions, keys[1])
 
     def _encode(
         self,
         x: Float[Array, "G T H"],
         masks: Sequence[Bool[Array, "G _ _"]],
-        places: Int[Array, "G N"] | None,
+        positions: Int[Array, "G N"] | None,
         key: Key[Array, ""] | None,
     ) -> Float[Array, "G _ H"]:
-        def layer(x, step, wanted=None):
+        def layer(x, step, selected=None):
             weights, index = step
             layer_key = None if key is None else jax.random.fold_in(key, index)
-            x = _layer(x, weights, masks, wanted, self.rate, layer_key, self.approximate)
-            return rows_apart(x), None
+            x = _layer(x, weights, masks, selected, self.rate, layer_key, self.approximate)
+            return shard_rows(x), None
 
         layer = jax.checkpoint(layer) if self.remat else layer
         stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
         steps, top = (stacked, jnp.arange(self.layers.depth)), self.layers.depth - 1
         below = jax.tree.map(lambda leaf: leaf[:top], steps)
-        x, _ = lax.scan(layer, x, below, unroll=top < _FEW_LAYERS or not self.scan)
-        return layer(x, jax.tree.map(lambda leaf: leaf[top], steps), places)[0]
+        x, _ = lax.scan(layer, x, below, unroll=top < _UNROLLED_LAYERS or not self.scan)
+        return layer(x, jax.tree.map(lambda leaf: leaf[top], steps), positions)[0]
 
 
 class LayerNorm(nnx.Module):
-    """Scale and offset of a layer normalisation."""
+    """Layer normalisation with learned scale and offset, in float32."""
 
     def __init__(self, width: int, axis: str = "hidden", eps: float = LAYER_NORM_EPS):
         self.scale = nnx.Param(jnp.ones((width,), jnp.float32), axes=(axis,))
@@ -173,9 +183,9 @@ class LayerNorm(nnx.Module):
 
 
 class Dense(nnx.Module):
-    """x W + b, in the dtype of x with float32 accumulation."""
+    """x W + b, multiplied in the dtype of x with float32 accumulation."""
 
-    def __init__(self, size_in: int, size_out: int, axes: tuple[str, str], draw: Draw):
+    def __init__(self, size_in: int, size_out: int, axes: tuple[str, str], draw: MatrixInit):
         self.kernel = draw((size_in, size_out), axes)
         self.bias = bias((size_out,), axes[1:])
 
@@ -185,9 +195,9 @@ class Dense(nnx.Module):
 
 
 class Layers(nnx.Module):
-    """The parameters of all encoder layers, stacked along the first axis."""
+    """Parameters of all encoder layers, stacked along the first axis."""
 
-    def __init__(self, model: ConfigDict, draw: Draw):
+    def __init__(self, model: ConfigDict, draw: MatrixInit):
         depth, hidden, heads, mlp = model.layers, model.hidden, model.heads, model.mlp
         size = hidden // heads
         self.depth = depth
@@ -208,12 +218,12 @@ class Layers(nnx.Module):
             setattr(self, f"{name}_bias", bias((depth, hidden), ("layers", "hidden")))
 
     def stacked(self) -> dict[str, nnx.Param]:
-        """Parameter name to stacked parameter."""
+        """Parameter name -> stacked parameter."""
         return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
 
 
 def _block(ids: Int[Array, "R L"], mask: Bool[Array, "R L"], segments: Int[Array, "R L"]) -> Block:
-    """Each row a stream."""
+    """Rows as R streams of one row each."""
     return ids[:, None], mask[:, None], segments[:, None]
 
 
@@ -221,12 +231,12 @@ def _layer(
     x: Float[Array, "G T H"],
     w: dict[str, Array],
     masks: Sequence[Bool[Array, "G _ _"]],
-    places: Int[Array, "G N"] | None,
+    positions: Int[Array, "G N"] | None,
     rate: float,
     key: Key[Array, ""] | None,
     approximate: bool,
 ) -> Float[Array, "G _ H"]:
-    """Self-attention and feed-forward, each added to its input and normalised after."""
+    """One post-norm layer: self-attention, then feed-forward at `positions` (None: everywhere)."""
     keys = [None] * 3 if key is None else jax.random.split(key, 3)
 
     def project(name: str) -> Array:
@@ -234,9 +244,9 @@ def _layer(
         return add_bias(out, w[f"{name}_bias"]).astype(x.dtype)
 
     mixed = attend(project("query"), project("key"), project("value"), masks, rate, keys[0])
-    if places is not None:
-        x = jnp.take_along_axis(x, places[:, :, None], axis=1)
-        mixed = jnp.take_along_axis(mixed, places[:, :, None, None], axis=1)
+    if positions is not None:
+        x = jnp.take_along_axis(x, positions[:, :, None], axis=1)
+        mixed = jnp.take_along_axis(mixed, positions[:, :, None, None], axis=1)
     attended = product("rqnd,ndh->rqh", mixed, w["output_kernel"])
     attended = dropout(add_bias(attended, w["output_bias"]).astype(x.dtype), rate, keys[1])
     x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])

@@ -1,4 +1,4 @@
-"""The networks of a run as one tree of parameters, and their axis names."""
+"""The networks of a run as one parameter tree with axis names."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,17 @@ NETWORKS = {"embedder": Embedder, "reader": Reader, "span_head": SpanHead, "tagg
 
 
 class Modules:
-    """Some of the networks by name; knows how to draw, shape, name and bind their parameters."""
+    """Networks by name: initialises their parameters, describes them and binds them.
+
+    Args:
+      model: `config.model`.
+      vocabulary: V.
+      names: keys of `NETWORKS`.
+
+    Attributes:
+      axes: for each parameter, the names of its axes.
+      shapes: for each parameter, its shape and dtype.
+    """
 
     def __init__(self, model: ConfigDict, vocabulary: int, names: tuple[str, ...]):
         self.names = names
@@ -34,16 +44,19 @@ class Modules:
             self.axes[name] = nnx.to_pure_dict(_axes(state))
 
     def init(self, key: jax.Array) -> Parameters:
-        """Fresh parameters; trace it under jit with output shardings to make them in place."""
-        made = {}
+        """Initial parameters, float32. Under jit with output shardings they are created sharded.
+
+        The values of a network depend on `key` and its name only, not on the other networks.
+        """
+        params = {}
         for number, name in enumerate(sorted(NETWORKS)):
             if name in self.names:
                 network = self._make(name, nnx.Rngs(jax.random.fold_in(key, number)))
-                made[name] = nnx.to_pure_dict(nnx.state(network, nnx.Param))
-        return made
+                params[name] = nnx.to_pure_dict(nnx.state(network, nnx.Param))
+        return params
 
     def bind(self, parameters: Parameters) -> SimpleNamespace:
-        """The networks with these parameters, as attributes by name."""
+        """The networks with these parameters, as attributes of a namespace."""
         return SimpleNamespace(
             **{name: nnx.merge(self._graphs[name], parameters[name]) for name in self.names}
         )

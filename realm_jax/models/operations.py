@@ -1,7 +1,8 @@
-"""What the networks are made of: products, sums, layer normalisation, dropout.
+"""Operations that the networks share: products, sums, layer normalisation, dropout.
 
-On a CPU sums are products with ones: sums are what XLA does worst there (a third of a training
-step, benchmarks/RESULTS.md), and products what it does best. Elsewhere products may round.
+On a CPU, sums are computed as products with ones. XLA's CPU reductions are slow (a third of a
+training step, benchmarks/RESULTS.md) and its matrix products are fast. On other platforms a
+product could round its inputs, so sums stay sums.
 """
 
 from functools import partial
@@ -18,16 +19,16 @@ LAYER_NORM_EPS = 1e-12
 def product(
     spec: str, x: Float[Array, "*left"], other: Float[Array, "*right"]
 ) -> Float32[Array, "*out"]:
-    """einsum of two operands, multiplied in the dtype of x and summed in float32.
+    """einsum of two operands, multiplied in the dtype of x and accumulated in float32.
 
-    So are its gradients, which JAX's own would multiply in float32 and round before they are added
-    up: that of a float32 kernel is float32 from the product on, so sums over micro-batches, rows
-    and devices are never rounded to bfloat16 on their way.
+    Gradients are computed the same way. The gradient of a float32 kernel is float32 from the
+    product on, so sums over micro-batches, rows and devices are never rounded to bfloat16. JAX's
+    default gradient would multiply in float32 and round before the sum.
 
     Args:
-      spec: two operands, every axis of which is in the other operand or in the output.
+      spec: einsum specification; each axis of an operand is also in the other operand or output.
       x: float32 or bfloat16.
-      other: parameters in float32, or an operand like x.
+      other: float32 parameters, or an operand in the dtype of x.
     """
     return _einsum(spec, x, other.astype(x.dtype))
 
@@ -37,14 +38,14 @@ def _product_forward(spec: str, x: Array, other: Array) -> tuple[Array, tuple[Ar
 
 
 def _product_backward(
-    spec: str, kept: tuple[Array, Array], back: Float32[Array, "*out"]
+    spec: str, saved: tuple[Array, Array], grad_out: Float32[Array, "*out"]
 ) -> tuple[Array, Array]:
-    (x, other), (operands, out) = kept, spec.split("->")
+    (x, other), (operands, out) = saved, spec.split("->")
     left, right = operands.split(",")
-    back = back.astype(x.dtype)
-    of_x = _einsum(f"{out},{right}->{left}", back, other.astype(x.dtype))
-    of_other = _einsum(f"{left},{out}->{right}", x, back)
-    return of_x.astype(x.dtype), of_other.astype(other.dtype)
+    grad_out = grad_out.astype(x.dtype)
+    grad_x = _einsum(f"{out},{right}->{left}", grad_out, other.astype(x.dtype))
+    grad_other = _einsum(f"{left},{out}->{right}", x, grad_out)
+    return grad_x.astype(x.dtype), grad_other.astype(other.dtype)
 
 
 product.defvjp(_product_forward, _product_backward)
@@ -55,7 +56,7 @@ def _einsum(spec: str, *operands: Array) -> Float32[Array, "*out"]:
 
 
 def over_last(x: Float[Array, "*rows n"]) -> Float32[Array, "*rows"]:
-    """Sums over the last axis."""
+    """Sums over the last axis, in float32."""
     return lax.platform_dependent(
         x,
         cpu=lambda x: _einsum("...h,h->...", x, jnp.ones(x.shape[-1:], x.dtype)),
@@ -64,7 +65,7 @@ def over_last(x: Float[Array, "*rows n"]) -> Float32[Array, "*rows"]:
 
 
 def over_rows(x: Float[Array, "*rows n"]) -> Float32[Array, "n"]:
-    """Sums over all axes but the last."""
+    """Sums over all axes except the last, in float32."""
     return lax.platform_dependent(
         x,
         cpu=lambda x: _einsum("...,...h->h", jnp.ones(x.shape[:-1], x.dtype), x),
@@ -74,9 +75,9 @@ def over_rows(x: Float[Array, "*rows n"]) -> Float32[Array, "n"]:
 
 @jax.custom_vjp
 def add_bias(
-    x: Float32[Array, "*rows_and_own"], bias: Float32[Array, "*own"]
-) -> Float32[Array, "*rows_and_own"]:
-    """x + bias; the last axes of x are those of the bias."""
+    x: Float32[Array, "*rows_and_bias"], bias: Float32[Array, "*bias"]
+) -> Float32[Array, "*rows_and_bias"]:
+    """x + bias; the bias has the last axes of x. Its gradient uses `over_rows`."""
     return x + bias
 
 
@@ -84,9 +85,9 @@ def _add_bias_forward(x: Array, bias: Array) -> tuple[Array, Array]:
     return x + bias, bias
 
 
-def _add_bias_backward(bias: Array, back: Array) -> tuple[Array, Array]:
-    flat = back.reshape(*back.shape[: back.ndim - bias.ndim], bias.size)
-    return back, over_rows(flat).reshape(bias.shape)
+def _add_bias_backward(bias: Array, grad_out: Array) -> tuple[Array, Array]:
+    flat = grad_out.reshape(*grad_out.shape[: grad_out.ndim - bias.ndim], bias.size)
+    return grad_out, over_rows(flat).reshape(bias.shape)
 
 
 add_bias.defvjp(_add_bias_forward, _add_bias_backward)
@@ -99,15 +100,22 @@ def layer_norm(
     offset: Float32[Array, "H"],
     eps: float = LAYER_NORM_EPS,
 ) -> Float[Array, "*rows H"]:
-    """Layer normalisation, computed in float32 whatever the dtype of `x`."""
+    """Layer normalisation over the last axis, computed in float32 for any dtype of `x`.
+
+    Args:
+      x: input; the output has its dtype.
+      scale: learned scale.
+      offset: learned offset.
+      eps: added to the variance.
+    """
     normed, _ = _normed(x, eps)
     return (normed * scale + offset).astype(x.dtype)
 
 
 def _normed(x: Array, eps: float) -> tuple[Float32[Array, "*rows H"], Float32[Array, "*rows 1"]]:
-    """Normalised, and the reciprocal of the standard deviation."""
-    wide, size = x.astype(jnp.float32), x.shape[-1]
-    centred = wide - over_last(wide)[..., None] / size
+    """The normalised input, and the reciprocal of its standard deviation."""
+    x32, size = x.astype(jnp.float32), x.shape[-1]
+    centred = x32 - over_last(x32)[..., None] / size
     scaling = lax.rsqrt(over_last(jnp.square(centred))[..., None] / size + eps)
     return centred * scaling, scaling
 
@@ -120,15 +128,16 @@ def _layer_norm_forward(
 
 
 def _layer_norm_backward(
-    eps: float, kept: tuple[Array, Array, Array], back: Array
+    eps: float, saved: tuple[Array, Array, Array], grad_out: Array
 ) -> tuple[Array, Array, Array]:
-    normed, scaling, scale = kept
-    size, wide = normed.shape[-1], normed.astype(jnp.float32)
-    of_normed = back.astype(jnp.float32) * scale
-    along = over_last(of_normed * wide)[..., None] / size
-    of_x = scaling * (of_normed - over_last(of_normed)[..., None] / size - wide * along)
-    of_scale = over_rows(back * normed)
-    return of_x.astype(back.dtype), of_scale, over_rows(back)
+    normed, scaling, scale = saved
+    size, normed32 = normed.shape[-1], normed.astype(jnp.float32)
+    grad_normed = grad_out.astype(jnp.float32) * scale
+    projection = over_last(grad_normed * normed32)[..., None] / size
+    mean = over_last(grad_normed)[..., None] / size
+    grad_x = scaling * (grad_normed - mean - normed32 * projection)
+    grad_scale = over_rows(grad_out * normed)
+    return grad_x.astype(grad_out.dtype), grad_scale, over_rows(grad_out)
 
 
 layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
@@ -137,7 +146,7 @@ layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 def dropout(
     x: Float[Array, "*shape"], rate: float, key: Key[Array, ""] | None
 ) -> Float[Array, "*shape"]:
-    """Zeros a share of `x` and rescales the rest; the identity without a key."""
+    """Sets a share `rate` of `x` to zero and rescales the rest; the identity without a key."""
     if key is None or rate == 0.0:
         return x
     keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)

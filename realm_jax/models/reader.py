@@ -1,4 +1,4 @@
-"""The reader: the knowledge-augmented encoder over query and passage (REALM section 3.1)."""
+"""The reader: the knowledge-augmented encoder of query and passage (REALM section 3.1)."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Block, Dense, Draw, LayerNorm, bias
+from realm_jax.models.bert import Bert, Block, Dense, LayerNorm, MatrixInit, bias
 from realm_jax.models.operations import product
 
 
 class Reader(nnx.Module):
-    """BERT with a masked-LM head whose decoder is the table of word vectors."""
+    """BERT with a masked-LM head; the output matrix is tied to the word embeddings."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
-        draw = Draw(model, rngs)
+        draw = MatrixInit(model, rngs)
         self.bert = Bert(model, vocabulary, draw)
         self.transform = Dense(model.hidden, model.hidden, ("hidden", "transform"), draw)
         self.norm = LayerNorm(model.hidden)
@@ -29,23 +29,30 @@ class Reader(nnx.Module):
         positions: Int[Array, "R M"],
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "R M V"]:
-        """Float32 scores of every word piece at the given positions only.
+        """Float32 logits over the vocabulary at the masked positions.
 
-        `[CLS] x [SEP] body [SEP]`: x in segment 0, the passage body in segment 1, no title. Masked
-        positions are gathered within the last layer, before its feed-forward part.
+        A row is `[CLS] x [SEP] body [SEP]`: x in segment 0, the passage body in segment 1, without
+        the title.
+
+        Args:
+          ids: word-piece ids.
+          mask: True on real tokens.
+          segments: 0 or 1.
+          positions: of the masked tokens.
+          key: random key of dropout; None in evaluation.
         """
         return self.predict(self.bert.at(ids, mask, segments, positions, key))
 
     def mlm_logits_packed(
         self,
         blocks: Sequence[Block],
-        places: Int[Array, "G M"],
+        positions: Int[Array, "G M"],
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "G M V"]:
-        """`mlm_logits` at these places of streams (`Bert.packed`)."""
-        return self.predict(self.bert.packed(blocks, places, key))
+        """`mlm_logits` at positions of packed streams (`Bert.packed`)."""
+        return self.predict(self.bert.packed(blocks, positions, key))
 
     def predict(self, hidden: Float[Array, "R M H"]) -> Float[Array, "R M V"]:
-        """`mlm_logits` of BERT's hidden vectors at the masked positions."""
-        known = self.norm(jax.nn.gelu(self.transform(hidden), self.bert.approximate))
-        return product("rmh,vh->rmv", known, self.bert.word[...]) + self.bias[...]
+        """The masked-LM head: hidden vectors -> logits."""
+        transformed = self.norm(jax.nn.gelu(self.transform(hidden), self.bert.approximate))
+        return product("rmh,vh->rmv", transformed, self.bert.word[...]) + self.bias[...]

@@ -1,4 +1,4 @@
-"""Held-out sentences looked at one by one: p(y|x) with retrieval and without (Table 3)."""
+"""Predicts masked words of held-out sentences with and without retrieval (REALM, Table 3)."""
 
 from typing import Any, NamedTuple
 
@@ -23,48 +23,50 @@ from realm_jax.retrieval.host_retriever import HostRetriever
 _BATCH = 16  # queries at a time
 
 
-class Examined(NamedTuple):
-    """What a finished model does with masked sentences; candidate 0 is the null passage."""
+class Predictions(NamedTuple):
+    """Predictions for B masked sentences; candidate 0 is the null passage."""
 
-    chosen: Int64[Any, "B K"]  # passage ids
+    candidates: Int64[Any, "B K"]  # passage ids
     valid: Bool[Any, "B K"]
     log_p_z: Float32[Any, "B K"]  # log p(z|x)
-    log_p_y: Float32[Any, "B K"]  # log p(y|z,x) of the true pieces
+    log_p_y: Float32[Any, "B K"]  # log p(y|z,x) of the masked word pieces
     log_p: Float32[Any, "B"]  # log p(y|x)
-    said: Int32[Any, "B M"]  # the likeliest pieces with retrieval
-    alone: Int32[Any, "B M"]  # and beside the null passage alone
+    predicted: Int32[Any, "B M"]  # most probable word pieces with retrieval
+    predicted_without_retrieval: Int32[Any, "B M"]  # with the null passage only
 
 
-def examine(answerer: Answerer, text: MaskedText) -> Examined:
-    """Runs the pre-trained embedder and reader of an export over masked sentences."""
-    size = len(text.own)
+def predict(answerer: Answerer, text: MaskedText) -> Predictions:
+    """Runs the pre-trained embedder and reader of an export on masked sentences."""
+    size = len(text.source)
     parts = []
     forward = _Forward(answerer)
     for indices, _ in fixed_size_batches(size, _BATCH):
         parts.append(forward(jax.tree.map(lambda part, indices=indices: part[indices], text)))
-    return Examined(*(np.concatenate(column)[:size] for column in zip(*parts, strict=True)))
+    return Predictions(*(np.concatenate(column)[:size] for column in zip(*parts, strict=True)))
 
 
 class _Forward:
+    """The compiled forward pass of one batch."""
+
     def __init__(self, answerer: Answerer):
         self._a = answerer
         vocabulary = answerer.store.vocabulary.size
         self._modules = Modules(answerer.config.model, vocabulary, ("embedder", "reader"))
         self._retriever = HostRetriever(answerer.config, vocabulary)
         networks = answerer.export.networks
-        self._parameters = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
-        self._read = jax.jit(self._scored)
+        self._params = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
+        self._read = jax.jit(self._forward)
 
-    def __call__(self, text: MaskedText) -> Examined:
+    def __call__(self, text: MaskedText) -> Predictions:
         a = self._a
-        chosen, valid = self._retriever.candidates(a.index, text.queries, text.own)
+        chosen, valid = self._retriever.candidates(a.index, text.queries, text.source)
         passages = passage_rows(a.store, chosen, a.config.lengths.passage)
         joint = joint_rows(text.queries, a.store, chosen, a.config.lengths.joint)
-        read = self._read(self._parameters, text, passages, joint, valid)
-        return Examined(chosen, valid, *map(np.asarray, read))
+        read = self._read(self._params, text, passages, joint, valid)
+        return Predictions(chosen, valid, *map(np.asarray, read))
 
-    def _scored(
-        self, parameters: Any, text: MaskedText, passages: Rows, joint: Rows, valid: Any
+    def _forward(
+        self, params: Any, text: MaskedText, passages: Rows, joint: Rows, valid: Any
     ) -> tuple[
         Float[Array, "B K"],
         Float[Array, "B K"],
@@ -72,7 +74,7 @@ class _Forward:
         Int32[Array, "B M"],
         Int32[Array, "B M"],
     ]:
-        networks = self._modules.bind(parameters)
+        networks = self._modules.bind(params)
         size, count, _ = joint.ids.shape
         queries = networks.embedder.embed(*text.queries)
         vectors = networks.embedder.embed(*_flat(passages)).reshape(size, count, -1)
@@ -80,8 +82,8 @@ class _Forward:
         positions = jnp.repeat(text.positions, count, axis=0)
         logits = networks.reader.mlm_logits(*_flat(joint), positions).astype(jnp.float32)
         all_log_p = jax.nn.log_softmax(logits, axis=-1).reshape(size, count, *logits.shape[1:])
-        places = text.targets[:, None, :, None]
-        log_p = jnp.take_along_axis(all_log_p, places, axis=-1)[..., 0]
+        targets = text.targets[:, None, :, None]
+        log_p = jnp.take_along_axis(all_log_p, targets, axis=-1)[..., 0]
         mixed = marginalise_candidates(log_p_z, all_log_p)
         return (
             log_p_z,
@@ -96,36 +98,36 @@ def _flat(rows: Rows) -> Rows:
     return Rows(*(part.reshape(-1, part.shape[-1]) for part in rows))
 
 
-def is_right(text: MaskedText, said: Int32[np.ndarray, "B M"]) -> Bool[np.ndarray, "B"]:
-    """Whether all hidden pieces were said."""
-    return ((said == text.targets) | (text.weights == 0)).all(1)
+def is_right(text: MaskedText, predicted: Int32[np.ndarray, "B M"]) -> Bool[np.ndarray, "B"]:
+    """Whether all masked word pieces of a sentence are predicted correctly."""
+    return ((predicted == text.targets) | (text.weights == 0)).all(1)
 
 
-def utility_by_rank(text: MaskedText, seen: Examined) -> list[tuple[float, float]]:
-    """For each rank from the first hit on: retrieval utility in nats per piece, and mean p(z|x).
+def utility_by_rank(text: MaskedText, predictions: Predictions) -> list[tuple[float, float]]:
+    """Computes retrieval utility in nats per word piece and mean p(z|x) for each rank.
 
-    Utility is log p(y|z,x) - log p(y|null,x) of the passage at that rank (REALM appendix D), over
-    all pieces of all sentences that have a passage there.
+    Utility is log p(y|z,x) - log p(y|null,x) of the passage at that rank (REALM, appendix D). It is
+    averaged over the masked word pieces of all sentences that have a passage at that rank.
     """
     found = []
-    for rank in range(1, seen.valid.shape[1]):
-        there = seen.valid[:, rank]
-        if there.any():
-            gained = (seen.log_p_y[:, rank] - seen.log_p_y[:, 0])[there].sum()
-            share = np.exp(seen.log_p_z[there, rank]).mean()
-            found.append((float(gained / text.weights[there].sum()), float(share)))
+    for rank in range(1, predictions.valid.shape[1]):
+        valid = predictions.valid[:, rank]
+        if valid.any():
+            gained = (predictions.log_p_y[:, rank] - predictions.log_p_y[:, 0])[valid].sum()
+            p_z = np.exp(predictions.log_p_z[valid, rank]).mean()
+            found.append((float(gained / text.weights[valid].sum()), float(p_z)))
     return found
 
 
-def chosen_examples(right: Bool[np.ndarray, "B"], count: int) -> list[int]:
-    """Which sentences to show: failures for half of them, if there are so many, evenly drawn."""
+def choose_examples(right: Bool[np.ndarray, "B"], count: int) -> list[int]:
+    """Chooses sentence numbers at equal distances: half successes, half failures if possible."""
     failures, successes = np.flatnonzero(~right), np.flatnonzero(right)
-    of_failures = min(len(failures), max(count // 2, count - len(successes)))
-    shown = [
-        *_evenly(successes, min(count - of_failures, len(successes))),
-        *_evenly(failures, of_failures),
+    failure_count = min(len(failures), max(count // 2, count - len(successes)))
+    chosen = [
+        *_evenly(successes, min(count - failure_count, len(successes))),
+        *_evenly(failures, failure_count),
     ]
-    return [int(number) for number in shown]
+    return [int(number) for number in chosen]
 
 
 def _evenly(numbers: Int64[np.ndarray, "_"], count: int) -> Int64[np.ndarray, "_"]:

@@ -18,8 +18,8 @@ def source(tiny, part="all", **changes):
 def test_only_one_sentence_is_shown_with_one_span_hidden(tiny):
     batch = source(tiny).batch(0, 40)
     store, words = tiny.store, tiny.store.vocabulary
-    assert sorted(batch.own) == list(range(len(store)))  # once an epoch
-    for row, own in enumerate(batch.own.tolist()):
+    assert sorted(batch.source) == list(range(len(store)))  # once an epoch
+    for row, own in enumerate(batch.source.tolist()):
         count = int(batch.weights[row].sum())
         shown = batch.queries.ids[row].copy()
         shown[batch.positions[row, :count]] = batch.targets[row, :count]
@@ -39,7 +39,7 @@ def test_every_span_of_a_passage_comes_up(tiny):
         (int(row), int(first))
         for step in range(60)
         for batch in [text.batch(step, 40)]
-        for row, first in zip(batch.own, batch.targets[:, 0], strict=True)
+        for row, first in zip(batch.source, batch.targets[:, 0], strict=True)
     }
     spans_of = lambda row: {int(tiny.store.body_ids(row)[a]) for a, _ in tiny.spans.of(row)}  # noqa: E731
     assert all({piece for row, piece in places if row == r} == spans_of(r) for r in range(9))
@@ -80,7 +80,7 @@ def test_own_and_evidence_are_minus_one_where_nobody_recorded_them(tiny, tmp_pat
     ]
     bare = SpanStore.write(tmp_path / "bare", tiny.store, spans)
     batch = MaskedTextSource(tiny.store, bare, tiny_config(tiny.folder)).batch(0, 4)
-    assert batch.own.tolist() == batch.evidence.tolist() == [-1] * 4
+    assert batch.source.tolist() == batch.evidence.tolist() == [-1] * 4
 
 
 def test_a_corpus_without_usable_spans_is_refused_with_a_way_out(tiny, tmp_path):

@@ -135,8 +135,8 @@ def _said_without_passage(answerer, text):
     modules = Modules(answerer.config.model, answerer.store.vocabulary.size, ("reader",))
     parameters = {"reader": jax.device_put(answerer.export.networks["reader"])}
     logits = jax.jit(lambda one: modules.bind(parameters).reader.mlm_logits(*one))
-    null = np.full((len(text.own), 1), NULL_PASSAGE, np.int64)
+    null = np.full((len(text.source), 1), NULL_PASSAGE, np.int64)
     joint = joint_rows(text.queries, answerer.store, null, answerer.config.lengths.joint)
     arrays = [*(part[:, 0] for part in joint), text.positions]
-    rows = [logits([part[i : i + 1] for part in arrays]) for i in range(len(text.own))]
+    rows = [logits([part[i : i + 1] for part in arrays]) for i in range(len(text.source))]
     return np.concatenate(rows).argmax(-1)
