@@ -1,15 +1,15 @@
-"""The errors users meet: each says what was expected, what came, where, and what to change."""
+"""Errors for users: what is wrong, where, what was expected and found, and how to fix it."""
 
 
 class RealmError(Exception):
-    """A mistake or a damage that a person can act on; `realm` prints it without a traceback.
+    """An error that the user can fix; `realm` prints it without a traceback.
 
     Args:
-      problem: one clause that says what went wrong.
+      problem: what is wrong, as one clause.
       where: the file, folder, flag or config key concerned.
-      expected: what would have been right.
-      found: what came instead.
-      fix: what to change.
+      expected: the value or state that is required.
+      found: the value or state that was found.
+      fix: the change or command that fixes it.
     """
 
     def __init__(
@@ -37,33 +37,33 @@ class RealmError(Exception):
 
 
 class UsageError(RealmError):
-    """Flags that each can be and together mean nothing; exit code 2, as of other wrong usage."""
+    """Command-line flags that contradict each other; exit code 2, like other usage errors."""
 
 
 class ConfigError(RealmError):
-    """A config file, key or value that cannot be used."""
+    """A config file, key or value that is not allowed."""
 
 
 class InputError(RealmError):
-    """A corpus, vocabulary or question file that cannot be read as what it should be."""
+    """A corpus, vocabulary, question file or weights that are missing or not readable."""
 
 
 class DamageError(RealmError):
-    """A published folder or checkpoint whose bytes are not those its manifest promises."""
+    """A file whose content does not match the checksum in its manifest."""
 
 
 class MismatchError(RealmError):
-    """Two parts that are each sound and do not belong together (another corpus, another width)."""
+    """Two valid parts that do not fit together, such as an index and another corpus."""
 
 
 class Stopped(Exception):
-    """No error: the stop signal came, and what was finished until then is saved.
+    """The stop signal came, and a checkpoint is saved. Not an error.
 
     Args:
-      stage: in which it came.
-      step: of that stage; 0 where it has none.
+      stage: the stage in which it came.
+      step: finished steps of that stage.
     """
 
     def __init__(self, stage: str, step: int = 0):
-        super().__init__(f"stopped in stage {stage} at step {step}; the same command goes on there")
+        super().__init__(f"stopped in stage {stage} at step {step}; rerun the command to resume")
         self.stage, self.step = stage, step

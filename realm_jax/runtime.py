@@ -1,4 +1,4 @@
-"""What a process does once: logging, compiled programs, devices, the stop signal."""
+"""Set-up of a process: logging, compilation cache, devices, memory, stop signal."""
 
 import contextlib
 import ctypes
@@ -14,54 +14,57 @@ from typing import Any
 from realm_jax.errors import RealmError
 
 log = logging.getLogger(__name__)
-UNUSED_DAYS = 30  # a compiled program that nobody read for as long is deleted
-_WORTH_KEEPING = "0.2"  # seconds of compiling; jax keeps those of a second, and a start has many
+UNUSED_DAYS = 30  # compiled programs unused for this many days are deleted from the cache
+# Programs that took at least this many seconds to compile are cached. The default of JAX, 1 s,
+# leaves out most programs of a start.
+_CACHE_FROM_SECONDS = "0.2"
 
 
-def start(*, devices: int = 0, threads: int = 0, waits: bool = False) -> threading.Event:
-    """Sets up a job; call it once, before jax does any work.
+def start(*, devices: int = 0, threads: int = 0, mostly_idle: bool = False) -> threading.Event:
+    """Sets up a job; call it once, before JAX runs any program.
 
     Args:
-      devices: virtual CPU devices to make; 0 leaves the devices as they are.
-      threads: threads that CPU kernels may use; 0 leaves it to jax.
-      waits: it works now and then, and needs not keep gigabytes that it has freed meanwhile.
+      devices: number of virtual CPU devices; 0 keeps the real devices.
+      threads: number of threads of CPU kernels; 0 keeps the default of JAX.
+      mostly_idle: whether the job waits most of the time; it then returns large freed buffers to
+        the operating system.
 
     Returns:
-      An event that SIGTERM and SIGINT set: finish the step, save, and leave. A second SIGINT raises
-      KeyboardInterrupt.
+      The stop signal: an event that SIGTERM and SIGINT set. The job finishes its step, saves and
+      exits. A second SIGINT raises KeyboardInterrupt.
     """
-    _keep_freed_memory(_MUCH if waits else _ALL)
+    _keep_freed_memory(_TWO_GIB if mostly_idle else _UNLIMITED)
     if devices:
         _add_xla_flag(f"--xla_force_host_platform_device_count={devices}")
     if threads:
         os.environ.setdefault("NPROC", str(threads))
-    start_unsaved()
+    start_interruptible()
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
-        _listen(stop)
+        _set_signal_handlers(stop)
     return stop
 
 
 def device_problem() -> RealmError | None:
-    """What keeps jax from its devices, in words for people; None if it has some."""
+    """The error that keeps JAX from using a device; None if it has one."""
     import jax
 
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the second: a platform without its plugin
+    except (RuntimeError, AssertionError) as error:  # AssertionError: the platform has no plugin
         return RealmError(
-            "jax finds no device to compute on",
+            "JAX finds no device",
             where=f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}",
-            expected="a platform that this machine has, and that no other process holds",
-            found=str(error).partition("\n")[0] or "none that is named there",
-            fix="unset JAX_PLATFORMS to take what there is; `realm doctor` says what that is, and "
-            "which extra (cuda, tpu) is missing",
+            expected="a platform of this machine that no other process uses",
+            found=str(error).partition("\n")[0] or "no such platform",
+            fix="unset JAX_PLATFORMS to use any device; `realm doctor` lists the devices and the "
+            "missing extras (cuda, tpu)",
         )
     return None
 
 
-def start_unsaved() -> None:
-    """Sets up a process that saves nothing: it is simply interrupted."""
+def start_interruptible() -> None:
+    """Sets up logging and the compilation cache of a command that SIGINT may simply interrupt."""
     logging.basicConfig(
         level=logging.INFO,
         handlers=[_ToStderr()],
@@ -70,23 +73,23 @@ def start_unsaved() -> None:
     )
     for noisy in ("absl", "jax", "orbax"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    _keep_compiled()
+    _set_compilation_cache()
 
 
 class _ToStderr(logging.StreamHandler[Any]):
-    """Writes to what sys.stderr is at that moment: a progress bar puts itself in its place."""
+    """Writes to the current `sys.stderr`: a progress bar replaces it while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
 
 
-def _keep_compiled() -> None:
-    """Has jax keep what it compiled, so that a second start need not wait for the compiler.
+def _set_compilation_cache() -> None:
+    """Turns on JAX's persistent compilation cache, so that a second start compiles less.
 
-    The folder is jax's `JAX_COMPILATION_CACHE_DIR` where that is set, else one of the user's own
-    below `XDG_CACHE_HOME`. jax keys each program by its text, flags, versions and kind of device,
-    instruction sets of a CPU included, and compiles again what it cannot read.
+    The folder is `JAX_COMPILATION_CACHE_DIR` if that is set, otherwise a folder in
+    `XDG_CACHE_HOME`. The cache key of JAX includes the program, its flags, versions and the device
+    kind, with the instruction set of a CPU. Unreadable entries are compiled again.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -94,53 +97,55 @@ def _keep_compiled() -> None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(home, "realm-jax", "compiled")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_unused(folder)
+        _delete_unused(folder)
         (folder / ".writable").touch()
-    except (OSError, RuntimeError) as error:  # the second: nobody's home
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         log.warning(
-            "compiled programs are not kept, every start compiles anew: %s; set "
-            "JAX_COMPILATION_CACHE_DIR to a folder of yours",
+            "no compilation cache, so every start compiles all programs: %s; set "
+            "JAX_COMPILATION_CACHE_DIR to a folder that you can write",
             error,
         )
         return
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    least = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", _WORTH_KEEPING)
-    if "jax" in sys.modules:  # which reads the environment once, when it is imported
+    variable = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+    minimum = os.environ.setdefault(variable, _CACHE_FROM_SECONDS)
+    if "jax" in sys.modules:  # it reads the environment when it is imported
         config = sys.modules["jax"].config
         config.update("jax_compilation_cache_dir", str(folder))
-        config.update("jax_persistent_cache_min_compile_time_secs", float(least))
+        config.update("jax_persistent_cache_min_compile_time_secs", float(minimum))
 
 
-def _forget_unused(folder: Path) -> None:
+def _delete_unused(folder: Path) -> None:
     oldest = time.time() - UNUSED_DAYS * 24 * 3600
     for file in folder.glob("*-cache"):
-        with contextlib.suppress(FileNotFoundError):  # another process forgets it too
-            used = file.stat()
-            if max(used.st_atime, used.st_mtime) < oldest:
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it
+            times = file.stat()
+            if max(times.st_atime, times.st_mtime) < oldest:
                 file.unlink()
 
 
-# Options of glibc's mallopt, from <malloc.h>, and two values of the first: bytes, and no limit.
+# Options of mallopt in <malloc.h> of glibc.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
-_MUCH, _ALL = 2**31 - 1, -1
+_TWO_GIB, _UNLIMITED = 2**31 - 1, -1  # values of _TRIM_THRESHOLD, in bytes
 
 
-def _keep_freed_memory(most: int) -> None:
-    """Has glibc keep what XLA frees, for the buffers of the next step.
+def _keep_freed_memory(trim_threshold: int) -> None:
+    """Makes glibc keep buffers that XLA frees, and reuse them in the next step.
 
-    By default every large buffer of every CPU step is mapped anew, and the kernel clears its pages:
-    a quarter of the processor time of a small model. Other C libraries know no `mallopt`.
+    By default, glibc maps each large buffer of each CPU step again, and the kernel clears its
+    pages. That takes a quarter of the CPU time of a small model. Other C libraries lack `mallopt`.
 
     Args:
-      most: `_MUCH` would not do for steps, for BERT-base's buffers are larger than that.
+      trim_threshold: freed bytes at the top of the heap that are kept. Training needs `_UNLIMITED`:
+        the buffers of BERT-base exceed two GiB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, most)):
+        for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, trim_threshold)):
             mallopt(option, value)
 
 
-def _listen(stop: threading.Event) -> None:
+def _set_signal_handlers(stop: threading.Event) -> None:
     def on_signal(number: int, _: Any) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What a process does once."""
+"""Set-up of a process: memory of CPU buffers and the compilation cache."""
 
 import os
 import subprocess
@@ -20,13 +20,13 @@ libc.free.argtypes = [ctypes.c_void_p]
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     buffer = libc.malloc(size)
-    for place in range(0, size, size // 100):
-        ctypes.memset(buffer + place, 1, 1)
+    for offset in range(0, size, size // 100):
+        ctypes.memset(buffer + offset, 1, 1)
     libc.free(buffer)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 if sys.argv[1] != "not started":
-    runtime.start(waits=sys.argv[1] == "waits")
+    runtime.start(mostly_idle=sys.argv[1] == "mostly idle")
 faults()
 print(faults())
 """
@@ -39,22 +39,22 @@ def _faults_of_a_second_buffer(how: str, size: int) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-@pytest.mark.parametrize("size", [64 << 20, 3 << 30])  # a small model's step; BERT-base's
-def test_a_freed_buffer_serves_again_without_page_faults(size):
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has mallopt")
+@pytest.mark.parametrize("size", [64 << 20, 3 << 30])  # steps of a small model and of BERT-base
+def test_freed_buffers_are_reused_without_page_faults(size):
     assert _faults_of_a_second_buffer("started", size) < 10
-    assert _faults_of_a_second_buffer("not started", size) > 20  # else the above shows nothing
+    assert _faults_of_a_second_buffer("not started", size) > 20  # the default, to compare
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-def test_a_job_that_waits_gives_gigabytes_back():
-    assert _faults_of_a_second_buffer("waits", 64 << 20) < 10
-    assert _faults_of_a_second_buffer("waits", 3 << 30) > 20
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has mallopt")
+def test_a_mostly_idle_job_returns_gigabytes_to_the_system():
+    assert _faults_of_a_second_buffer("mostly idle", 64 << 20) < 10
+    assert _faults_of_a_second_buffer("mostly idle", 3 << 30) > 20
 
 
 _HITS = """
 from realm_jax import runtime
-runtime.start_unsaved()
+runtime.start_interruptible()
 import jax
 from jax import monitoring
 
@@ -78,27 +78,27 @@ def _hits(**environment):
     return int(done.stdout), done.stderr
 
 
-def test_a_second_start_does_not_compile(tmp_path):
+def test_a_second_start_reads_compiled_programs_from_the_cache(tmp_path):
     assert _hits(XDG_CACHE_HOME=tmp_path)[0] == 0
     assert _hits(XDG_CACHE_HOME=tmp_path)[0] > 0
     assert (tmp_path / "realm-jax" / "compiled").stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_that_jax_was_given_is_the_one(tmp_path):
-    given = tmp_path / "given"
-    _hits(XDG_CACHE_HOME=tmp_path / "home", JAX_COMPILATION_CACHE_DIR=given)
-    assert [*given.glob("*-cache")]
+def test_the_configured_cache_folder_is_used(tmp_path):
+    configured = tmp_path / "configured"
+    _hits(XDG_CACHE_HOME=tmp_path / "home", JAX_COMPILATION_CACHE_DIR=configured)
+    assert [*configured.glob("*-cache")]
     assert not (tmp_path / "home").exists()
 
 
-def test_programs_that_cannot_be_kept_are_compiled_with_a_warning(tmp_path):
+def test_without_a_writable_cache_programs_are_compiled_with_a_warning(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    hits, said = _hits(XDG_CACHE_HOME=tmp_path / "file")
+    hits, stderr = _hits(XDG_CACHE_HOME=tmp_path / "file")
     assert hits == 0
-    assert "compiled programs are not kept" in said
+    assert "no compilation cache" in stderr
 
 
-def test_programs_that_nobody_reads_are_forgotten(tmp_path):
+def test_unused_compiled_programs_are_deleted(tmp_path):
     folder = tmp_path / "realm-jax" / "compiled"
     folder.mkdir(parents=True)
     for name, days in (("old-cache", UNUSED_DAYS + 1), ("recent-cache", UNUSED_DAYS - 1)):

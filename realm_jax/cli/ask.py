@@ -21,14 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the answer with its evidence."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.inference.answerer import Answer, Answerer
-    from realm_jax.inference.blanks import BLANK, BlankFiller, Filling
+    from realm_jax.inference.fill_mask import MASK, MaskFiller, Filling
 
     answerer = Answerer.open(arguments.workdir)
     said: Answer | Filling
-    if BLANK in arguments.question:
-        said = BlankFiller(answerer).fill(arguments.question, arguments.answer)
+    if MASK in arguments.question:
+        said = MaskFiller(answerer).fill(arguments.question, arguments.answer)
     else:
         said = answerer.ask(arguments.question, arguments.k)
     if not arguments.json:

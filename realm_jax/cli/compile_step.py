@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     place = slice_of(arguments.topology)
     builders = builder_chips(place, arguments.builder_share)
     prepare()
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     config = config_lib.load(arguments.config, arguments.overrides)
     from realm_jax.planning.compile_report import compile_report, readable
 

@@ -77,7 +77,7 @@ def _budget(text: str) -> int:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds or inspects."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     return _build(arguments) if arguments.corpus_verb == "build" else _inspect(arguments)
 
 

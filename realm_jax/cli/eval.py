@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Answers every question and judges the answers."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.data.question_files import read_questions
     from realm_jax.inference.answerer import Answerer
     from realm_jax.inference.evaluate import evaluate

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Writes the networks; several go into folders named after them."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.interop.sentence_layout import write_sentence_transformers
     from realm_jax.interop.weights import open_weights, require_new, write_weights
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Reads, renames, writes, and says what was not used and what is missing."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.interop.block_records import BLOCK_RECORDS, TEXTS, convert_block_records
     from realm_jax.interop.warm_start import require_shapes
     from realm_jax.interop.weights import open_weights, require_new, write_weights

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds until the end marker or a stop signal."""
-    stop = runtime.start(devices=arguments.devices, waits=True)
+    stop = runtime.start(devices=arguments.devices, mostly_idle=True)
     if arguments.dry_run:
         from realm_jax.cli.dry_run import dry_run_index
 

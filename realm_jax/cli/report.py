@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measures what was not measured yet, and writes the page."""
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.report.write import write_report
 
     path = write_report(arguments.workdir)

@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             found=f"no {', '.join(lacking)}",
             fix=extras.command(lacking),
         )
-    stop = runtime.start(waits=True)
+    stop = runtime.start(mostly_idle=True)
     with _listener(arguments.host, arguments.port) as listener:
         from realm_jax.serve.api import make_app
         from realm_jax.serve.live_run import LiveRun

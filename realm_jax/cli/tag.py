@@ -83,7 +83,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
 
 
 def _eval(arguments: argparse.Namespace) -> dict[str, Any]:
-    runtime.start_unsaved()
+    runtime.start_interruptible()
     from realm_jax.tagging.conll import read_predictions
     from realm_jax.tagging.conlleval import score
 

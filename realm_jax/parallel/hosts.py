@@ -1,9 +1,9 @@
-"""Several processes that train as one: how they join, agree, and learn that one is gone.
+"""Processes of one training job: how they connect, agree, and detect the loss of a process.
 
-Devices talk through jax. This is the other line: a socket from every process to process 0, for what
-hosts must agree on (stop now? swap to which index?) and for one thing jax does not do: to say at
-once, and in words, that a process is gone. Without it the others would wait in a collective until
-jax aborts them.
+JAX connects the devices. In addition, every process has a socket to process 0. Over it, processes
+exchange values that the hosts must agree on, such as a stop signal or the index to swap to. It also
+ends all processes soon after one is lost; otherwise they would wait in a collective until JAX
+aborts them.
 """
 
 import contextlib
@@ -25,51 +25,52 @@ from jax.experimental import multihost_utils
 
 from realm_jax.errors import ConfigError, RealmError
 
-EXIT_CODE = 76  # of a process whose peer is gone; the same command on all hosts goes on
-BEAT = 5.0  # seconds between signs of life
-SILENCE = 60.0  # seconds without any after which a process counts as gone
-_GREETING = 512  # bytes
-_LAST = 1.0  # seconds that process 0 outlives the others: with it goes what jax hangs on
-_ECHO = 3.0  # seconds within which a lost process is named
+EXIT_CODE = 76  # exit code after the loss of another process; rerun the command on all hosts
+HEARTBEAT_SECONDS = 5.0  # time between two heartbeats
+TIMEOUT_SECONDS = 60.0  # time without a heartbeat after which a process counts as lost
+_GREETING_BYTES = 512
+# Process 0 exits this many seconds after the others: when it exits, JAX aborts all processes.
+_LEADER_DELAY_SECONDS = 1.0
+_REPORT_SECONDS = 3.0  # within this time after a JAX error, the lost process is reported
 
 log = logging.getLogger(__name__)
 
 
 def join(coordinator: str, processes: int, process: int) -> None:
-    """Makes this process one of several; call it once, before jax does any work.
+    """Connects this process to the others; call it once, before JAX runs any program.
 
     Args:
-      coordinator: HOST:PORT of process 0; "auto" on Cloud TPU, where jax knows all three. Where it
-        names this machine alone (localhost, 127.x), nothing listens to others either.
-      processes: how many there are.
-      process: which one this is.
+      coordinator: HOST:PORT of process 0; "auto" on Cloud TPU, where JAX knows all three arguments.
+        With a loopback host (localhost, 127.x), no socket accepts connections of other machines.
+      processes: number of processes.
+      process: number of this process, from 0.
 
     Raises:
-      ConfigError: numbers that cannot be.
-      RealmError: the others did not come.
+      ConfigError: the arguments contradict each other.
+      RealmError: the other processes did not connect in time.
     """
     global _peers  # noqa: PLW0603 - one per process, like jax.distributed itself
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours
-    jax.config.update("jax_enable_recoverability", True)  # who is gone is said below, in words
-    named: dict[str, Any] = {}
+    jax.config.update("jax_enable_preemption_service", False)  # we handle SIGTERM
+    jax.config.update("jax_enable_recoverability", True)  # we report lost processes
+    arguments: dict[str, Any] = {}
     host = socket.gethostname()
     if coordinator != "auto":
         _check(coordinator, processes, process)
-        named = {"coordinator_address": coordinator, "num_processes": processes}
-        named["process_id"] = process
+        arguments = {"coordinator_address": coordinator, "num_processes": processes}
+        arguments["process_id"] = process
         host = coordinator.rsplit(":", 1)[0]
-        if _only_here(host):
-            named["coordinator_bind_address"] = coordinator  # without it, every address
+        if _is_loopback(host):
+            arguments["coordinator_bind_address"] = coordinator  # the default is every address
     try:
-        jax.distributed.initialize(**named, shutdown_timeout_seconds=10)
+        jax.distributed.initialize(**arguments, shutdown_timeout_seconds=10)
     except RuntimeError as error:
         raise RealmError(
-            "the processes did not find each other",
+            "the processes could not connect",
             where=f"--coordinator={coordinator}",
             expected=f"{processes} processes with the same --coordinator and --processes",
             found=str(error).splitlines()[0],
-            fix="start all of them, process 0 on the host that the coordinator names",
+            fix="start all processes, with process 0 on the coordinator's host",
         ) from error
     if jax.process_count() > 1:
         _peers = _Leader(host) if is_leader() else _Follower()
@@ -79,20 +80,20 @@ def _check(coordinator: str, processes: int, process: int) -> None:
     _, colon, port = coordinator.rpartition(":")
     if not colon or not port.isdecimal() or not 0 <= process < processes:
         raise ConfigError(
-            "these are not processes of one job",
+            "these flags do not describe a process of a job",
             where="--coordinator, --processes, --process",
             expected="HOST:PORT, and a process from 0 to processes - 1",
             found=f"{coordinator}, {processes}, {process}",
         )
 
 
-def _only_here(host: str) -> bool:
-    """Whether it says in its letters that no other machine is meant."""
+def _is_loopback(host: str) -> bool:
+    """Whether the name itself is a loopback address; it is not resolved."""
     return host == "localhost" or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 def is_leader() -> bool:
-    """Whether this process writes what one alone may write: manifests, logs, snapshots."""
+    """Whether this is process 0, which writes manifests, logs and snapshots for all processes."""
     return jax.process_index() == 0
 
 
@@ -102,24 +103,29 @@ def process_index() -> int:
 
 
 def process_count() -> int:
-    """How many processes train as one."""
+    """The number of processes of the job."""
     return jax.process_count()
 
 
 def all_gather(topic: str, step: int, value: Any = None) -> list[Any]:
-    """What every process said about `topic` at `step`, by process; waits for the last of them.
+    """Sends a value to all processes and returns the values of all, by process number.
 
-    Each process asks once for each topic and step. `value` goes through JSON.
+    Waits for the last process. Threads may call it at the same time, with different topics.
+
+    Args:
+      topic: what the value is about; each process calls this once per topic and step.
+      step: the training step.
+      value: anything that JSON can hold.
     """
     return [value] if _peers is None else _peers.all_gather(topic, step, value)
 
 
 @contextlib.contextmanager
 def membership() -> Iterator[None]:
-    """Around the work: says goodbye, so that the others do not take its end for a loss.
+    """Context of the job: on exit, tells the other processes that this one was not lost.
 
-    An error of ours ends all processes. One of jax is most often the echo of a lost process, and
-    whoever is lost is named within moments; so it is waited for.
+    A `RealmError` ends all processes. A JAX error usually follows the loss of another process,
+    which is reported within seconds; so the report is awaited first.
     """
     try:
         yield
@@ -128,8 +134,8 @@ def membership() -> Iterator[None]:
         raise
     except jax.errors.JaxRuntimeError:
         if _peers is not None:
-            time.sleep(_ECHO)
-            _leave("stopped on an error of jax; its own words are on its stderr")
+            time.sleep(_REPORT_SECONDS)
+            _leave("stopped on a JAX error; see its stderr")
         raise
     _leave(None)
 
@@ -140,23 +146,28 @@ def _leave(problem: str | None) -> None:
             _peers.leave(problem)
 
 
-class _Line:
-    """A socket that carries JSON lines both ways and never is silent for long."""
+class _Connection:
+    """A socket for JSON lines in both directions, with heartbeats.
+
+    Args:
+      connection: the socket.
+      process: number of the process at the other end.
+    """
 
     def __init__(self, connection: socket.socket, process: int):
         self.process, self._socket = process, connection
-        connection.settimeout(SILENCE)
-        self._one_writer = threading.Lock()
+        connection.settimeout(TIMEOUT_SECONDS)
+        self._send_lock = threading.Lock()
         self._reader = connection.makefile("r", encoding="utf-8")
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        threading.Thread(target=self._beat, name="peer heartbeat", daemon=True).start()
 
     def send(self, **message: Any) -> None:
-        """Raises OSError once the other end is gone."""
-        with self._one_writer:
+        """Sends a message; raises OSError if the other end is lost."""
+        with self._send_lock:
             self._socket.sendall((json.dumps(message) + "\n").encode())
 
     def receive(self) -> dict[str, Any]:
-        """The next message; {} once the other end is gone or silent."""
+        """The next message; {} if the other end is lost or timed out."""
         try:
             line = self._reader.readline()
             return json.loads(line) if line.endswith("\n") else {}
@@ -166,164 +177,166 @@ class _Line:
     def _beat(self) -> None:
         try:
             while True:
-                time.sleep(BEAT)
+                time.sleep(HEARTBEAT_SECONDS)
                 self.send(beat=True)
         except OSError:
-            return  # the reader of this line says what that means
+            return  # the thread that receives reports the loss
 
 
 class _Peers:
-    """What both ends share: answers waited for, and the end."""
+    """What process 0 and the others share: pending results, and the exit after a loss."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, int], list[Any]] = {}
-        self._news = threading.Condition()
+        self._results: dict[tuple[str, int], list[Any]] = {}
+        self._changed = threading.Condition()
         self._leaving = False
 
     def _await(self, topic: str, step: int) -> list[Any]:
-        with self._news:
-            self._news.wait_for(lambda: (topic, step) in self._answers)
-            return self._answers.pop((topic, step))
+        with self._changed:
+            self._changed.wait_for(lambda: (topic, step) in self._results)
+            return self._results.pop((topic, step))
 
-    def _answer(self, topic: str, step: int, values: list[Any]) -> None:
-        with self._news:
-            self._answers[topic, step] = values
-            self._news.notify_all()
+    def _set_result(self, topic: str, step: int, values: list[Any]) -> None:
+        with self._changed:
+            self._results[topic, step] = values
+            self._changed.notify_all()
 
-    def _lost(self, process: int, problem: str) -> None:
-        """Ends this process at once: the collectives of a lost peer cannot be waited out."""
+    def _exit(self, process: int, problem: str) -> None:
+        """Exits at once: a collective that includes a lost process never returns."""
         sys.stderr.write(
             f"realm: process {process} of {jax.process_count()} {problem}; process "
-            f"{jax.process_index()} stops too\n"
-            "  fix: start all processes again with the same command; they go on from the newest "
-            "checkpoint, on as many hosts as you like\n"
+            f"{jax.process_index()} exits too\n"
+            "  fix: start all processes again with the same command; they resume from the newest "
+            "checkpoint, on any number of hosts\n"
         )
         sys.stderr.flush()
         os._exit(EXIT_CODE)
 
 
 class _Leader(_Peers):
-    """Process 0: collects what all say, and tells all."""
+    """Process 0: collects the values of all processes and sends the result to each."""
 
     def __init__(self, host: str) -> None:
         super().__init__()
-        self._said: dict[tuple[str, int], dict[int, Any]] = {}
-        self._collecting = threading.Lock()
-        self._gone: set[int] = set()
-        address = host if _only_here(host) else ""
+        self._values: dict[tuple[str, int], dict[int, Any]] = {}
+        self._collect_lock = threading.Lock()
+        self._left: set[int] = set()
+        address = host if _is_loopback(host) else ""
         server = socket.create_server((address, 0), backlog=jax.process_count())
-        server.settimeout(SILENCE)
+        server.settimeout(TIMEOUT_SECONDS)
         token = secrets.token_hex(16)
         _broadcast([host, server.getsockname()[1], token])
-        self._lines = [self._accept(server, token) for _ in range(jax.process_count() - 1)]
+        self._connections = [self._accept(server, token) for _ in range(jax.process_count() - 1)]
         server.close()
-        for line in self._lines:
-            threading.Thread(target=self._listen, args=(line,), daemon=True).start()
+        for connection in self._connections:
+            threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
-    def _accept(self, server: socket.socket, token: str) -> _Line:
+    def _accept(self, server: socket.socket, token: str) -> _Connection:
         while True:
-            connection, _ = server.accept()
-            connection.settimeout(SILENCE)
-            line = _Line(connection, -1)
-            hello = line.receive()
-            if secrets.compare_digest(str(hello.get("token")), token):
-                line.process = int(hello["process"])
-                return line
-            connection.close()  # a stranger
+            accepted, _ = server.accept()
+            accepted.settimeout(TIMEOUT_SECONDS)
+            connection = _Connection(accepted, -1)
+            greeting = connection.receive()
+            if secrets.compare_digest(str(greeting.get("token")), token):
+                connection.process = int(greeting["process"])
+                return connection
+            accepted.close()  # not a process of this job
 
-    def _listen(self, line: _Line) -> None:
+    def _listen(self, connection: _Connection) -> None:
         while True:
-            message = line.receive()
-            if "say" in message:
-                self._say(line.process, *message["say"])
+            message = connection.receive()
+            if "value" in message:
+                self._collect(connection.process, *message["value"])
             elif "leave" in message and message["leave"] is None:
-                with self._news:
-                    self._gone.add(line.process)
-                    self._news.notify_all()
+                with self._changed:
+                    self._left.add(connection.process)
+                    self._changed.notify_all()
                 return
             elif "beat" not in message:
-                self._end_all(line.process, message.get("leave") or "is gone")
+                self._exit_all(connection.process, message.get("leave") or "is lost")
 
-    def _say(self, process: int, topic: str, step: int, value: Any) -> None:
-        with self._collecting:
-            said = self._said.setdefault((topic, step), {})
-            said[process] = value
-            if len(said) < jax.process_count():
+    def _collect(self, process: int, topic: str, step: int, value: Any) -> None:
+        with self._collect_lock:
+            values = self._values.setdefault((topic, step), {})
+            values[process] = value
+            if len(values) < jax.process_count():
                 return
-            del self._said[topic, step]
-        values = [said[number] for number in range(len(said))]
-        for line in self._lines:
-            line.send(answer=[topic, step, values])
-        self._answer(topic, step, values)
+            del self._values[topic, step]
+        result = [values[number] for number in range(len(values))]
+        for connection in self._connections:
+            connection.send(result=[topic, step, result])
+        self._set_result(topic, step, result)
 
     def all_gather(self, topic: str, step: int, value: Any) -> list[Any]:
-        self._say(0, topic, step, json.loads(json.dumps(value)))
+        self._collect(0, topic, step, json.loads(json.dumps(value)))
         return self._await(topic, step)
 
-    def _end_all(self, process: int, problem: str) -> None:
-        for line in self._lines:
+    def _exit_all(self, process: int, problem: str) -> None:
+        for connection in self._connections:
             try:
-                line.send(lost=[process, problem])
+                connection.send(lost=[process, problem])
             except OSError:
                 continue
-        time.sleep(_LAST)
-        self._lost(process, problem)
+        time.sleep(_LEADER_DELAY_SECONDS)
+        self._exit(process, problem)
 
     def leave(self, problem: str | None) -> None:
-        """Waits for the others to leave, since they end when this process does."""
+        """Waits for the others to leave first: JAX aborts them when process 0 exits."""
         if problem is not None:
-            for line in self._lines:
-                line.send(lost=[0, problem])
+            for connection in self._connections:
+                connection.send(lost=[0, problem])
             return
-        with self._news:
-            self._news.wait_for(lambda: len(self._gone) == len(self._lines), timeout=SILENCE)
-        for line in self._lines:
-            line.send(leave=None)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._left) == len(self._connections), timeout=TIMEOUT_SECONDS
+            )
+        for connection in self._connections:
+            connection.send(leave=None)
 
 
 class _Follower(_Peers):
-    """Any other process."""
+    """Any process but process 0."""
 
     def __init__(self) -> None:
         super().__init__()
         host, port, token = _broadcast(None)
-        connection = socket.create_connection((host, port), timeout=SILENCE)
-        self._line = _Line(connection, 0)
-        self._line.send(token=token, process=jax.process_index())
+        connected = socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
+        self._connection = _Connection(connected, 0)
+        self._connection.send(token=token, process=jax.process_index())
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         while True:
-            message = self._line.receive()
-            if "answer" in message:
-                self._answer(*message["answer"])
+            message = self._connection.receive()
+            if "result" in message:
+                self._set_result(*message["result"])
             elif "lost" in message:
-                self._lost(*message["lost"])
+                self._exit(*message["lost"])
             elif "beat" not in message:
                 if not self._leaving:
-                    self._lost(0, "is gone")
+                    self._exit(0, "is lost")
                 return
 
     def all_gather(self, topic: str, step: int, value: Any) -> list[Any]:
-        with contextlib.suppress(OSError):  # the listener says who is gone, and ends this process
-            self._line.send(say=[topic, step, value])
+        with contextlib.suppress(OSError):  # `_listen` reports the loss and exits
+            self._connection.send(value=[topic, step, value])
         return self._await(topic, step)
 
     def leave(self, problem: str | None) -> None:
         self._leaving = True
         if problem is None:
-            jax.distributed.shutdown()  # needs process 0, which waits for what is said next
-        self._line.send(leave=problem)
+            jax.distributed.shutdown()  # needs process 0, which waits for the message below
+        self._connection.send(leave=problem)
 
 
 _peers: _Leader | _Follower | None = None
 
 
 def _broadcast(content: list[Any] | None) -> list[Any]:
-    """A short JSON list from process 0 to all, through jax: nothing else connects them yet."""
-    text = np.zeros(_GREETING, np.uint8)
+    """Sends a short JSON list from process 0 to all, through JAX: no sockets are open yet."""
+    text = np.zeros(_GREETING_BYTES, np.uint8)
     if content is not None:
         encoded = json.dumps(content).encode()
         text[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-    told = np.asarray(multihost_utils.broadcast_one_to_all(text))
-    return json.loads(bytes(told).rstrip(b"\0").decode())
+    received = np.asarray(multihost_utils.broadcast_one_to_all(text))
+    return json.loads(bytes(received).rstrip(b"\0").decode())

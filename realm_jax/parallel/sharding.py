@@ -1,4 +1,4 @@
-"""One table from axis names to mesh axes, and the shardings that follow from it."""
+"""The device mesh, and the shardings of params and batches on it."""
 
 import logging
 import math
@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax.errors import ConfigError
@@ -16,10 +17,11 @@ from realm_jax.errors import ConfigError
 log = logging.getLogger(__name__)
 
 MESH_AXES = ("replica", "data", "fsdp", "model")
-BATCH = ("replica", "data", "fsdp")  # mesh axes over which the rows of a batch are spread
+BATCH = ("replica", "data", "fsdp")  # mesh axes over which the rows of a batch are sharded
 
-# Models name the axes of their parameters; this table alone says where each axis lies. Whatever is
-# on `fsdp` is gathered where it is used, layer by layer, and its gradient is scattered again.
+# Axis name of a param -> mesh axis. Models name the axes of their params; only this table assigns
+# them to mesh axes. Params on `fsdp` are all-gathered layer by layer where they are used, and their
+# gradients are reduce-scattered.
 RULES = {
     "vocabulary": "model",
     "mlp": "model",
@@ -40,31 +42,36 @@ RULES = {
 
 
 def make_mesh(sizes: ConfigDict, devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh of replica x data x fsdp x model; one size may be -1 for all devices that are left.
+    """Creates a mesh of replica x data x fsdp x model.
 
-    Devices of several TPU slices are laid so that `replica` alone crosses the slow network between
-    them. Otherwise neighbours on the last axes are nearest to each other.
+    With several TPU slices, only `replica` crosses the slow network between slices. Within a slice,
+    neighbours on the last axes are the nearest devices.
+
+    Args:
+      sizes: size by mesh axis; one may be -1, for all remaining devices.
+      devices: all devices by default.
 
     Raises:
-      ConfigError: sizes that do not multiply to the number of devices, or slices that `replica`
-        does not count.
+      ConfigError: the product of the sizes is not the number of devices, or `replica` is not a
+        multiple of the number of slices.
     """
     devices = jax.devices() if devices is None else devices
-    wanted = [sizes[axis] for axis in MESH_AXES]
-    known = math.prod(size for size in wanted if size > 0)
-    shape = [size if size > 0 else len(devices) // known for size in wanted]
-    if math.prod(shape) != len(devices) or wanted.count(-1) > 1:
+    requested = [sizes[axis] for axis in MESH_AXES]
+    known = math.prod(size for size in requested if size > 0)
+    shape = [size if size > 0 else len(devices) // known for size in requested]
+    if math.prod(shape) != len(devices) or requested.count(-1) > 1:
         raise ConfigError(
             "the mesh does not fit the devices",
             where=f"config.mesh ({' x '.join(MESH_AXES)})",
             expected=f"sizes whose product is {len(devices)}, the number of devices",
-            found=" x ".join(map(str, wanted)),
+            found=" x ".join(map(str, requested)),
             fix="set one of them to -1",
         )
-    return Mesh(_laid_out(shape, devices), MESH_AXES)
+    automatic = (AxisType.Auto,) * len(MESH_AXES)  # XLA propagates shardings; none is in the types
+    return Mesh(_device_array(shape, devices), MESH_AXES, axis_types=automatic)
 
 
-def _laid_out(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
+def _device_array(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
     slices = len({getattr(device, "slice_index", 0) for device in devices})
     if slices == 1:
         return mesh_utils.create_device_mesh(shape, devices)
@@ -81,12 +88,12 @@ def _laid_out(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
 
 
 def param_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
-    """Shardings of a tree of parameters.
+    """Shardings of a params tree.
 
     Args:
-      mesh: of `make_mesh`.
-      axes: tree of tuples of axis names, one for each parameter.
-      shapes: the same tree of anything with `.shape`.
+      mesh: the mesh, of `make_mesh`.
+      axes: tree of tuples of axis names, one tuple per param.
+      shapes: the same tree, of arrays or anything else with `.shape`.
     """
     is_names = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
     return jax.tree.map(
@@ -98,91 +105,99 @@ def param_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
 
 
 def partition_spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> PartitionSpec:
-    """Where one parameter lies; an axis that does not divide stays whole, and the log says so."""
-    placed = []
+    """The partition of one param; an axis that the mesh axis does not divide is replicated."""
+    partition = []
     for name, size in zip(names, shape, strict=True):
         axis = RULES[name]
         if axis is not None and size % mesh.shape[axis]:
             log.warning(
-                "axis %r of size %d is not divided by mesh axis %r of %d: kept whole",
+                "axis %r of size %d is not divisible by mesh axis %r of size %d: replicated",
                 name,
                 size,
                 axis,
                 mesh.shape[axis],
             )
             axis = None
-        placed.append(axis)
-    return PartitionSpec(*placed)
+        partition.append(axis)
+    return PartitionSpec(*partition)
 
 
 def shard_arrays(tree: Any, shardings: Any) -> Any:
-    """Host arrays onto the mesh; each device is sent its own part and no other.
+    """Puts host arrays on the devices; each device receives only its shard.
 
     Args:
       tree: host arrays, the same in every process.
       shardings: the same tree of shardings.
     """
     return jax.tree.map(
-        lambda leaf, to: jax.make_array_from_callback(
-            np.shape(leaf), to, lambda index: np.asarray(leaf)[index]
+        lambda leaf, sharding: jax.make_array_from_callback(
+            np.shape(leaf), sharding, lambda index: np.asarray(leaf)[index]
         ),
         tree,
         shardings,
     )
 
 
-def local_rows(mesh: Mesh, batch: int) -> np.ndarray:
-    """Places in a batch of `batch` rows that the devices of this process hold, ascending."""
-    spread = batch_sharding(mesh).addressable_devices_indices_map((batch,))
-    slices = {index[0].indices(batch) for index in spread.values() if index is not None}
+def local_rows(mesh: Mesh, batch: int) -> Int64[np.ndarray, "R"]:
+    """Rows of a batch that the devices of this process hold, ascending.
+
+    Args:
+      mesh: the mesh, of `make_mesh`.
+      batch: rows of the batch in all processes together.
+    """
+    indices = batch_sharding(mesh).addressable_devices_indices_map((batch,))
+    slices = {index[0].indices(batch) for index in indices.values() if index is not None}
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
 
 
-def shard_batch(mesh: Mesh, rows: Any, places: np.ndarray, batch: int) -> Any:
-    """A batch over all processes, of which this one has made the rows at `places`.
+def shard_batch(mesh: Mesh, arrays: Any, rows: Int64[np.ndarray, "R"], batch: int) -> Any:
+    """Puts a batch on the devices of all processes; each process has built only its own rows.
 
     Args:
-      mesh: of `make_mesh`.
-      rows: tree of host arrays, first axis as long as `places`, or as the groups of equal size
-        that neighbouring places are in.
-      places: of `local_rows`.
-      batch: rows of all processes together.
+      mesh: the mesh, of `make_mesh`.
+      arrays: tree of host arrays; the first axis holds `rows`, or groups of consecutive rows.
+      rows: the rows of this process, of `local_rows`.
+      batch: rows of the batch in all processes together.
     """
-    to = batch_sharding(mesh)
+    sharding = batch_sharding(mesh)
 
-    def placed(leaf: np.ndarray) -> jax.Array:
-        size = len(places) // len(leaf)
-        where = np.full(batch // size, -1)
-        where[places[::size] // size] = np.arange(len(leaf))
-        part = lambda index: leaf[where[index[0]]][(slice(None), *index[1:])]  # noqa: E731
-        return jax.make_array_from_callback((batch // size, *leaf.shape[1:]), to, part)
+    def shard(leaf: np.ndarray) -> jax.Array:
+        group_size = len(rows) // len(leaf)
+        local_index = np.full(batch // group_size, -1)
+        local_index[rows[::group_size] // group_size] = np.arange(len(leaf))
+        part = lambda index: leaf[local_index[index[0]]][(slice(None), *index[1:])]  # noqa: E731
+        shape = (batch // group_size, *leaf.shape[1:])
+        return jax.make_array_from_callback(shape, sharding, part)
 
-    return jax.tree.map(placed, rows)
+    return jax.tree.map(shard, arrays)
 
 
 def gather_to_host(mesh: Mesh, tree: Any) -> Any:
     """Whole arrays on the host of every process; all processes must call it.
 
-    One array after the other passes through the devices, so no device holds them all.
+    Arrays are gathered one after the other, so no device holds more than one whole array.
     """
-    whole = jax.jit(lambda leaf: leaf, out_shardings=replicated(mesh))
+    gather = jax.jit(lambda leaf: leaf, out_shardings=replicated(mesh))
 
-    def fetched(leaf: Any) -> np.ndarray:
-        alone = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-        return np.asarray(leaf if alone else whole(leaf))
+    def fetch(leaf: Any) -> np.ndarray:
+        is_local = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+        return np.asarray(leaf if is_local else gather(leaf))
 
-    return jax.tree.map(fetched, tree)
+    return jax.tree.map(fetch, tree)
 
 
 def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -> None:
-    """Refuses batches that the devices cannot share evenly.
+    """Checks that the batches divide evenly over the devices.
 
     Args:
-      mesh: of `make_mesh`.
-      batches: config key to queries per step.
+      mesh: the mesh, of `make_mesh`.
+      batches: queries per step, by config key.
       micro_batches: `config.optimizer.accumulate_steps`.
+
+    Raises:
+      ConfigError: a batch does not divide.
     """
-    parts = _parts(mesh, micro_batches)
+    parts = _num_parts(mesh, micro_batches)
     for key, size in batches.items():
         if size % parts:
             raise ConfigError(
@@ -191,37 +206,38 @@ def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -
                 expected=f"a multiple of {parts}: mesh axes {' x '.join(BATCH)}, times "
                 "optimizer.accumulate_steps",
                 found=size,
-                fix=f"set it to {-(-size // parts) * parts}, or give config.mesh.model more",
+                fix=f"set it to {-(-size // parts) * parts}, or make config.mesh.model larger",
             )
 
 
 def packing_groups(mesh: Mesh, config: ConfigDict) -> int:
-    """G, into which batches are cut that are packed (`data.packing`).
+    """G, the number of groups in which the rows of a batch are packed (`data.packing`).
 
     Raises:
-      ConfigError: `config.mesh.groups` does not divide over the devices, or divide the batches.
+      ConfigError: `config.mesh.groups` does not divide over the devices, or does not divide the
+        batches.
     """
-    parts, asked = _parts(mesh, config.optimizer.accumulate_steps), config.mesh.groups
+    parts, requested = _num_parts(mesh, config.optimizer.accumulate_steps), config.mesh.groups
     batches = [config.stages[n].batch for n in ("ict", "realm") if config.stages[n].steps]
-    if asked % parts or any(batch % (asked or parts) for batch in batches):
+    if requested % parts or any(batch % (requested or parts) for batch in batches):
         raise ConfigError(
-            "the groups do not fit devices and batches",
+            "the groups do not fit the devices and batches",
             where="config.mesh.groups",
             expected=f"0, or a multiple of {parts} that divides {' and '.join(map(str, batches))}",
-            found=asked,
+            found=requested,
         )
-    return asked or parts
+    return requested or parts
 
 
-def _parts(mesh: Mesh, micro_batches: int) -> int:
+def _num_parts(mesh: Mesh, micro_batches: int) -> int:
     return math.prod(mesh.shape[axis] for axis in BATCH) * micro_batches
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Batches are split along their first axis over replica x data x fsdp."""
+    """The first axis is sharded over replica x data x fsdp."""
     return NamedSharding(mesh, PartitionSpec(BATCH))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The whole value on every device."""
+    """Every device holds the whole array."""
     return NamedSharding(mesh, PartitionSpec())

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Float32, Int32
 
@@ -41,7 +41,7 @@ class MeshSearcher:
         dtype: str = "float32",
         mean: Mean | None = None,
     ):
-        self.mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
+        self.mesh = _mesh_of_all_devices() if mesh is None else mesh
         self.size, self.dims = vectors.shape
         self.mean = mean or Mean(np.zeros(self.dims, np.float32))
         self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype), self.mean)
@@ -86,6 +86,10 @@ class MeshSearcher:
         searcher = cls(load_vectors(folder), mesh, read_description(folder).get("dtype", "float32"))
         searcher.mean = Mean.load(folder, searcher.dims)  # which the saved vectors are without
         return searcher
+
+
+def _mesh_of_all_devices() -> Mesh:
+    return jax.make_mesh((jax.device_count(),), ("rows",), axis_types=(AxisType.Auto,))
 
 
 def search_on_mesh(
@@ -133,7 +137,7 @@ def _search_device(vectors, queries, *, k, size, axes, approximate):
         )
         place = begin + jnp.arange(block, dtype=jnp.int32)
         valid = (place >= start) & (first + place < size)
-        scores = jnp.where(valid, scores, -jnp.inf)
+        scores = jnp.where(valid[None], scores, -jnp.inf)
         rows = jnp.broadcast_to(first + place, scores.shape)
         if approximate and k < block:
             scores, found = jax.lax.approx_max_k(scores, k, recall_target=BLOCK_RECALL)

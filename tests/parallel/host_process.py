@@ -1,4 +1,4 @@
-"""`realm train` as one of several processes, slow or unable to open an index when told so."""
+"""`realm train` as one process of a job; environment variables make it slow or make it fail."""
 
 import logging
 import os
@@ -7,24 +7,26 @@ import time
 
 from realm_jax.cli.main import main
 from realm_jax.errors import DamageError
-from realm_jax.trainer import index_manager as index_in_use
+from realm_jax.trainer import index_manager
 
-opened = index_in_use.open_index
+original = index_manager.open_index
 refused = []
 
 
 def open_index(folder, *others):
-    """With SLOW, seconds late; with REFUSES, unable to read the first index but that of step 0."""
+    """SLOW delays it by that many seconds; REFUSES makes the first index after step 0 fail."""
     if int(folder.name) == 0:
-        return opened(folder, *others)
+        return original(folder, *others)
     time.sleep(float(os.environ.get("SLOW", "0")))
     if "REFUSES" in os.environ and refused in ([], [folder.name]):
         refused[:] = [folder.name]
-        raise DamageError("published file is damaged", where=folder, found="what a test says")
-    return opened(folder, *others)
+        raise DamageError(
+            "published file is damaged", where=folder, found="an error raised by the test"
+        )
+    return original(folder, *others)
 
 
 if __name__ == "__main__":
-    logging.getLogger().handlers.clear()  # of what was imported before `realm` could say how to log
-    index_in_use.open_index = open_index
+    logging.getLogger().handlers.clear()  # `realm` configures logging
+    index_manager.open_index = open_index
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Several real processes that train as one, over loopback."""
+"""Training jobs of several real processes, over loopback."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ from realm_jax.trainer import run as trainer
 
 HERE = Path(__file__).parent
 PATIENCE = 900.0
-GROUPS = {"mesh__groups": 8}  # whose dropout is that of any number of devices
+GROUPS = {"mesh__groups": 8}  # dropout then does not depend on the number of devices
 WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20, **GROUPS}
 WITH_BUILDER = {
     "model__layers": 1,
@@ -38,13 +38,13 @@ WITH_BUILDER = {
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """What one process compiled, the next one need not."""
+    """An environment with a compilation cache that all processes of this file share."""
     quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
     return environment(tmp_path_factory.mktemp("compiled")) | quick
 
 
 class Hosts:
-    """Processes of one job; `extra` is their environment, by process."""
+    """Processes of one job; `extra` holds environment variables by process number."""
 
     def __init__(self, folder, compiled, config, count, devices, extra=None):
         with socket.socket() as free:
@@ -73,14 +73,14 @@ class Hosts:
                 )
 
     def wait(self, *codes):
-        """What each said, once all ended with these exit codes."""
+        """The output of each process, after all ended with these exit codes."""
         found = tuple(process.wait(PATIENCE) for process in self.processes)
-        said = [log.read_text() for log in self.logs]
-        assert found == codes, "\n".join(said)
-        return said
+        outputs = [log.read_text() for log in self.logs]
+        assert found == codes, "\n".join(outputs)
+        return outputs
 
     def until(self, holds):
-        """Waits for something to be so while all run."""
+        """Waits until `holds()` is true; all processes must be running."""
         while not holds():
             assert [p.poll() for p in self.processes] == [None] * len(self.processes), [
                 log.read_text() for log in self.logs
@@ -96,7 +96,7 @@ class Hosts:
 
 @pytest.fixture
 def start(tmp_path, compiled):
-    """Starts jobs of several processes; none outlives the test."""
+    """Starts jobs of several processes, and kills them after the test."""
     started = []
 
     def start(config, count, devices, extra=None):
@@ -110,7 +110,7 @@ def start(tmp_path, compiled):
 
 @pytest.fixture
 def builder(tmp_path):
-    """The index builder, in a thread."""
+    """Runs the index builder in a thread."""
     stop = threading.Event()
     thread = threading.Thread(target=index_builder.run, args=(str(tmp_path / "run"), 0.02, stop))
     thread.start()
@@ -120,15 +120,15 @@ def builder(tmp_path):
 
 
 def listening(process):
-    """Addresses that a process waits for connections at, as the kernel writes them (Linux)."""
+    """Addresses on which a process listens, in the kernel's notation (Linux)."""
     folder, found = Path(f"/proc/{process.pid}"), set()
-    with contextlib.suppress(OSError):  # files come and go
+    with contextlib.suppress(OSError):  # files can disappear
         links = [str(file.readlink()) for file in (folder / "fd").iterdir()]
         for table in ("tcp", "tcp6"):
             for line in (folder / "net" / table).read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == "0A" and f"socket:[{words[9]}]" in links:
-                    found.add(words[1].split(":")[0])
+                columns = line.split()
+                if columns[3] == "0A" and f"socket:[{columns[9]}]" in links:
+                    found.add(columns[1].split(":")[0])
     return found
 
 
@@ -148,7 +148,9 @@ def losses(workdir, stage):
         pytest.param(2, 4, {"mesh__replica": 2}, marks=pytest.mark.slow),
     ],
 )
-def test_several_processes_have_the_losses_of_one(start, tiny, tmp_path, count, devices, mesh):
+def test_several_processes_train_with_the_losses_of_one(
+    start, tiny, tmp_path, count, devices, mesh
+):
     config = tiny_config(tiny.folder, **WITHOUT_BUILDER, **mesh)
     hosts = start(config, count, devices)
     log, addresses = RunDir(tmp_path / "run").logs / "ict.jsonl", set()
@@ -157,9 +159,9 @@ def test_several_processes_have_the_losses_of_one(start, tiny, tmp_path, count, 
     loopback = "0100007F"
     assert all(address.endswith(loopback) for address in addresses), addresses
     assert addresses or sys.platform != "linux"
-    alone = tiny_config(tiny.folder, **WITHOUT_BUILDER)
-    trainer.run(str(tmp_path / "alone"), alone, threading.Event())
-    expected = losses(tmp_path / "alone", "ict")
+    single = tiny_config(tiny.folder, **WITHOUT_BUILDER)
+    trainer.run(str(tmp_path / "single"), single, threading.Event())
+    expected = losses(tmp_path / "single", "ict")
     assert len(expected) == 20
     np.testing.assert_allclose(losses(tmp_path / "run", "ict"), expected, rtol=1e-3)
 
@@ -168,45 +170,45 @@ def swaps(run):
     return [(record["step"], record["index_step"]) for record in read_log(run.swaps)]
 
 
-def in_use(said):
-    """(step, index step) of every swap that a process told of."""
-    found = re.findall(r"step (\d+): index of step (\d+) in use", said)
+def logged_swaps(output):
+    """(step, index step) of every swap in the output of a process."""
+    found = re.findall(r"step (\d+): index of step (\d+) in use", output)
     return [(int(step), int(index)) for step, index in found]
 
 
 def stopped_after(hosts, holds):
-    """Sends one process SIGTERM once something is so; all save and end; what each said."""
+    """Sends one process SIGTERM once `holds()` is true; returns the outputs after all stopped."""
     hosts.until(holds)
     hosts.processes[1].send_signal(signal.SIGTERM)
     return hosts.wait(*[75] * len(hosts.processes))
 
 
 @pytest.mark.slow
-def test_one_slow_host_and_all_swap_at_the_same_step(start, builder, tiny, tmp_path):
-    """Process 0 has verified an index a second and a half before process 1 has, each time."""
+def test_all_processes_swap_at_the_same_step_with_one_slow_host(start, builder, tiny, tmp_path):
+    """Process 1 verifies each index 1.5 s later than process 0."""
     run = RunDir(tmp_path / "run")
     hosts = start(tiny_config(tiny.folder, **WITH_BUILDER), 2, 2, {1: {"SLOW": "1.5"}})
-    said = stopped_after(hosts, lambda: len(swaps(run)) >= 4)
-    assert in_use(said[0]) == in_use(said[1]) == swaps(run)
+    outputs = stopped_after(hosts, lambda: len(swaps(run)) >= 4)
+    assert logged_swaps(outputs[0]) == logged_swaps(outputs[1]) == swaps(run)
     assert all(index < step for step, index in swaps(run)[1:])
 
 
 @pytest.mark.slow
-def test_an_index_that_one_host_cannot_verify_is_swapped_to_by_none(start, builder, tiny, tmp_path):
+def test_no_process_swaps_to_an_index_that_one_cannot_verify(start, builder, tiny, tmp_path):
     run = RunDir(tmp_path / "run")
     hosts = start(tiny_config(tiny.folder, **WITH_BUILDER), 2, 2, {1: {"REFUSES": "1"}})
-    said = stopped_after(hosts, lambda: len(swaps(run)) >= 2)
+    outputs = stopped_after(hosts, lambda: len(swaps(run)) >= 2)
     refusal = r"index of step (\d+): process 1 of 2 could not verify it, so none swaps to it"
-    refused = [re.findall(refusal, words) for words in said]
+    refused = [re.findall(refusal, output) for output in outputs]
     assert refused[0] == refused[1] and len(refused[0]) == 1
-    assert "published file is damaged" in said[1]
-    assert in_use(said[0]) == in_use(said[1]) == swaps(run)
+    assert "published file is damaged" in outputs[1]
+    assert logged_swaps(outputs[0]) == logged_swaps(outputs[1]) == swaps(run)
     assert int(refused[0][0]) not in [index for _, index in swaps(run)]
-    assert swaps(run)[-1][1] > int(refused[0][0])  # the next one was good
+    assert swaps(run)[-1][1] > int(refused[0][0])  # the next index was swapped to
 
 
 def killed_at(hosts, victim, run, steps):
-    """Waits until that many steps are logged, kills one process, and returns what the rest say."""
+    """Kills one process after that many logged steps; returns the outputs of all processes."""
     hosts.until(lambda: len(losses(run, "ict")) >= steps)
     hosts.processes[victim].send_signal(signal.SIGKILL)
     codes = [76] * len(hosts.processes)
@@ -214,12 +216,14 @@ def killed_at(hosts, victim, run, steps):
     return hosts.wait(*codes)
 
 
-def test_a_killed_host_stops_all_in_words_and_another_number_goes_on(start, tiny, tmp_path):
-    """Cut after step 6 on two hosts, gone on with on one: every step has the loss it had."""
+def test_all_processes_exit_if_one_is_killed_and_another_number_of_hosts_resumes(
+    start, tiny, tmp_path
+):
+    """Two hosts until one is killed, then a single one: repeated steps have the same losses."""
     steps = {"model__layers": 1, "stages__ict__steps": 3000, "checkpoint__every": 5, **GROUPS}
-    said = killed_at(start(tiny_config(tiny.folder, **steps), 2, 2), 1, tmp_path / "run", 7)
-    assert "process 1 of 2 is gone; process 0 stops too" in said[0]
-    assert "start all processes again with the same command" in said[0]
+    outputs = killed_at(start(tiny_config(tiny.folder, **steps), 2, 2), 1, tmp_path / "run", 7)
+    assert "process 1 of 2 is lost; process 0 exits too" in outputs[0]
+    assert "start all processes again with the same command" in outputs[0]
     run = RunDir(tmp_path / "run")
     saved, before = commit.latest(run.checkpoints("ict")), len(losses(run.root, "ict"))
     assert before > saved >= 5
@@ -229,9 +233,9 @@ def test_a_killed_host_stops_all_in_words_and_another_number_goes_on(start, tiny
     with pytest.raises(Stopped):
         trainer.run(str(run.root), tiny_config(tiny.folder, **steps), stop)
     watcher.join()
-    again = by_step(run.root)
-    repeated = [of_step for of_step in again.values() if len(of_step) > 1]
-    assert min(again) == 1 and len(repeated) == before - saved
+    losses_of = by_step(run.root)
+    repeated = [values for values in losses_of.values() if len(values) > 1]
+    assert min(losses_of) == 1 and len(repeated) == before - saved
     for first, second in repeated:
         np.testing.assert_allclose(first, second, rtol=1e-3)
 
@@ -243,7 +247,7 @@ def stop_after(stop, workdir, count):
 
 
 def by_step(workdir):
-    """Losses of each step, of every life of the run."""
+    """Losses of each step, one for each time it was trained."""
     found = {}
     for record in read_log(RunDir(workdir).logs / "ict.jsonl"):
         found.setdefault(record["step"], []).extend([record["loss"]] if "loss" in record else [])
