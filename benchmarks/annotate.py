@@ -1,19 +1,18 @@
-"""How fast the salient spans of passages are marked: by capitals, and by a trained tagger.
+"""Speed of marking salient spans in passages: by capitalised words, and by a trained tagger.
 
 Command:  python benchmarks/annotate.py --corpus=FOLDER [--tagger=WORKDIR] [--passages=2000]
 Data:     a folder of `realm corpus build`; a workdir of `realm tag train` (experiments/
-          tagger_conll.py), without which only the rule is measured
-Output:   one JSON object: for each annotator the passages and spans a second by the clock and by
-          processor time (the one to read on a busy machine), and the spans a passage
-Time:     a minute or two on two cores; the tagger's first batches compile and do not count
+          tagger_conll.py), without which only the capitals rule is measured
+Output:   for each method: passages per second of wall-clock time and of CPU time (more reliable on
+          a busy machine), and spans per passage
+Time:     one or two minutes on two cores; one batch runs before the measurement, for compilation
 """
 
-import argparse
-import json
 import os
-import sys
 import time
 from typing import Any
+
+from command_line import make_parser, write_report
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.tagging.mark_corpus import BATCH_PASSAGES
@@ -23,36 +22,36 @@ from realm_jax.tagging.tagger import Tagger
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--tagger")
     parser.add_argument("--passages", type=int, default=2000)
     arguments = parser.parse_args()
     store = PassageStore.open(arguments.corpus)
-    annotators: dict[str, SpanMarker] = {"capitals": CapitalsMarker()}
+    markers: dict[str, SpanMarker] = {"capitals": CapitalsMarker()}
     if arguments.tagger:
         tagger, published = Tagger.open(arguments.tagger)
-        annotators["tagger"] = TaggerMarker(tagger, published.identity)
+        markers["tagger"] = TaggerMarker(tagger, published.identity)
     count = min(arguments.passages, len(store))
-    report = {name: measured(annotator, store, count) for name, annotator in annotators.items()}
-    sys.stdout.write(json.dumps({"passages": count, **report}, indent=1) + "\n")
+    report = {name: measure(marker, store, count) for name, marker in markers.items()}
+    write_report({"passages": count, **report}, arguments)
 
 
-def measured(annotator: SpanMarker, store: PassageStore, count: int) -> dict[str, Any]:
-    """Figures of one annotator over the first `count` passages, after a batch to warm up."""
-    list(annotator.spans(store, range(min(BATCH_PASSAGES, count))))
+def measure(marker: SpanMarker, store: PassageStore, count: int) -> dict[str, Any]:
+    """Times one method over the first `count` passages, after one warm-up batch."""
+    list(marker.spans(store, range(min(BATCH_PASSAGES, count))))
     began, before = time.monotonic(), os.times()
     spans = 0
     for first in range(0, count, BATCH_PASSAGES):
-        some = range(first, min(first + BATCH_PASSAGES, count))
-        spans += sum(len(own) for own in annotator.spans(store, some))
+        rows = range(first, min(first + BATCH_PASSAGES, count))
+        spans += sum(len(found) for found in marker.spans(store, rows))
     seconds, after = time.monotonic() - began, os.times()
-    busy = after.user + after.system - before.user - before.system
+    cpu_seconds = after.user + after.system - before.user - before.system
     return {
         "seconds": round(seconds, 2),
-        "processor_seconds": round(busy, 2),
+        "processor_seconds": round(cpu_seconds, 2),
         "passages_per_second": round(count / seconds, 1),
-        "passages_per_processor_second": round(count / busy, 1),
+        "passages_per_processor_second": round(count / cpu_seconds, 1),
         "spans_per_passage": round(spans / count, 2),
     }
 

@@ -1,8 +1,9 @@
-"""Compiles the paper's sizes for one slice of each kind of TPU, and writes the tables.
+"""Compiles the paper's model sizes for one slice of each TPU generation, and writes tables.
 
-Command:  python benchmarks/compile_tables.py            (needs the extra [tpu]; one at a time)
-Hours:    a training step takes 7 minutes of processor time and 5 GiB, an embedding step 10 s
-Writes:   realm_jax/planning/realm_wikipedia.json, which `realm plan` reads, and compile_tables.md
+Command:  python benchmarks/compile_tables.py [--slices NAME ...] [--tables_only]
+Needs:    the extra [tpu]; run only one at a time
+Output:   realm_jax/planning/realm_wikipedia.json, which `realm plan` reads, and compile_tables.md
+Time:     a training step takes 7 CPU minutes and 5 GiB of memory, an embedding step 10 s
 """
 
 import argparse
@@ -25,7 +26,7 @@ TABLES = HERE / "compile_tables.md"
 
 
 def compile_all(slices: list[str]) -> None:
-    """Each step in a process of its own: the compiler takes gigabytes and gives few back."""
+    """Compiles each step in a new process, because the compiler does not free its memory."""
     for name in slices:
         for step in STEPS:
             command = [sys.executable, "-m", "realm_jax.cli.main", "compile", f"--step={step}"]
@@ -34,32 +35,33 @@ def compile_all(slices: list[str]) -> None:
 
 
 def tables() -> str:
-    """Markdown, of the reports that are kept."""
+    """Returns the saved reports as Markdown tables."""
     lines = [
-        "# Compiled for TPUs that were not there",
+        "# Ahead-of-time compilation for TPU slices",
         "",
-        "Made by `python benchmarks/compile_tables.py` from `realm compile` with",
+        "Written by `python benchmarks/compile_tables.py` from `realm compile` with",
         "`experiments/realm_wikipedia.py`: BERT-base embedder and reader, batch 512, 8 candidates,",
-        "96/288/384 word pieces, bfloat16, recomputed activations, pure data parallel. Per chip.",
+        "lengths 96/288/384 tokens, bfloat16, rematerialised activations, data parallelism only.",
+        "No TPU is needed. All numbers are per chip.",
         "",
-        "| slice | step | peak HBM, GiB | share | FLOPs | of the count on paper | roofline, ms | "
-        "products, traffic, talk, ms | compiled in, s |",
+        "| slice | step | peak HBM, GiB | share of HBM | FLOPs | FLOPs / analytic count | "
+        "roofline, ms | compute / HBM / ICI, ms | compile time, s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     kept = read_reports(GOLDEN)
     lines += [_row(report) for report in kept]
     lines += [
         "",
-        "| slice | step | collective | times a step | MB in all |",
+        "| slice | step | collective | count per step | total MB |",
         "|---|---|---|---|---|",
     ]
     for report in kept:
         for one in report["collectives"]:
             size = f"{one['bytes'] / 1e6:,.1f}"
             lines += [f"| {_of(report)} | {one['kind']} | {one['count']} | {size} |"]
-    lines += ["", "What must hold: " + "; ".join(kept[0]["checks"]) + ".", ""]
-    broken = [f"{_of(r)}: {name}" for r in kept for name, held in r["checks"].items() if not held]
-    lines += ["Broken: " + ("; ".join(broken) or "nothing") + ".", ""]
+    lines += ["", "Checks: " + "; ".join(kept[0]["checks"]) + ".", ""]
+    failed = [f"{_of(r)}: {name}" for r in kept for name, held in r["checks"].items() if not held]
+    lines += ["Failed checks: " + ("; ".join(failed) or "none") + ".", ""]
     return "\n".join(lines + _plans())
 
 
@@ -83,38 +85,42 @@ def _row(report: dict[str, Any]) -> str:
 
 
 def _plans() -> list[str]:
-    """The same slices planned, for three corpora."""
+    """Returns a table of plans for the same slices and three corpus sizes."""
     config = config_lib.load(CONFIG)
     lines = [
         "## Plans",
         "",
-        "`realm plan` on these reports; half of the roofline is taken to be reached.",
+        "`realm plan` on these reports, which assumes half of the roofline speed.",
         "",
         "| trainer | passages | builder share | step, s | refresh | staleness, steps | index, GB | "
-        "days | chip-hours | breaks first, at | broken |",
+        "days | chip-hours | first limit, at passages | failed checks |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     compiled = [(report["topology"], report["step"]) for report in read_reports(GOLDEN)]
     for name in sorted({name for name, step in compiled if (name, "train") in compiled}):
-        place = slice_of(name)
-        reports = reports_for(place)
+        tpu_slice = slice_of(name)
+        reports = reports_for(tpu_slice)
         for passages in PASSAGES:
             for share in SHARES:
-                made = plan(place, passages, share, config, reports)
-                first = f"{made['breaks_first']}, {made['breaks_at_passages']:.2g}"
-                cells = [name, f"{passages:.3g}", f"{share}", f"{made['step_seconds']:.3f}"]
-                cells += [seconds(made["refresh_seconds"]), f"{made['staleness_steps']:,.0f}"]
-                cells += [f"{made['index_bytes'] / 1e9:,.1f}", f"{made['days']:.1f}"]
-                cells += [f"{made['chip_hours']:,.0f}", first, ", ".join(made["broken"]) or "-"]
+                found = plan(tpu_slice, passages, share, config, reports)
+                first = f"{found['breaks_first']}, {found['breaks_at_passages']:.2g}"
+                cells = [name, f"{passages:.3g}", f"{share}", f"{found['step_seconds']:.3f}"]
+                cells += [seconds(found["refresh_seconds"]), f"{found['staleness_steps']:,.0f}"]
+                cells += [f"{found['index_bytes'] / 1e9:,.1f}", f"{found['days']:.1f}"]
+                cells += [f"{found['chip_hours']:,.0f}", first, ", ".join(found["broken"]) or "-"]
                 lines += [f"| {' | '.join(cells)} |"]
     return [*lines, ""]
 
 
 def main() -> None:
-    """Compiles, unless only the tables are asked for, and writes the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Compiles, unless `--tables_only` is set, and writes the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--slices", nargs="*", default=list(SLICES))
-    parser.add_argument("--tables_only", action="store_true", help="compile nothing")
+    parser.add_argument(
+        "--tables_only",
+        action="store_true",
+        help="do not compile; write the tables from saved reports",
+    )
     arguments = parser.parse_args()
     if not arguments.tables_only:
         compile_all(arguments.slices)

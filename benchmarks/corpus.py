@@ -1,15 +1,14 @@
-"""How fast a corpus is built and read, and how much memory that takes.
+"""Speed and memory of building a corpus and of reading passages from it.
 
 Command:  python benchmarks/corpus.py --data=FOLDER [--quick] [--workers=2]
 Data:     FOLDER holds enwiki-2018-sample.wikiextractor.tar.xz (WikiExtractor files) and
           bert-base-uncased-vocab.txt
-Output:   one JSON object: `realm corpus build` on growing parts of the sample, each in a process of
-          its own, by the clock and by processor time (the one to read on a busy machine); then 512
-          x 7 random passages out of the store, as rows for the embedder and for the reader
+Output:   `builds`: `realm corpus build` on parts of the sample, each in a new process, with
+          wall-clock and CPU time (more reliable on a busy machine); `fetch`: milliseconds to make
+          embedder rows and reader rows of 512 x 7 random passages
 Time:     three minutes on two cores; --quick (an eighth of the sample, once) twenty seconds
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import make_parser, write_report
 
 from realm_jax import runtime
 from realm_jax.corpus.store import PassageStore
@@ -36,34 +36,33 @@ REPEATS = 100
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, quick=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    runtime.start()  # as both jobs do: freed memory is kept, which halves a fetch
+    runtime.start()  # as in both jobs; malloc then keeps freed memory, which halves a fetch
     shares = [1 / 8] if arguments.quick else [1 / 4, 1 / 2, 1]
     with tempfile.TemporaryDirectory() as folder:
         files = unpack(arguments.data / SAMPLE, Path(folder) / "sample")
         report: dict[str, Any] = {"builds": []}
         for share in shares:
-            some = files[: round(share * len(files))]
+            part = files[: round(share * len(files))]
             out = Path(folder) / f"corpus-{share}"
-            build = build_corpus(some, out, arguments.data / VOCABULARY, arguments.workers)
+            build = build_corpus(part, out, arguments.data / VOCABULARY, arguments.workers)
             report["builds"].append({"share": share, **build})
         report["fetch"] = fetch(PassageStore.open(out))
-    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    write_report(report, arguments)
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """The files of the sample, by name."""
+    """Extracts the sample and returns its files, sorted by name."""
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def build_corpus(files: list[Path], out: Path, vocabulary: Path, workers: int) -> dict[str, Any]:
-    """`realm corpus build`, spans and all, in a fresh process."""
+    """Runs `realm corpus build`, which also marks spans, in a new process."""
     folder = out.parent / f"{out.name}.in"
     folder.mkdir()
     for number, path in enumerate(files):
@@ -98,7 +97,7 @@ def build_corpus(files: list[Path], out: Path, vocabulary: Path, workers: int) -
 
 
 def fetch(store: PassageStore) -> dict[str, Any]:
-    """Milliseconds for the rows of 512 x 7 passages drawn anew each time."""
+    """Times the rows of 512 x 7 passages; each repetition draws other passages."""
     rng = np.random.default_rng(0)
     rows = rng.integers(len(store), size=QUERIES)
     queries = query_rows(
@@ -106,7 +105,7 @@ def fetch(store: PassageStore) -> dict[str, Any]:
     )
     null = np.full((QUERIES, 1), NULL_PASSAGE)
 
-    def drawn() -> np.ndarray:
+    def draw() -> np.ndarray:
         return rng.integers(len(store), size=(QUERIES, FETCHED))
 
     def joint(chosen: np.ndarray) -> Any:
@@ -114,18 +113,18 @@ def fetch(store: PassageStore) -> dict[str, Any]:
 
     return {
         "passages_in_store": len(store),
-        "passage_rows": milliseconds(lambda p: passage_rows(store, p, LENGTHS["passage"]), drawn),
-        "joint_rows_and_null": milliseconds(joint, drawn),
+        "passage_rows": milliseconds(lambda p: passage_rows(store, p, LENGTHS["passage"]), draw),
+        "joint_rows_and_null": milliseconds(joint, draw),
     }
 
 
 def milliseconds(
-    work: Callable[[np.ndarray], Any], drawn: Callable[[], np.ndarray]
+    work: Callable[[np.ndarray], Any], draw: Callable[[], np.ndarray]
 ) -> dict[str, float]:
-    """Best and median of many runs, by the clock and by processor time."""
+    """Returns minimum and median of many runs, in wall-clock and CPU milliseconds."""
     clock, cpu = [], []
     for _ in range(REPEATS):
-        chosen = drawn()
+        chosen = draw()
         began, began_cpu = time.perf_counter(), time.process_time()
         work(chosen)
         clock.append(1000 * (time.perf_counter() - began))

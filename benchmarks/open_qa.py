@@ -1,13 +1,15 @@
-"""Question files and gold spans: seconds and peak memory of reading, and of finding answers.
+"""Seconds and peak memory of reading question files, and of finding answer spans in passages.
 
-  python benchmarks/open_qa.py --data=FOLDER > open_qa.json
+Command:  python benchmarks/open_qa.py --data=FOLDER [--json]
+Data:     FOLDER holds the files named in `FILES` and a BERT vocabulary
+Output:   for each question file: reading and searching time, and peak memory
+Time:     some minutes on two cores
 
-FOLDER holds the files of `FILES` and a BERT vocab.txt. Each file is read in a process of its own,
-so that its peak memory is its own. The passages searched are paragraphs of SQuAD, drawn at random
-for each question: hardly any holds the answer. Of retrieved passages more do, and those cost more.
+Each file is read in a new process, so that peak memory is measured per file. The searched passages
+are random SQuAD paragraphs, of which few contain the answer. Retrieved passages contain it more
+often and take longer.
 """
 
-import argparse
 import json
 import lzma
 import multiprocessing
@@ -17,6 +19,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from command_line import make_parser, write_report
 
 from realm_jax.data.answers import accepted
 from realm_jax.data.published_splits import compared
@@ -31,7 +35,7 @@ FILES = {
     "squad-train-v1.1.json.xz": "squad",
 }
 VOCABULARY = "bert-base-uncased-vocab.txt"
-QUESTIONS, PASSAGES, WIDEST = 1000, 100, 10
+QUESTIONS, PASSAGES, MAX_PIECES = 1000, 100, 10
 
 
 def _paragraphs(data: Path) -> list[str]:
@@ -41,39 +45,39 @@ def _paragraphs(data: Path) -> list[str]:
 
 
 def _measure(data: Path, name: str, format: str) -> dict[str, Any]:
-    before, began = _peak(), _clocks()
+    before, began = _peak_bytes(), _clocks()
     questions = read_questions(str(data / name), format)
     reading = {
         "questions": len(questions),
         "published": compared(format, len(questions)),
         "read_seconds": _since(began),
-        "read_peak_bytes": _peak(),
+        "read_peak_bytes": _peak_bytes(),
         "peak_bytes_before": before,
     }
-    return reading | _spans(data, questions)
+    return reading | _measure_spans(data, questions)
 
 
-def _spans(data: Path, questions: list[Any]) -> dict[str, Any]:
-    words, rng = WordPieces.load(data / VOCABULARY), random.Random(0)
+def _measure_spans(data: Path, questions: list[Any]) -> dict[str, Any]:
+    tokenizer, rng = WordPieces.load(data / VOCABULARY), random.Random(0)
     paragraphs = rng.sample(_paragraphs(data), 5000)
-    offsets = [found for _, found in words.pieces(paragraphs)]
-    asked = rng.sample(questions, min(QUESTIONS, len(questions)))
+    offsets = [found for _, found in tokenizer.pieces(paragraphs)]
+    chosen = rng.sample(questions, min(QUESTIONS, len(questions)))
     spans = with_spans = 0
     began = _clocks()
-    for question in asked:
+    for question in chosen:
         answers = accepted(question)
         for number in rng.sample(range(len(paragraphs)), PASSAGES):
             if answers.may_be_in(paragraphs[number]):
-                found = answers.spans(paragraphs[number], offsets[number], WIDEST)
+                found = answers.spans(paragraphs[number], offsets[number], MAX_PIECES)
                 spans, with_spans = spans + len(found), with_spans + bool(found)
     seconds = _since(began)
     return {
-        "searched_passages": len(asked) * PASSAGES,
+        "searched_passages": len(chosen) * PASSAGES,
         "passages_with_an_answer": with_spans,
         "spans": spans,
         "search_seconds": seconds,
-        "passages_per_cpu_second": round(len(asked) * PASSAGES / seconds["cpu"]),
-        "search_peak_bytes": _peak(),
+        "passages_per_cpu_second": round(len(chosen) * PASSAGES / seconds["cpu"]),
+        "search_peak_bytes": _peak_bytes(),
     }
 
 
@@ -85,20 +89,20 @@ def _since(began: dict[str, float]) -> dict[str, float]:
     return {clock: round(now - began[clock], 2) for clock, now in _clocks().items()}
 
 
-def _peak() -> int:
+def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
-    """Prints one JSON object: a record for each file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measures and prints."""
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the files")
-    data = parser.parse_args().data
+    arguments = parser.parse_args()
     report = {}
     for name, format in FILES.items():
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-            report[name] = fresh.submit(_measure, data, name, format).result()
-    print(json.dumps(report, indent=1))
+            report[name] = fresh.submit(_measure, arguments.data, name, format).result()
+    write_report(report, arguments)
 
 
 if __name__ == "__main__":

@@ -1,75 +1,72 @@
-"""What retrieval costs a training step when it runs beside the step before.
+"""The cost of retrieval in a training step, when it overlaps with the previous step.
 
 Command:  python benchmarks/overlap.py [--quick] [--size=small] [--rows=1000000] [--json]
-Data:     none: pieces and vectors are drawn
-Output:   `overlap_ratio`: seconds of a step whose candidates are searched for, over seconds of a
-          step whose candidates are at hand; medians of blocks of steps that take turns
+Data:     none: tokens and vectors are random
+Output:   `overlap_ratio`: seconds of a step that retrieves its candidates, over seconds of a step
+          whose candidates are known; medians over blocks of steps that take turns
 Time:     --quick (100,000 rows) under five minutes on two cores; full ten minutes
 
-jax gets all cores but one, and search has that one. Both forms pack their rows beside the step;
-the one with candidates at hand neither embeds queries nor searches.
+JAX gets all cores but one, which is left to search. Both variants pack their rows during the
+previous step. The variant with known candidates neither embeds queries nor searches.
 """
 
-import argparse
-import json
 import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from training import Training
+from command_line import make_parser, write_report
+from training import Training, usual_buckets
 
 from realm_jax import runtime
+from realm_jax.retrieval.make_retriever import make_retriever
 
-BLOCK = 4  # steps that a form has before it is the other's turn
+BLOCK = 4  # steps of one variant before the other takes its turn
 
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, quick=True)
     parser.add_argument("--size", default="small")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--blocks", type=int, default=9)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line")
     arguments = parser.parse_args()
     rows, blocks = (100_000, 3) if arguments.quick else (arguments.rows, arguments.blocks)
     runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
     with tempfile.TemporaryDirectory() as folder:
-        report = measured(Path(folder), arguments.size, rows, blocks)
-    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+        write_report(measure(Path(folder), arguments.size, rows, blocks), arguments)
 
 
-def measured(folder: Path, size: str, rows: int, blocks: int) -> dict[str, object]:
-    """Seconds of a step in both forms, and their ratio."""
+def measure(folder: Path, size: str, rows: int, blocks: int) -> dict[str, object]:
+    """Times a step of both variants."""
     training = Training(folder, size, rows)
     training.publish(0)
-    stage, width = training.stage, training.config.retrieval.candidates
-    text, index = stage._text, training.index.for_step(0)
-    count = training.config.stages.realm.batch
-    known = [text.batch(step, count) for step in range(BLOCK + 1)]
-    hits = [stage._retriever.hits(index, one.queries, width) for one in known]
+    config, store, text = training.config, training.store, training.text
+    index, retriever = training.index.for_step(0), make_retriever(config, store, None)
+    texts = [text.batch(step, config.stages.realm.batch) for step in range(BLOCK + 1)]
+    hits = [retriever.hits(index, one.queries, config.retrieval.candidates) for one in texts]
+    known = list(zip(texts, hits, strict=True))
+    buckets = usual_buckets(config, store, text)
 
-    def at_hand(step: int) -> object:
-        return stage._packed(step, known[step], hits[step])
+    def with_known_candidates(step: int) -> object:
+        return training.stage.with_candidates(*known[step], config.stages.realm.batch, buckets)
 
-    forms = {"searched for": None, "at hand": at_hand}
-    taken: dict[str, list[float]] = {form: [] for form in forms}
+    variants = {"searched for": None, "at hand": with_known_candidates}
+    spent: dict[str, list[float]] = {name: [] for name in variants}
     for block in range(blocks + 1):
-        for form, make in forms.items():
-            spent = [seconds for _, seconds in training.steps(0, BLOCK + 1, make)]
-            if block:  # the first compiles
-                taken[form].append(statistics.median(spent))
+        for name, make in variants.items():
+            seconds = [one for _, one in training.steps(0, BLOCK + 1, make)]
+            if block:  # the first block compiles
+                spent[name].append(statistics.median(seconds))
     training.index.close()
-    medians = {form: statistics.median(spent) for form, spent in taken.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
     return {
         "rows": rows,
         "size": size,
-        "seconds": {form: round(spent, 4) for form, spent in medians.items()},
+        "seconds": {name: round(seconds, 4) for name, seconds in medians.items()},
         "overlap_ratio": round(medians["searched for"] / medians["at hand"], 4),
         "ratios_of_blocks": [
-            round(a / b, 3) for a, b in zip(*(taken[form] for form in forms), strict=True)
+            round(a / b, 3) for a, b in zip(*(spent[name] for name in variants), strict=True)
         ],
     }
 

@@ -1,23 +1,21 @@
-"""Where the time of a training step, or of the index builder's embedder, goes.
+"""Time of each kind of operation in a training step or in the index builder's encoder.
 
 Command:  python benchmarks/profiles.py [--of=step] [--size=small] [--compute=bfloat16] [--json]
               [--trace=FOLDER]
-Data:     none: pieces and lengths are drawn as in step.py
-Output:   seconds of one run by `jax.profiler`, and the shares of its operations, by kind: products
-          and what is fused into them, sums and maxima, exponentials and other elementwise work,
-          copies and transposes, gathers and scatters; the ten longest of them; the trace itself
-          under --trace, for TensorBoard or Perfetto
+Data:     none: tokens and lengths are random, as in step.py
+Output:   seconds of one run from `jax.profiler`; shares of the kinds of operations (matrix products
+          and what is fused into them, reductions, elementwise operations, copies and transposes,
+          gathers and scatters); the ten longest operations; with --trace also the trace itself,
+          for TensorBoard or Perfetto
 Time:     a minute
 
-Time is that of each operation added up over threads; what no operation owns is not in it.
+Seconds are summed over threads. Time outside of any operation is not included.
 """
 
-import argparse
 import collections
 import gzip
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,21 +23,23 @@ from typing import Any
 
 import jax
 import numpy as np
-from step import PASSAGES, DrawnStore, DrawnText, sized
+from command_line import make_parser, write_report
+from random_text import PASSAGES, RandomStore, RandomText, sized_config
+from training import packed_batches
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.data.rows import passage_rows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
-from realm_jax.retrieval.encoder import embed_function
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 
 LONGEST = 10
-ROWS = 8  # of an embedding batch
-KINDS = {  # kind -> what the name of the operation that JAX asked for ends with
+ROWS = 8  # passages in an embedding batch
+KINDS = {  # kind -> JAX primitives; every other primitive is elementwise
     "products": ("dot_general",),
     "sums and maxima": ("reduce_sum", "reduce_max", "argmax", "cumsum"),
     "gathers and scatters": ("gather", "scatter", "scatter-add", "dynamic_slice"),
@@ -50,90 +50,90 @@ _OPERATION = re.compile(r"%([\w.\-]+) = (\S+) ([\w\-]+)\(.*?op_name=\"([^\"]*)\"
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--of", choices=("step", "embed"), default="step")
     parser.add_argument("--size", default="small")
     parser.add_argument("--compute", default="bfloat16")
-    parser.add_argument("--trace", help="folder that keeps the trace")
-    parser.add_argument("--json", action="store_true", help="one line")
+    parser.add_argument("--trace", help="folder in which the trace is kept")
     arguments = parser.parse_args()
     runtime.start()
-    config = sized(arguments.size)
+    config = sized_config(arguments.size)
     config.model.compute = arguments.compute
-    program, run = {"step": of_step, "embed": of_embedder}[arguments.of](config_lib.check(config))
+    program = {"step": training_step, "embed": encoder}[arguments.of]
+    hlo, run = program(config_lib.check(config))
     run()
     with tempfile.TemporaryDirectory() as folder:
         kept = arguments.trace or folder
         with jax.profiler.trace(kept):
             run()
-        spent = seconds_by_operation(Path(kept))
+        seconds = seconds_by_operation(Path(kept))
     report = {"of": arguments.of, "size": arguments.size, "compute": arguments.compute}
-    report |= by_kind(spent, program)
-    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+    write_report(report | by_kind(seconds, hlo), arguments)
 
 
-def of_step(config: Any) -> tuple[str, Callable[[], None]]:
-    """The compiled text of a packed training step, and a run of it."""
-    source, store = DrawnText(config), DrawnStore()
+def training_step(config: Any) -> tuple[str, Callable[[], None]]:
+    """Returns the HLO text of a packed training step and a function that runs it."""
+    source, store = RandomText(config), RandomStore()
     size = config.stages.realm.batch
     stage: Any = RealmStage(config, store, source, source, None)  # type: ignore[arg-type]
     hits = np.random.default_rng(2).integers(PASSAGES, size=(size, config.retrieval.candidates))
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    kept = [make_state(stage.modules, optimizer, mesh, config.seed, {})]
-    places = jax.tree.map(lambda leaf: leaf.sharding, kept[0])
-    step = make_step(stage, optimizer, mesh, places, config.seed)
-    batch = jax.device_put(stage._packed(1, source.batch(1, size), hits), batch_sharding(mesh))
+    current = [make_state(stage.modules, optimizer, mesh, config.seed, {})]
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, current[0])
+    step = make_step(stage, optimizer, mesh, shardings, config.seed)
+    [packed] = packed_batches(stage, config, store, source, [(source.batch(1, size), hits)])
+    batch = jax.device_put(packed, batch_sharding(mesh))
 
     def run() -> None:
-        kept[0], _ = jax.block_until_ready(step(kept[0], batch))
+        current[0], _ = jax.block_until_ready(step(current[0], batch))
 
-    return step.lower(kept[0], batch).compile().as_text(), run
+    return step.lower(current[0], batch).compile().as_text(), run
 
 
-def of_embedder(config: Any) -> tuple[str, Callable[[], None]]:
-    """The same of a batch of passages to vectors."""
-    store: Any = DrawnStore()
-    embed: Any = embed_function(config.model.to_json(), store.vocabulary.size)
-    stage: Any = RealmStage(config, store, *[DrawnText(config)] * 2, None)  # type: ignore[arg-type]
-    parameters = jax.jit(stage.modules.init)(jax.random.key(0))["embedder"]
+def encoder(config: Any) -> tuple[str, Callable[[], None]]:
+    """Returns the HLO text of the passage encoder and a function that runs it."""
+    store: Any = RandomStore()
+    embed: Any = Encoder(config, store.vocabulary.size).program
+    stage: Any = RealmStage(config, store, *[RandomText(config)] * 2, None)  # type: ignore[arg-type]
+    params = jax.jit(stage.modules.init)(jax.random.key(0))["embedder"]
     rows = passage_rows(store, np.arange(ROWS), config.lengths.passage)
 
     def run() -> None:
-        jax.block_until_ready(embed(parameters, rows))
+        jax.block_until_ready(embed(params, rows))
 
-    return embed.lower(parameters, rows).compile().as_text(), run
+    return embed.lower(params, rows).compile().as_text(), run
 
 
 def seconds_by_operation(folder: Path) -> dict[str, float]:
-    """Seconds of each operation of the compiled program in a trace."""
+    """Reads a trace and returns the seconds of each HLO operation."""
     (path,) = folder.rglob("*.trace.json.gz")
-    spent: dict[str, float] = collections.Counter()
+    seconds: dict[str, float] = collections.Counter()
     for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
         name = event.get("args", {}).get("hlo_op")
         if event.get("ph") == "X" and name:
-            spent[name] += event["dur"] / 1e6
-    return spent
+            seconds[name] += event["dur"] / 1e6
+    return seconds
 
 
-def by_kind(spent: dict[str, float], program: str) -> dict[str, Any]:
-    """Shares by kind, and the longest operations by what JAX asked for and the shape made."""
-    asked = {name: (shape, asked) for name, shape, _, asked in _OPERATION.findall(program)}
-    total = sum(spent.values())
+def by_kind(seconds: dict[str, float], hlo: str) -> dict[str, Any]:
+    """Sums seconds by kind; the longest operations are named by JAX primitive and output shape."""
+    origins = {name: (shape, origin) for name, shape, _, origin in _OPERATION.findall(hlo)}
+    total = sum(seconds.values())
     kinds: dict[str, float] = collections.Counter()
     longest: dict[str, float] = collections.Counter()
-    for name, seconds in spent.items():
-        shape, path = asked.get(name, ("", "unnamed"))
-        last = path.rsplit("/", 1)[-1]
-        kind = next((kind for kind, ends in KINDS.items() if last in ends), "elementwise")
-        kinds["copies" if name.startswith(("copy", "transpose")) else kind] += seconds
-        backward = "backward " if "transpose(" in path else ""
-        longest[f"{backward}{last} to {shape.split('{')[0]}"] += seconds
+    for name, spent in seconds.items():
+        shape, origin = origins.get(name, ("", "unnamed"))
+        primitive = origin.rsplit("/", 1)[-1]
+        kind = next((kind for kind, names in KINDS.items() if primitive in names), "elementwise")
+        kinds["copies" if name.startswith(("copy", "transpose")) else kind] += spent
+        backward = "backward " if "transpose(" in origin else ""
+        longest[f"{backward}{primitive} to {shape.split('{')[0]}"] += spent
     ordered = sorted(longest.items(), key=lambda item: -item[1])[:LONGEST]
     return {
         "seconds_of_operations": round(total, 3),
-        "shares": {kind: round(own / total, 3) for kind, own in sorted(kinds.items())},
-        "longest": {name: round(own / total, 3) for name, own in ordered},
+        "shares": {kind: round(spent / total, 3) for kind, spent in sorted(kinds.items())},
+        "longest": {name: round(spent / total, 3) for name, spent in ordered},
     }
 
 

@@ -1,18 +1,16 @@
-"""What a refresh of the index takes, by part, and what is gained by keeping some of the last one.
+"""Duration of an index refresh by phase, and alternatives that reuse the old index.
 
 Command:  python benchmarks/refresh.py [--quick] [--size=small] [--rows=1000000] [--json]
-Data:     the almanac of the demo, which is built; and drawn vectors that move from one snapshot to
-          the next (--moved, the share of the noise within a cluster that is drawn anew)
+Data:     the demo's almanac, which is built; and random vectors that change between two snapshots
+          (--moved: the share of the within-cluster variance that is redrawn)
 Output:   `parts`: seconds to restore, embed, build, check and publish one index of the almanac with
-          an embedder of that size; `options`: for drawn vectors, seconds and recall@8 against exact
-          search with the new vectors of: the old index as it is, a new one, the old one with its
-          rows encoded again (builder.reencode), and 64 hits of the old one ranked by new vectors
+          an encoder of that size; `options`: for random vectors, seconds and recall@8 (against
+          exact search with the new vectors) of the unchanged old index, of a new index, of the old
+          index with re-encoded rows (builder.reencode), and of 64 hits of the old index re-ranked
+          by the new vectors
 Time:     --quick (100,000 rows) under five minutes on two cores; full ten minutes
 """
 
-import argparse
-import json
-import sys
 import tempfile
 import threading
 import time
@@ -21,7 +19,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from step import SIZES
+from command_line import make_parser, write_report
+from random_text import SIZES
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
@@ -39,28 +38,26 @@ DIMS, QUERIES, K, RERANKED = 128, 500, 8, 64
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, quick=True)
     parser.add_argument("--size", default="small")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--moved", type=float, default=0.3)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line")
     arguments = parser.parse_args()
     runtime.start()
     rows = 100_000 if arguments.quick else arguments.rows
     with tempfile.TemporaryDirectory() as folder:
         report = {
             "size": arguments.size,
-            **by_part(Path(folder), arguments.size),
+            **seconds_by_phase(Path(folder), arguments.size),
             "rows": rows,
             "moved": arguments.moved,
             "options": options(Path(folder), rows, arguments.moved),
         }
-    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+    write_report(report, arguments)
 
 
-def by_part(folder: Path, size: str) -> dict[str, Any]:
-    """One refresh of the product, the second: the first compiles."""
+def seconds_by_phase(folder: Path, size: str) -> dict[str, Any]:
+    """Times the second of two refreshes; the first one compiles."""
     build_almanac(folder / "almanac")
     layers, hidden, heads, _ = SIZES[size]
     config = config_lib.default()
@@ -70,24 +67,28 @@ def by_part(folder: Path, size: str) -> dict[str, Any]:
     vocabulary = PassageStore.open(config.corpus.knowledge).vocabulary.size
     modules = Modules(config.model, vocabulary, ("embedder", "reader"))
     run, as_json = RunDir(folder / "run"), config_lib.to_json(config_lib.check(config))
-    figures: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
     for step in (0, 1):
         publish_snapshot(run, step, modules.init(jax.random.key(step)), as_json, {})
         began = time.monotonic()
         snapshot = read_snapshot(run.snapshots / step_name(step))
         restored = time.monotonic() - began
-        figures = refresh(run, snapshot, threading.Event())
-    assert figures is not None
-    parts = {part: figures[f"seconds_{part}"] for part in ("embed", "build", "check", "publish")}
+        metrics = refresh(run, snapshot, threading.Event())
+    assert metrics is not None
+    parts = {part: metrics[f"seconds_{part}"] for part in ("embed", "build", "check", "publish")}
     parts = {"restore": restored, **parts}
     return {
-        "passages": figures["passages"],
+        "passages": metrics["passages"],
         "parts": {part: round(seconds, 3) for part, seconds in parts.items()},
     }
 
 
-def drawn(rows: int, snapshot: int, moved: float) -> np.ndarray:
-    """Vectors of one snapshot: the same clusters, `moved` of each row's own place drawn anew."""
+def random_vectors(rows: int, snapshot: int, moved: float) -> np.ndarray:
+    """Returns the vectors of one snapshot, [rows, DIMS].
+
+    All snapshots have the same cluster centres. The share `moved` of each vector's deviation from
+    its centre (in variance) is different in every snapshot.
+    """
     fixed, fresh = np.random.default_rng(0), np.random.default_rng([1, snapshot])
     centres = fixed.standard_normal((round(rows**0.5), DIMS), np.float32)
     vectors = centres[fixed.integers(0, len(centres), rows)]
@@ -97,53 +98,53 @@ def drawn(rows: int, snapshot: int, moved: float) -> np.ndarray:
 
 
 def options(folder: Path, rows: int, moved: float) -> dict[str, dict[str, float]]:
-    """Seconds and recall of each way to come from the index of one snapshot to the next."""
-    old, new = drawn(rows, 0, moved), drawn(rows, 1, moved)
+    """Times each way to get from the index of one snapshot to the next, and measures recall."""
+    old, new = random_vectors(rows, 0, moved), random_vectors(rows, 1, moved)
     rng = np.random.default_rng(2)
     queries = new[rng.choice(rows, QUERIES, replace=False)]
     queries = queries + 0.3 * rng.standard_normal(queries.shape, np.float32)
-    right = ExactSearcher(new).search(queries, K)[0]
+    exact_hits = ExactSearcher(new).search(queries, K)[0]
     settings = config_lib.default().search
     stale = build_searcher("scann", old, settings)
     saved = folder / "stale"
     saved.mkdir()
     stale.save(saved)
-    found = {"old index": {"seconds": 0.0, "recall_at_8": recall(stale, queries, right)}}
+    found = {"old index": {"seconds": 0.0, "recall_at_8": recall(stale, queries, exact_hits)}}
     hits = stale.search(queries, RERANKED)[0]
     began = time.monotonic()
     scores = np.einsum("qe,qhe->qh", queries, new[hits])
     best = np.take_along_axis(hits, np.argsort(-scores, axis=1)[:, :K], axis=1)
-    found[f"{RERANKED} hits of it ranked anew"] = {
+    found[f"{RERANKED} hits of the old index, re-ranked"] = {
         "seconds_a_query": round((time.monotonic() - began) / QUERIES, 6),
-        "recall_at_8": share(best, right),
+        "recall_at_8": shared(best, exact_hits),
     }
     del stale
     began = time.monotonic()
-    anew = build_searcher("scann", new, settings)
+    rebuilt = build_searcher("scann", new, settings)
     found["new index"] = {
         "seconds": round(time.monotonic() - began, 2),
-        "recall_at_8": recall(anew, queries, right),
+        "recall_at_8": recall(rebuilt, queries, exact_hits),
     }
-    del anew
-    again: Any = load_searcher(saved)
+    del rebuilt
+    reencoded: Any = load_searcher(saved)
     began = time.monotonic()
-    again.reencode(new)
-    found["rows encoded again"] = {
+    reencoded.reencode(new)
+    found["old index, rows re-encoded"] = {
         "seconds": round(time.monotonic() - began, 2),
-        "recall_at_8": recall(again, queries, right),
+        "recall_at_8": recall(reencoded, queries, exact_hits),
     }
     return found
 
 
-def recall(searcher: Any, queries: np.ndarray, right: np.ndarray) -> float:
-    """Share of the exact hits that a searcher finds."""
-    return share(searcher.search(queries, K)[0], right)
+def recall(searcher: Any, queries: np.ndarray, exact_hits: np.ndarray) -> float:
+    """Returns the share of the exact hits that the searcher finds."""
+    return shared(searcher.search(queries, K)[0], exact_hits)
 
 
-def share(found: np.ndarray, right: np.ndarray) -> float:
-    """Share of `right` that is in `found`, row by row."""
-    same = [len(np.intersect1d(a, b)) for a, b in zip(found, right, strict=True)]
-    return round(float(np.mean(same)) / right.shape[1], 4)
+def shared(found: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the share of `expected` that is in `found`, row by row."""
+    same = [len(np.intersect1d(a, b)) for a, b in zip(found, expected, strict=True)]
+    return round(float(np.mean(same)) / expected.shape[1], 4)
 
 
 if __name__ == "__main__":

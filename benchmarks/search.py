@@ -1,24 +1,23 @@
-"""Searchers beside each other: recall, speed, time to build, memory, bytes on disk.
+"""Compares searchers: recall, speed, build time, memory, and bytes on disk.
 
 Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--only=NAME,...]
               [--vectors=FILE.npy --queries=FILE.npy] [--folder=DIR] [--json] [--plot=FILE]
-Data:     made up: vectors of 128 dimensions around sqrt(N) centres of unlike sizes; queries are
-          rows with noise, as fresh query vectors are near old passage vectors. Or your own two
-          arrays of float32, say of a trained embedder; take a folder of its own for them
-Needs:    the extra [bench] for FAISS; without it our own searchers alone are measured
-Output:   rows of {searcher, rows, leaves_searched, recall_at_8, qps, qps_beside_load, latency_ms,
+Data:     random vectors of 128 dimensions around sqrt(N) cluster centres of different weight;
+          queries are rows with noise. Or two float32 arrays of your own, for example from a trained
+          embedder; use a separate --folder for them
+Needs:    the extra [bench] for FAISS; without it only our searchers are measured
+Output:   rows of {searcher, rows, leaves_searched, recall_at_8, qps, qps_under_load, latency_ms,
           build_s, load_s, bytes, build_peak_bytes, load_peak_bytes, loaded_bytes}, and a plot of
-          speed over the share that is missed
+          queries per second over 1 - recall
 Time:     --quick (100,000 rows) under five minutes on two cores; 1 M a quarter of an hour; 13.35 M
-          two hours and 15 GB of disk. Rows and exact hits are kept in DIR, each figure too: the
-          same command goes on where it was stopped
+          two hours and 15 GB of disk. Vectors, exact hits and finished measurements are kept in
+          DIR, so that the same command resumes after an interruption
 
-Every searcher is built in one process and loaded and searched in another, so that peaks are its
-own. `*_bytes` of memory is what the process itself holds, without files that are mapped. Beside
-load means: as many busy processes as there are cores.
+Each searcher is built in one process and loaded and searched in another, so that memory peaks
+belong to one phase. `bytes` is on disk. The other `*_bytes` are anonymous memory of the process,
+without memory-mapped files. `qps_under_load` is measured with one busy process per core.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -32,15 +31,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import make_parser, write_report
 
 from realm_jax import config as config_lib
 from realm_jax.retrieval.searcher import build_searcher, load_searcher
 
 DIMS, QUERIES, K, BLOCK = 128, 1000, 8, 1 << 18
-SECONDS = 2.0  # that a speed is measured for
+SECONDS = 2.0  # duration of a speed measurement
 QUICK = "100000"
 LEAVES_SEARCHED = (3, 5, 10, 25, 50, 100, 200)
-# name -> what it changes of config.search
+# name -> changes to config.search
 OURS: dict[str, dict[str, Any]] = {
     "mesh float32": {"kind": "mesh", "dtype": "float32"},
     "mesh bfloat16": {"kind": "mesh", "dtype": "bfloat16"},
@@ -54,51 +54,49 @@ OURS: dict[str, dict[str, Any]] = {
     "faiss bfloat16": {"kind": "faiss", "rescore": "bfloat16"},
     "faiss int8": {"kind": "faiss", "rescore": "int8"},
 }
-LEAST_MISSED = 1e-4  # that the plot tells from nothing
-FINER = {"scann bfloat16 finer": 2}  # times the usual leaves
-PEERS = {"faiss flat": "Flat", "faiss hnsw32": "HNSW32,Flat"}  # FAISS as its users take it
-MOST_ROWS = {"faiss hnsw32": 2_000_000}  # a build of hours beyond
+LEAST_MISSED = 1e-4  # smallest 1 - recall in the plot
+FINER = {"scann bfloat16 finer": 2}  # factor for the default number of leaves
+PEERS = {"faiss flat": "Flat", "faiss hnsw32": "HNSW32,Flat"}  # FAISS factory strings
+MAX_ROWS = {"faiss hnsw32": 2_000_000}  # larger indexes take hours to build
 
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, quick=True)
     parser.add_argument("--rows", default="1000000,13350000")
-    parser.add_argument("--vectors", type=Path, help="[N, 128], searched instead of made-up rows")
+    parser.add_argument("--vectors", type=Path, help="[N, 128], searched instead of random rows")
     parser.add_argument("--queries", type=Path, help="[B, 128], with --vectors")
-    parser.add_argument("--only", default="", help="names of searchers, by commas; all of them")
+    parser.add_argument("--only", default="", help="comma-separated searchers; default: all")
     parser.add_argument("--folder", type=Path, default=Path("runs/search"))
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line")
     parser.add_argument("--plot", default="search.svg")
-    parser.add_argument("--part", nargs=3, metavar=("PART", "NAME", "ROWS"), help="in a process")
+    parser.add_argument("--part", nargs=3, metavar=("PART", "NAME", "ROWS"), help="internal")
     arguments = parser.parse_args()
     if arguments.part:
         part, name, size = arguments.part
-        made = {"build": built, "search": searched}[part](arguments.folder, name, int(size))
-        sys.stdout.write(json.dumps(made) + "\n")
+        measure = {"build": measure_build, "search": measure_search}[part]
+        sys.stdout.write(json.dumps(measure(arguments.folder, name, int(size))) + "\n")
         return
     rows = []
     sizes = list(map(int, (QUICK if arguments.quick else arguments.rows).split(",")))
     if bool(arguments.vectors) != bool(arguments.queries):
         parser.error("--vectors and --queries go together")
     if arguments.vectors:
-        sizes = [take_data(arguments.folder, arguments.vectors, arguments.queries)]
+        sizes = [copy_data(arguments.folder, arguments.vectors, arguments.queries)]
     for size in sizes:
         make_data(arguments.folder, size)
         for name in arguments.only.split(",") if arguments.only else (*OURS, *PEERS):
-            if size <= MOST_ROWS.get(name, size):
-                rows += figures(arguments.folder, name, size)
+            if size <= MAX_ROWS.get(name, size):
+                rows += measure_searcher(arguments.folder, name, size)
     plot(rows, arguments.plot)
-    sys.stdout.write(json.dumps({"rows": rows}, indent=None if arguments.json else 1) + "\n")
+    write_report({"rows": rows}, arguments)
 
 
-def figures(folder: Path, name: str, size: int) -> list[dict[str, Any]]:
-    """The rows of one searcher; none where its package is missing."""
+def measure_searcher(folder: Path, name: str, size: int) -> list[dict[str, Any]]:
+    """Returns the rows of one searcher; an empty list if its package is not installed."""
     kept = folder / f"{name.replace(' ', '_')}_{size}.json"
     if not kept.exists():
-        build = in_process(folder, "build", name, size)
-        found = build and in_process(folder, "search", name, size)
+        build = run_part(folder, "build", name, size)
+        found = build and run_part(folder, "search", name, size)
         if not build or not found:
             return []
         loaded = {key: found[key] for key in ("load_s", "load_peak_bytes", "loaded_bytes")}
@@ -110,32 +108,32 @@ def figures(folder: Path, name: str, size: int) -> list[dict[str, Any]]:
     return rows
 
 
-def in_process(folder: Path, part: str, name: str, size: int) -> dict[str, Any] | None:
-    """What one part says, from a process of its own."""
+def run_part(folder: Path, part: str, name: str, size: int) -> dict[str, Any] | None:
+    """Runs "build" or "search" in a new process; returns its report, or None if it fails."""
     command = [sys.executable, __file__, f"--folder={folder}", "--part", part, name, str(size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        sys.stderr.write(f"{name}, {size} rows, {part}: ended with {done.returncode}\n")
+        sys.stderr.write(f"{name}, {size} rows, {part}: exit code {done.returncode}\n")
         return None
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
-def take_data(folder: Path, vectors: Path, queries: Path) -> int:
-    """Vectors and queries of the user, by their exact hits; how many vectors."""
+def copy_data(folder: Path, vectors: Path, queries: Path) -> int:
+    """Copies the user's arrays to `folder`, adds the exact hits, and returns the row count."""
     folder.mkdir(parents=True, exist_ok=True)
     rows, asked = np.load(vectors, mmap_mode="r"), np.load(queries)
-    right = build_searcher("exact", rows, None).search(asked, K)[0]
-    for name, array in (("vectors", rows), ("queries", asked), ("right", right)):
+    exact_hits = build_searcher("exact", rows, None).search(asked, K)[0]
+    for name, array in (("vectors", rows), ("queries", asked), ("right", exact_hits)):
         np.save(folder / f"{name}_{len(rows)}.npy", array)
     return len(rows)
 
 
 def make_data(folder: Path, size: int) -> None:
-    """Vectors, queries and their exact hits, unless they are there."""
+    """Writes random vectors, queries and their exact hits, unless these files exist."""
     folder.mkdir(parents=True, exist_ok=True)
-    right = folder / f"right_{size}.npy"
-    if right.exists():
+    exact_hits = folder / f"right_{size}.npy"
+    if exact_hits.exists():
         return
     rng = np.random.default_rng(size)
     centres = rng.normal(size=(round(size**0.5), DIMS)).astype(np.float32)
@@ -153,20 +151,20 @@ def make_data(folder: Path, size: int) -> None:
     queries = asked + 0.3 * rng.standard_normal(asked.shape, np.float32)
     np.save(folder / f"queries_{size}.npy", queries)
     exact = build_searcher("exact", vectors, None)
-    np.save(right, exact.search(queries, K)[0])
+    np.save(exact_hits, exact.search(queries, K)[0])
 
 
-def data(folder: Path, what: str, size: int) -> np.ndarray:
-    """An array of `make_data`, mapped."""
-    return np.load(folder / f"{what}_{size}.npy", mmap_mode="r")
+def load_data(folder: Path, name: str, size: int) -> np.ndarray:
+    """Memory-maps an array that `make_data` wrote."""
+    return np.load(folder / f"{name}_{size}.npy", mmap_mode="r")
 
 
-def built(folder: Path, name: str, size: int) -> dict[str, Any]:
-    """Builds and saves; seconds of the build, its peak of memory, and bytes on disk."""
-    vectors = data(folder, "vectors", size)
+def measure_build(folder: Path, name: str, size: int) -> dict[str, Any]:
+    """Builds and saves a searcher; returns build seconds, peak memory, and bytes on disk."""
+    vectors = load_data(folder, "vectors", size)
     to = folder / f"{name.replace(' ', '_')}_{size}"
     to.mkdir(exist_ok=True)
-    with Peak() as peak:
+    with PeakMemory() as peak:
         began = time.monotonic()
         if name in OURS:
             options = config_lib.default().search
@@ -186,39 +184,40 @@ def built(folder: Path, name: str, size: int) -> dict[str, Any]:
     return {"build_s": round(seconds, 1), "build_peak_bytes": peak.bytes, "bytes": on_disk}
 
 
-def searched(folder: Path, name: str, size: int) -> dict[str, Any]:
-    """Loads and searches: recall and speed at each width."""
-    source, queries = folder / f"{name.replace(' ', '_')}_{size}", data(folder, "queries", size)
-    queries, right = np.array(queries), data(folder, "right", size)
-    load, points = (load_searcher, ours) if name in OURS else (load_peer, peers)
-    before, began = own_bytes(), time.monotonic()
-    with Peak() as peak:
+def measure_search(folder: Path, name: str, size: int) -> dict[str, Any]:
+    """Loads a searcher; returns its memory, and recall and speed at each search width."""
+    source = folder / f"{name.replace(' ', '_')}_{size}"
+    queries = np.array(load_data(folder, "queries", size))
+    exact_hits = load_data(folder, "right", size)
+    load, points = (load_searcher, our_widths) if name in OURS else (load_faiss, faiss_widths)
+    before, began = anonymous_bytes(), time.monotonic()
+    with PeakMemory() as peak:
         searcher = load(source)
     loaded = {"load_s": round(time.monotonic() - began, 2), "load_peak_bytes": peak.bytes}
     found = []
     for width, search in points(searcher):
         rows, few = search(queries), queries[:64]
-        same = [len(np.intersect1d(a, b)) for a, b in zip(rows, right, strict=True)]
+        same = [len(np.intersect1d(a, b)) for a, b in zip(rows, exact_hits, strict=True)]
         batch = queries if speed(search, few) > QUERIES / SECONDS else few
-        with Load():
-            beside = speed(search, batch)
+        with BusyCores():
+            under_load = speed(search, batch)
         found.append(
             {
                 "leaves_searched": width,
                 "recall_at_8": round(float(np.mean(same)) / K, 4),
                 "qps": round(speed(search, batch)),
-                "qps_beside_load": round(beside),
+                "qps_under_load": round(under_load),
                 "latency_ms": round(1000 / speed(search, queries[:1]), 3),
             }
         )
-    return {**loaded, "loaded_bytes": own_bytes() - before, "points": found}
+    return {**loaded, "loaded_bytes": anonymous_bytes() - before, "points": found}
 
 
 Point = tuple[int | None, Callable[[np.ndarray], np.ndarray]]
 
 
-def ours(searcher: Any) -> Iterator[Point]:
-    """One of our searchers at each width that its partitions allow."""
+def our_widths(searcher: Any) -> Iterator[Point]:
+    """Yields (leaves searched, search function) of one of our searchers."""
     plan = getattr(searcher, "plan", {})
     for width in LEAVES_SEARCHED if plan.get("leaves") else (None,):
         if width:
@@ -226,15 +225,15 @@ def ours(searcher: Any) -> Iterator[Point]:
         yield width, lambda queries: searcher.search(queries, K)[0]
 
 
-def load_peer(source: Path) -> Any:
-    """FAISS's index."""
+def load_faiss(source: Path) -> Any:
+    """Reads a FAISS index."""
     import faiss
 
     return faiss.read_index(str(source / "index.faiss"))
 
 
-def peers(index: Any) -> Iterator[Point]:
-    """FAISS at each width of its graph; flat at one."""
+def faiss_widths(index: Any) -> Iterator[Point]:
+    """Yields (efSearch, search function) of an HNSW index; one pair of a flat index."""
     import faiss
 
     graph = isinstance(index, faiss.IndexHNSW)
@@ -244,18 +243,18 @@ def peers(index: Any) -> Iterator[Point]:
 
 
 def speed(search: Callable[[np.ndarray], np.ndarray], queries: np.ndarray) -> float:
-    """Median of queries a second, the batch asked again and again."""
+    """Returns the median queries per second of repeated searches for the same batch."""
     search(queries)
-    taken: list[float] = []
-    while sum(taken) < SECONDS or len(taken) < 3:
+    seconds: list[float] = []
+    while sum(seconds) < SECONDS or len(seconds) < 3:
         began = time.perf_counter()
         search(queries)
-        taken.append(time.perf_counter() - began)
-    return len(queries) / statistics.median(taken)
+        seconds.append(time.perf_counter() - began)
+    return len(queries) / statistics.median(seconds)
 
 
-class Load:
-    """As many busy processes as cores."""
+class BusyCores:
+    """Runs one busy process per core inside a `with` block."""
 
     def __enter__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -263,7 +262,7 @@ class Load:
         self._busy = [context.Process(target=spin, daemon=True) for _ in range(cores)]
         for process in self._busy:
             process.start()
-        time.sleep(1.0)  # until they spin
+        time.sleep(1.0)  # until the processes are busy
 
     def __exit__(self, *_: object) -> None:
         for process in self._busy:
@@ -272,53 +271,56 @@ class Load:
 
 
 def spin() -> None:
-    """Products of matrices without end."""
+    """Multiplies matrices forever."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     some = np.ones((256, 256), np.float32)
     while True:
         some = np.tanh(some @ some)
 
 
-class Peak:
-    """The most memory of its own that this process held meanwhile, sampled."""
+class PeakMemory:
+    """Samples the growth of this process's anonymous memory; `bytes` is the maximum."""
 
-    def __enter__(self) -> "Peak":
-        self._before, self.bytes, self._over = own_bytes(), 0, threading.Event()
+    def __enter__(self) -> "PeakMemory":
+        self._before, self.bytes, self._over = anonymous_bytes(), 0, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
     def _watch(self) -> None:
         while not self._over.wait(0.05):
-            self.bytes = max(self.bytes, own_bytes() - self._before)
+            self.bytes = max(self.bytes, anonymous_bytes() - self._before)
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
 
-def own_bytes() -> int:
-    """Anonymous memory of this process."""
+def anonymous_bytes() -> int:
+    """Returns the anonymous memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     line = next(line for line in lines if line.startswith("RssAnon"))
     return 1024 * int(line.split()[1])
 
 
 def plot(rows: list[dict[str, Any]], path: str) -> None:
-    """Queries a second over the share that is missed, by number of rows and searcher."""
-    import matplotlib.pyplot as plt
-
+    """Plots queries per second over 1 - recall, by row count and searcher."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        sys.stderr.write(f"no plot: {error} (pip install -e '.[bench]')\n")
+        return
     sizes = sorted({row["rows"] for row in rows})
     colours = dict(zip((*OURS, *PEERS), plt.get_cmap("tab20").colors, strict=False))
     _, axes = plt.subplots(1, len(sizes), figsize=(6 * len(sizes), 4.5), squeeze=False)
     for axis, size in zip(axes[0], sizes, strict=True):
         here = [row for row in rows if row["rows"] == size]
         for name in dict.fromkeys(row["searcher"] for row in here):
-            own = [row for row in here if row["searcher"] == name]
-            missed = [max(1 - row["recall_at_8"], LEAST_MISSED) for row in own]
-            speeds = [row["qps"] for row in own]
+            points = [row for row in here if row["searcher"] == name]
+            missed = [max(1 - row["recall_at_8"], LEAST_MISSED) for row in points]
+            speeds = [row["qps"] for row in points]
             axis.plot(missed, speeds, marker="o", label=name, color=colours[name])
-        axis.set(title=f"{size:,} rows", xlabel="1 - recall@8", ylabel="queries a second")
+        axis.set(title=f"{size:,} rows", xlabel="1 - recall@8", ylabel="queries per second")
         axis.set(xscale="log", yscale="log")
         axis.invert_xaxis()
         axis.legend(fontsize=7)

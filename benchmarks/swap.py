@@ -1,24 +1,20 @@
-"""What a swap of the index costs the steps around it.
+"""The effect of an index swap on the duration of training steps.
 
 Command:  python benchmarks/swap.py [--quick] [--size=tiny] [--rows=1000000] [--swaps=40] [--json]
-Data:     none: pieces and vectors are drawn
-Output:   `p99_ratio`: 99th percentile of the seconds of a step in blocks with a swap (an index is
-          published as they begin) over that in blocks without, both of the same batches, in turns,
-          and its 95 % interval `p99_ratio_interval`, by drawing blocks of both kinds anew;
-          `exchange_ms`, the longest that a step's call for its index took when it swapped, and
-          `log_ms` the longest that its line in the log of swaps took besides (both in the thread
-          that makes batches ahead of the steps); `peak_indexes`, the most in memory at once
+Data:     none: tokens and vectors are random
+Output:   `p99_ratio`: 99th percentile of step seconds in blocks with a swap, over that in blocks
+          without; `p99_ratio_interval`: its 95 % interval from resampled blocks; `exchange_ms`: the
+          longest call of `IndexManager.for_step` that swapped, without the write to the swap log;
+          `log_ms`: the longest write to the swap log (both run in the prefetch thread);
+          `peak_indexes`: the largest number of indexes in memory at once
 Time:     --quick (100,000 rows, six swaps) under five minutes on two cores; full twenty minutes
 
-jax gets all cores but one; the index in use verifies and loads on that one. The indexes lie in the
-run folder beforehand (on a pod the builder is another machine) and are published one by one.
-Batches differ in shape and so in time: each is met as often with a swap as without.
+JAX gets all cores but one, on which the index manager verifies and loads. Blocks with and without a
+swap take turns and have the same batches. An index is published at the start of a block with a
+swap. All index files are written beforehand, because in production the builder is another machine.
 """
 
-import argparse
-import json
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +22,8 @@ import weakref
 from pathlib import Path
 
 import numpy as np
-from step import DrawnText
+from command_line import make_parser, write_report
+from random_text import RandomText
 from training import Training
 
 from realm_jax import runtime
@@ -36,128 +33,126 @@ from realm_jax.storage import commit
 from realm_jax.storage.layout import step_name
 from realm_jax.trainer.index_manager import IndexManager
 
-BLOCK = 40  # steps, as many batches; long enough for a load, a swap and what is freed after it
-DRAWS = 2000  # of blocks, for the interval
-TURNS = (True, False, False, True)  # of blocks with a swap, so that neither kind is always later
+BLOCK = 40  # steps; enough for one load, one swap and the release of the old index
+RESAMPLES = 2000  # for the interval
+TURNS = (True, False, False, True)  # blocks with a swap; neither kind is always the later one
 
 
-class Repeated(DrawnText):
+class RepeatedText(RandomText):
     """The same batches in every block."""
 
     def batch(self, step: int, size: int, batch_rows: np.ndarray | None = None) -> MaskedText:
-        """See `DrawnText.batch`."""
+        """See `RandomText.batch`."""
         return super().batch(step % BLOCK, size, batch_rows)
 
 
-class Watched(IndexManager):
-    """The index in use, its exchanges timed and its indexes counted."""
+class TimedManager(IndexManager):
+    """An index manager that times its swaps and counts the indexes in memory."""
 
     def __init__(self, *arguments: object):
         super().__init__(*arguments)
-        self.exchanges: list[float] = []  # seconds of `for_step` where it swapped, but for
-        self.logged: list[float] = []  # those of the log
+        self.swap_seconds: list[float] = []  # of `for_step`, without the write to the log
+        self.log_seconds: list[float] = []
         self.alive: weakref.WeakSet = weakref.WeakSet()
-        self.most = 0
+        self.peak = 0
 
     def for_step(self, step: int) -> object:
-        """Timed."""
+        """As `IndexManager.for_step`, timed."""
         before, began = self.current, time.perf_counter()
         found = super().for_step(step)
         if before is not None and found is not before:
-            self.exchanges.append(time.perf_counter() - began - self.logged[-1])
+            self.swap_seconds.append(time.perf_counter() - began - self.log_seconds[-1])
         return found
 
     def _log_swap(self, step: int, index: PublishedIndex) -> None:
         began = time.perf_counter()
         super()._log_swap(step, index)
-        self.logged.append(time.perf_counter() - began)
+        self.log_seconds.append(time.perf_counter() - began)
 
     def _opened(self, index_step: int) -> object:
         found = super()._opened(index_step)
         self.alive.add(found.searcher)
-        self.most = max(self.most, len(self.alive))
+        self.peak = max(self.peak, len(self.alive))
         return found
 
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, quick=True)
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--swaps", type=int, default=40)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line")
     arguments = parser.parse_args()
     rows, swaps = (100_000, 6) if arguments.quick else (arguments.rows, arguments.swaps)
     runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
     with tempfile.TemporaryDirectory() as folder:
-        report = measured(Path(folder), arguments.size, rows, swaps)
-    sys.stdout.write(json.dumps(report, indent=None if arguments.json else 1) + "\n")
+        write_report(measure(Path(folder), arguments.size, rows, swaps), arguments)
 
 
-def measured(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object]:
-    """Steps of blocks with a swap, and without."""
-    training = Training(folder, size, rows, Watched, Repeated)
-    lay_out(training, swaps)
+def measure(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object]:
+    """Times the steps of blocks with and without a swap."""
+    training = Training(folder, size, rows, TimedManager, RepeatedText)
+    prepare_indexes(training, swaps)
     index, parent = training.index, training.run.published_index
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    loads: list[float] = []
-    newest, shown_at = 0, 0.0
-    inside = False  # the first block has none: it compiles, and does not count
+    load_seconds: list[float] = []
+    newest, published_at = 0, 0.0
+    with_swap = False  # the first block only compiles; its steps are not counted
     for step, spent in training.steps(0, (2 * swaps + 1) * BLOCK):
         if step > BLOCK:
-            seconds[inside].append(spent)
-        if newest > len(loads) and index.current.step == newest:
-            loads.append(time.monotonic() - shown_at)
+            seconds[with_swap].append(spent)
+        if newest > len(load_seconds) and index.current.step == newest:
+            load_seconds.append(time.monotonic() - published_at)
         if step % BLOCK:
             continue
-        if newest > len(loads):
+        if newest > len(load_seconds):
             raise SystemExit(f"no swap within {BLOCK} steps: too few for this machine and size")
-        inside = TURNS[(step // BLOCK - 1) % len(TURNS)]
-        if inside:
-            newest, shown_at = newest + 1, time.monotonic()
-            # By another thread, as by another process: its wait for the disk is not the step's.
+        with_swap = TURNS[(step // BLOCK - 1) % len(TURNS)]
+        if with_swap:
+            newest, published_at = newest + 1, time.monotonic()
+            # In a thread: in production another process waits for this write.
             threading.Thread(target=commit.write_pointer, args=(parent, newest)).start()
     index.close()
-    quantiles = {inside: np.percentile(own, [50, 99, 100]) for inside, own in seconds.items()}
+    quantiles = {kind: np.percentile(values, [50, 99, 100]) for kind, values in seconds.items()}
     low, high = ratio_interval(seconds[True], seconds[False])
     return {
         "rows": rows,
         "size": size,
-        "swaps": len(index.exchanges),
+        "swaps": len(index.swap_seconds),
         "p99_ratio": round(quantiles[True][1] / quantiles[False][1], 3),
         "p99_ratio_interval": [round(low, 3), round(high, 3)],
-        "exchange_ms": round(1000 * max(index.exchanges), 3),
-        "log_ms": round(1000 * max(index.logged), 3),
-        "peak_indexes": index.most,
+        "exchange_ms": round(1000 * max(index.swap_seconds), 3),
+        "log_ms": round(1000 * max(index.log_seconds), 3),
+        "peak_indexes": index.peak,
         "steps": {"with a swap": len(seconds[True]), "without": len(seconds[False])},
         "milliseconds_with_a_swap": as_milliseconds(quantiles[True]),
         "milliseconds_without": as_milliseconds(quantiles[False]),
-        "seconds_from_publication_to_swap": round(float(np.median(loads)), 2),
+        "seconds_from_publication_to_swap": round(float(np.median(load_seconds)), 2),
     }
 
 
-def ratio_interval(inside: list[float], outside: list[float]) -> tuple[float, float]:
-    """95 % interval of the ratio of two 99th percentiles; steps of a block are drawn together."""
+def ratio_interval(with_swap: list[float], without: list[float]) -> tuple[float, float]:
+    """Returns the 95 % bootstrap interval of the ratio of two 99th percentiles, over blocks."""
     rng = np.random.default_rng(0)
-    full = [own[: len(own) // BLOCK * BLOCK] for own in (inside, outside)]  # the last lacks a step
-    whole = [np.reshape(own, (-1, BLOCK)) for own in full]
-    drawn = [
-        [np.percentile(own[rng.integers(len(own), size=len(own))], 99) for own in whole]
-        for _ in range(DRAWS)
+    # the last block lacks one step
+    complete = [values[: len(values) // BLOCK * BLOCK] for values in (with_swap, without)]
+    blocks = [np.reshape(values, (-1, BLOCK)) for values in complete]
+    resampled = [
+        [np.percentile(kind[rng.integers(len(kind), size=len(kind))], 99) for kind in blocks]
+        for _ in range(RESAMPLES)
     ]
-    low, high = np.percentile([a / b for a, b in drawn], [2.5, 97.5])
+    low, high = np.percentile([a / b for a, b in resampled], [2.5, 97.5])
     return float(low), float(high)
 
 
 def as_milliseconds(quantiles: np.ndarray) -> dict[str, float]:
-    """Median, 99th percentile and largest."""
+    """Names and rounds the median, the 99th percentile and the maximum."""
     named = zip(("median", "p99", "largest"), quantiles, strict=True)
     return {name: round(1000 * float(value), 2) for name, value in named}
 
 
-def lay_out(training: Training, swaps: int) -> None:
-    """Publishes one index under many steps, by hard links, and points to the first."""
+def prepare_indexes(training: Training, swaps: int) -> None:
+    """Publishes copies of one index (hard links) as later steps; the pointer stays at step 0."""
     training.publish(0)
     parent = training.run.published_index
     source = Path(parent / step_name(0))

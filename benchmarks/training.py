@@ -30,7 +30,7 @@ from realm_jax.trainer.step import make_step
 CORPUS_HASH = "drawn"
 
 
-def usual_rungs(config: config_lib.ConfigDict, store: Any, source: Any) -> Any:
+def usual_buckets(config: config_lib.ConfigDict, store: Any, source: Any) -> Any:
     """Returns the row widths to which the trainer packs the sentences of `source`."""
     return PretrainingRows(config, store, config.stages.realm.batch).usual(source)
 
@@ -51,9 +51,9 @@ def packed_batches(
       source: masked sentences, from which the usual row widths are estimated.
       queries: masked sentences and their hits (passage ids [B, K], best first) of each batch.
     """
-    rungs = usual_rungs(config, store, source)
+    buckets = usual_buckets(config, store, source)
     size = config.stages.realm.batch
-    return [stage.with_candidates(text, hits, size, rungs) for text, hits in queries]
+    return [stage.with_candidates(text, hits, size, buckets) for text, hits in queries]
 
 
 class Training:
