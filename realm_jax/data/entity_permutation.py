@@ -37,7 +37,7 @@ class RarePieces:
         return table
 
 
-def permuted(
+def permute_rows(
     pieces: Int[np.ndarray, "B L"], table: Int[np.ndarray, "V"], chosen: Bool[np.ndarray, "B"]
 ) -> Int[np.ndarray, "B L"]:
     """The pieces of the chosen rows looked up in `table`; the others as they are."""

@@ -136,7 +136,7 @@ class MaskedTextSource:
         stop = min(stop, start + self.lengths.query - 2)
         pieces = self.store.body_ids(row)[start:stop].copy()
         first, last = (spans[chosen] - start).tolist()
-        hidden, shown = masking.hide(
+        hidden, shown = masking.mask_tokens(
             self.masking.scheme,
             pieces,
             (first, last),

@@ -28,21 +28,21 @@ _AS_MASK, _AS_OTHER = 0.8, 0.1  # BERT: what hidden pieces are shown as; the res
 Groups = list[Int32[np.ndarray, "_"]]
 
 
-class Hidden(NamedTuple):
+class MaskedTokens(NamedTuple):
     """Places of the hidden pieces, ascending, and the pieces shown there."""
 
-    places: Int32[np.ndarray, "m"]
+    positions: Int32[np.ndarray, "m"]
     shown: Int32[np.ndarray, "m"]
 
 
-def hide(
+def mask_tokens(
     scheme: str,
     pieces: Int32[np.ndarray, "n"],
     span: tuple[int, int],
     rate: float,
     words: WordPieces,
     rng: np.random.Generator,
-) -> Hidden:
+) -> MaskedTokens:
     """What is hidden of a sentence.
 
     Args:
@@ -58,8 +58,8 @@ def hide(
     """
     budget = max(1, round(rate * len(pieces))) if rate else span[1] - span[0]
     if scheme == "salient_span":
-        places = np.arange(*span, dtype=np.int32)
-        return Hidden(places, np.full(len(places), words.mask, np.int32))
+        positions = np.arange(*span, dtype=np.int32)
+        return MaskedTokens(positions, np.full(len(positions), words.mask, np.int32))
     if scheme == "random_token":
         groups = random_tokens(len(pieces), budget, rng)
     elif scheme == "random_span":
@@ -97,7 +97,7 @@ def random_spans(begins: Bool[np.ndarray, "n"], budget: int, rng: np.random.Gene
 
 def _shown(
     groups: Groups, pieces: Int32[np.ndarray, "n"], words: WordPieces, rng: np.random.Generator
-) -> Hidden:
+) -> MaskedTokens:
     """BERT's 80/10/10: `[MASK]`, any piece, or what is there; one choice for each group."""
     shown = pieces.copy()
     for group, chance in zip(groups, rng.random(len(groups)), strict=True):
@@ -105,5 +105,5 @@ def _shown(
             shown[group] = words.mask
         elif chance < _AS_MASK + _AS_OTHER:
             shown[group] = rng.choice(words.ordinary, len(group))
-    places = np.sort(np.concatenate(groups))
-    return Hidden(places, shown[places])
+    positions = np.sort(np.concatenate(groups))
+    return MaskedTokens(positions, shown[positions])

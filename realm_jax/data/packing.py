@@ -2,7 +2,7 @@
 
 A batch is cut into G groups, and the rows of each are laid into the slots of a stream, longest row
 into the widest slot, so no row lies on two devices. The widths are compiled into the step. So they
-are not those of one batch but of a *rung* of a ladder: the first holds what rows usually are, and
+are not those of one batch but of a *bucket* of a make_buckets: the first holds what rows usually are, and
 the last anything; a batch takes the lowest that holds it.
 
     lengths 7 3 9 2   widths 12 8 4 4   ->   9 . . .  7 .  3 .  2 . .   (a stream of 28 places)
@@ -20,9 +20,9 @@ from realm_jax.data.sampling import generator
 Widths = tuple[int, ...]  # of the slots of a stream, widest first
 _STEPS = 12  # widths are multiples of so-manieth of the widest, and those of 8
 _DIFFERENT = 4  # widths in a stream: each is compiled by itself
-_SHARES = (0.9, 1.0)  # of the groups looked at whose n-th row the n-th slot holds, by rung
+_SHARES = (0.9, 1.0)  # of the groups looked at whose n-th row the n-th slot holds, by bucket
 _DRAWS = 256  # groups
-LOOKED_AT = 128  # queries from which the usual lengths are taken
+SAMPLE_QUERIES = 128  # queries from which the usual lengths are taken
 
 
 class Packed(NamedTuple):
@@ -32,33 +32,33 @@ class Packed(NamedTuple):
     starts: Int32[Any, "G N"]  # the place in the stream at which row n begins
 
 
-def ladder(most: list[int], seen: Int[np.ndarray, "S N"] | None = None) -> tuple[Widths, ...]:
-    """Widths by rung; each rung holds what the one before holds.
+def make_buckets(most: list[int], seen: Int[np.ndarray, "S N"] | None = None) -> tuple[Widths, ...]:
+    """Widths by bucket; each bucket holds what the one before holds.
 
     Args:
       most: the longest that each of the N rows of a group can be, in any order.
-      seen: lengths of the rows of some groups; without any, the last rung is the only one.
+      seen: lengths of the rows of some groups; without any, the last bucket is the only one.
     """
     limits = np.sort(most)[::-1]
     step = max(8, limits[0] // _STEPS // 8 * 8)
-    rungs = []
+    buckets = []
     if seen is not None:
         ranked = np.sort(seen, axis=1)[:, ::-1]
         usual = (np.quantile(ranked, share, axis=0, method="higher") for share in _SHARES)
-        rungs = [np.minimum(-(-widths // step) * step, limits) for widths in usual]
-    return tuple(_few(rung) for rung in [*rungs, limits])
+        buckets = [np.minimum(-(-widths // step) * step, limits) for widths in usual]
+    return tuple(_few(bucket) for bucket in [*buckets, limits])
 
 
-def drawn_groups(lengths: Int[np.ndarray, "B n"], size: int) -> Int[np.ndarray, "S N"]:
+def sample_groups(lengths: Int[np.ndarray, "B n"], size: int) -> Int[np.ndarray, "S N"]:
     """Lengths of groups of `size` queries drawn from B, each with its n rows; always the same."""
     drawn = generator(0, "groups").integers(len(lengths), size=(_DRAWS, size))
     return lengths[drawn].reshape(_DRAWS, -1)
 
 
-def rung_for(lengths: Int[np.ndarray, "G N"], rungs: tuple[Widths, ...]) -> int:
-    """The lowest rung whose slots hold the rows of every group."""
+def bucket_for(lengths: Int[np.ndarray, "G N"], buckets: tuple[Widths, ...]) -> int:
+    """The lowest bucket whose slots hold the rows of every group."""
     longest = np.sort(lengths, axis=1)[:, ::-1].max(0)
-    return next(rung for rung, widths in enumerate(rungs) if (longest <= widths).all())
+    return next(bucket for bucket, widths in enumerate(buckets) if (longest <= widths).all())
 
 
 def pack(parts: list[Rows], widths: Widths) -> Packed:

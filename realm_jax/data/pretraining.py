@@ -11,15 +11,15 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.packing import (
-    LOOKED_AT,
+    SAMPLE_QUERIES,
     Packed,
     Widths,
-    drawn_groups,
+    sample_groups,
     grouped,
-    ladder,
+    make_buckets,
     lengths_of,
     pack,
-    rung_for,
+    bucket_for,
 )
 from realm_jax.data.rows import NULL_LENGTH, NULL_PASSAGE, Rows, joint_rows, passage_rows
 from realm_jax.data.sampling import generator
@@ -41,7 +41,7 @@ class PretrainingBatch(NamedTuple):
     valid: Bool[Any, "G b K"]
 
 
-class Rungs(NamedTuple):
+class Buckets(NamedTuple):
     """Ladders of the three things that differ in size from batch to batch; they are as high."""
 
     embedded: tuple[Widths, ...]
@@ -67,8 +67,8 @@ class PretrainingRows:
         text: MaskedText,
         chosen: Int64[np.ndarray, "B K"],
         valid: Bool[np.ndarray, "B K"],
-        rungs: Rungs,
-        agree: Callable[[int], int] = lambda rung: rung,
+        buckets: Buckets,
+        agree: Callable[[int], int] = lambda bucket: bucket,
     ) -> PretrainingBatch:
         """Queries with these passages.
 
@@ -76,41 +76,41 @@ class PretrainingRows:
           text: masked queries.
           chosen: passage ids, the null passage first.
           valid: which of them count.
-          rungs: of `rungs`.
-          agree: from the rung that holds these rows to the one that all hosts take.
+          buckets: of `buckets`.
+          agree: from the bucket that holds these rows to the one that all hosts take.
         """
         groups = len(valid) // self._size
         embedded, read = self._rows(text, chosen, groups)
         masked = text.weights.reshape(groups, -1).sum(1, keepdims=True).astype(np.int64)
         needed = (lengths_of(embedded), lengths_of(read), masked)
-        rung = agree(max(rung_for(need, own) for need, own in zip(needed, rungs, strict=True)))
+        bucket = agree(max(bucket_for(need, own) for need, own in zip(needed, buckets, strict=True)))
         return PretrainingBatch(
-            pack(embedded, rungs.embedded[rung]),
-            pack(read, rungs.read[rung]),
-            *_listed(text, groups, rungs.masked[rung][0]),
+            pack(embedded, buckets.embedded[bucket]),
+            pack(read, buckets.read[bucket]),
+            *_listed(text, groups, buckets.masked[bucket][0]),
             text.weights.reshape(groups, self._size, -1),
             valid.reshape(groups, self._size, -1),
         )
 
     @cached_property
-    def widest(self) -> Rungs:
-        """One rung, which holds anything."""
-        return Rungs(*(ladder(most) for most in self._most()))
+    def widest(self) -> Buckets:
+        """One bucket, which holds anything."""
+        return Buckets(*(make_buckets(most) for most in self._most()))
 
-    def usual(self, source: MaskedTextSource) -> Rungs:
-        """Rungs for queries of this source beside passages as they come in the corpus."""
-        text = source.batch(0, LOOKED_AT)
-        shape = (LOOKED_AT, self._candidates - 1)
+    def usual(self, source: MaskedTextSource) -> Buckets:
+        """Buckets for queries of this source beside passages as they come in the corpus."""
+        text = source.batch(0, SAMPLE_QUERIES)
+        shape = (SAMPLE_QUERIES, self._candidates - 1)
         chosen = generator(0, "beside").integers(len(self._store), size=shape)
         chosen = np.pad(chosen, ((0, 0), (1, 0)), constant_values=NULL_PASSAGE)
-        embedded, read = self._rows(text, chosen, LOOKED_AT)
+        embedded, read = self._rows(text, chosen, SAMPLE_QUERIES)
         null = np.full((1, 1), NULL_LENGTH)
         alone = lengths_of([embedded[0], embedded[2]])
-        seen = [drawn_groups(need, self._size) for need in (alone, lengths_of(read))]
+        seen = [sample_groups(need, self._size) for need in (alone, lengths_of(read))]
         seen[0] = np.concatenate([seen[0], np.broadcast_to(null, (len(seen[0]), 1))], axis=1)
-        masked = drawn_groups(text.weights.sum(1, keepdims=True).astype(np.int64), self._size)
+        masked = sample_groups(text.weights.sum(1, keepdims=True).astype(np.int64), self._size)
         seen.append(masked.sum(1, keepdims=True))
-        return Rungs(*(ladder(m, s) for m, s in zip(self._most(), seen, strict=True)))
+        return Buckets(*(make_buckets(m, s) for m, s in zip(self._most(), seen, strict=True)))
 
     def _most(self) -> tuple[list[int], list[int], list[int]]:
         own, others = self._size, self._size * (self._candidates - 1)

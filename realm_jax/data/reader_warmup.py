@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
-from realm_jax.data.entity_permutation import RarePieces, permuted
+from realm_jax.data.entity_permutation import RarePieces, permute_rows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
@@ -76,8 +76,8 @@ class ReaderWarmupSource:
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)
         chosen = (rng.random(size) < stage.permuted_share)[batch_rows]
-        joint = joint._replace(ids=permuted(joint.ids, table, chosen))
-        text = text._replace(targets=permuted(text.targets, table, chosen))
+        joint = joint._replace(ids=permute_rows(joint.ids, table, chosen))
+        text = text._replace(targets=permute_rows(text.targets, table, chosen))
         unseen = (rng.random(size) < stage.hidden_mask_share)[batch_rows]
         blank = joint.ids == self._store.vocabulary.mask
         joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))

@@ -17,7 +17,7 @@ from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
-from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Rungs
+from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Buckets
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
@@ -94,7 +94,7 @@ class RealmStage:
         text: MaskedText,
         hits: np.ndarray,
         size: int,
-        rungs: Rungs | None = None,
+        buckets: Buckets | None = None,
         **agree: Any,
     ) -> PretrainingBatch:
         """Joins queries with their hits.
@@ -103,21 +103,21 @@ class RealmStage:
           text: masked queries.
           hits: passage ids [B, H], best first.
           size: b, queries of a group.
-          rungs: the widths to choose from; None: those that hold anything.
+          buckets: the widths to choose from; None: those that hold anything.
           agree: see `PretrainingRows.batch`.
         """
-        return self._joined(text, self._retriever.select(hits, text.source), size, rungs, **agree)
+        return self._joined(text, self._retriever.select(hits, text.source), size, buckets, **agree)
 
     def _joined(
         self,
         text: MaskedText,
         chosen: Candidates,
         size: int,
-        rungs: Rungs | None = None,
+        buckets: Buckets | None = None,
         **agree: Any,
     ) -> PretrainingBatch:
         rows = PretrainingRows(self._config, self._store, size)
-        return rows.batch(text, *chosen, rungs or rows.widest, **agree)
+        return rows.batch(text, *chosen, buckets or rows.widest, **agree)
 
     def _packed(self, step: int, text: MaskedText, chosen: Candidates) -> PretrainingBatch:
         """Packs to the width that holds the rows of every process.
@@ -125,16 +125,16 @@ class RealmStage:
         The same agreement of processes decides which index the next step searches.
         """
 
-        def widest(rung: int) -> int:
-            mine = [rung, self._index.offer(step + 1)]
+        def widest(bucket: int) -> int:
+            mine = [bucket, self._index.offer(step + 1)]
             answers = hosts.all_gather("realm/packing", step, mine)
             self._index.accept([offer for _, offer in answers])
-            return max(rung for rung, _ in answers)
+            return max(bucket for bucket, _ in answers)
 
         return self._joined(text, chosen, self._size, self._usual, agree=widest)
 
     @cached_property
-    def _usual(self) -> Rungs:
+    def _usual(self) -> Buckets:
         return PretrainingRows(self._config, self._store, self._size).usual(self._text)
 
     def loss(

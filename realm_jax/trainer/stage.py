@@ -14,15 +14,15 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.inverse_cloze import InverseClozeBatch, InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.packing import (
-    LOOKED_AT,
+    SAMPLE_QUERIES,
     Packed,
     Widths,
-    drawn_groups,
+    sample_groups,
     grouped,
-    ladder,
+    make_buckets,
     lengths_of,
     pack,
-    rung_for,
+    bucket_for,
 )
 from realm_jax.data.reader_warmup import ReaderWarmupBatch, ReaderWarmupSource
 from realm_jax.data.rows import Rows
@@ -114,17 +114,17 @@ class IctStage(IndexFreeStage):
         """Sentences and their passages."""
         made = self._source.batch(step, self.settings.batch, batch_rows)
         rows = self._rows(made, len(made.ids) // self._size)
-        rung = rung_for(lengths_of(rows), self._rungs)
-        rung = max(hosts.all_gather("ict/rung", step, rung))
-        return IctBatch(pack(rows, self._rungs[rung]), made.ids.reshape(-1, self._size))
+        bucket = bucket_for(lengths_of(rows), self._buckets)
+        bucket = max(hosts.all_gather("ict/bucket", step, bucket))
+        return IctBatch(pack(rows, self._buckets[bucket]), made.ids.reshape(-1, self._size))
 
     @cached_property
-    def _rungs(self) -> tuple[Widths, ...]:
+    def _buckets(self) -> tuple[Widths, ...]:
         most = [self._lengths.query] * self._size + [self._lengths.passage] * self._size
         if not self._usual:
-            return ladder(most)
-        made = self._source.batch(0, LOOKED_AT)
-        return ladder(most, drawn_groups(lengths_of(self._rows(made, LOOKED_AT)), self._size))
+            return make_buckets(most)
+        made = self._source.batch(0, SAMPLE_QUERIES)
+        return make_buckets(most, sample_groups(lengths_of(self._rows(made, SAMPLE_QUERIES)), self._size))
 
     def _rows(self, made: InverseClozeBatch, groups: int) -> list[Rows]:
         return [grouped(made.queries, groups), grouped(made.passages, groups)]

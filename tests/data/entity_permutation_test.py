@@ -6,7 +6,7 @@ from support.tiny_corpus import vocabulary
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.writer import write_passages
-from realm_jax.data.entity_permutation import RarePieces, permuted
+from realm_jax.data.entity_permutation import RarePieces, permute_rows
 from realm_jax.text.vocabulary import write_vocabulary
 
 
@@ -43,5 +43,5 @@ def test_a_permutation_is_a_function_of_its_generator(store):
 def test_the_chosen_rows_are_looked_up_and_the_others_stay():
     pieces = np.array([[0, 1, 2], [0, 1, 2]], np.int32)
     table = np.array([2, 0, 1], np.int32)
-    found = permuted(pieces, table, np.array([True, False]))
+    found = permute_rows(pieces, table, np.array([True, False]))
     np.testing.assert_array_equal(found, [[2, 0, 1], [0, 1, 2]])

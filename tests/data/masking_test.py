@@ -37,34 +37,34 @@ def sentence(words, text):
 def many(scheme, words, text, rate=0.0, count=COUNT):
     pieces = sentence(words, text)
     return [
-        masking.hide(scheme, pieces, SPAN, rate, words, np.random.default_rng(seed))
+        masking.mask_tokens(scheme, pieces, SPAN, rate, words, np.random.default_rng(seed))
         for seed in range(count)
     ]
 
 
 def test_salient_span_hides_all_pieces_of_the_span_as_mask_and_nothing_else(words):
     for hidden in many("salient_span", words, "abcdef gh", count=50):
-        assert hidden.places.tolist() == [2, 3, 4]
+        assert hidden.positions.tolist() == [2, 3, 4]
         assert hidden.shown.tolist() == [words.mask] * 3
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
 def test_random_schemes_hide_as_many_pieces_as_the_salient_span(words, scheme):
     for hidden in many(scheme, words, "ab c def ghij k lm n opq"):
-        assert len(hidden.places) == len(set(hidden.places.tolist())) == 3
-        assert (np.diff(hidden.places) > 0).all()
+        assert len(hidden.positions) == len(set(hidden.positions.tolist())) == 3
+        assert (np.diff(hidden.positions) > 0).all()
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
 @pytest.mark.parametrize(("rate", "size", "expected"), [(0.15, 20, 3), (0.01, 5, 1), (1.0, 7, 7)])
 def test_a_rate_hides_that_share_and_at_least_one(words, scheme, rate, size, expected):
     for hidden in many(scheme, words, "a " * size, rate, count=50):
-        assert len(hidden.places) == expected
+        assert len(hidden.positions) == expected
 
 
 def test_random_token_hides_each_piece_as_often(words):
     drawn = many("random_token", words, "ab c def ghij k lm n opq")
-    counts = np.bincount(np.concatenate([hidden.places for hidden in drawn]), minlength=17)
+    counts = np.bincount(np.concatenate([hidden.positions for hidden in drawn]), minlength=17)
     expected = COUNT * 3 / 17
     assert abs(counts / expected - 1).max() < 0.2  # 4 standard deviations
 
@@ -73,7 +73,7 @@ def test_random_token_shows_eighty_masks_ten_others_ten_themselves(words):
     pieces = sentence(words, "ab c def ghij k lm n opq")
     kinds = {"mask": 0, "same": 0, "other": 0}
     for hidden in many("random_token", words, "ab c def ghij k lm n opq"):
-        for place, shown in zip(hidden.places, hidden.shown, strict=True):
+        for place, shown in zip(hidden.positions, hidden.shown, strict=True):
             same = shown == pieces[place]
             kinds["mask" if shown == words.mask else "same" if same else "other"] += 1
             assert shown == words.mask or shown not in words.special
@@ -87,8 +87,8 @@ def test_random_span_hides_whole_words_that_share_one_fate(words):
     pieces = sentence(words, "abc " * 8)
     fates = {"mask": 0, "same": 0, "other": 0}
     for hidden in many("random_span", words, "abc " * 8):  # three pieces: the one word drawn first
-        assert hidden.places[0] % 3 == 0 and np.ptp(hidden.places) == 2
-        masks, kept = hidden.shown == words.mask, hidden.shown == pieces[hidden.places]
+        assert hidden.positions[0] % 3 == 0 and np.ptp(hidden.positions) == 2
+        masks, kept = hidden.shown == words.mask, hidden.shown == pieces[hidden.positions]
         assert masks.all() or not masks.any()
         fates["mask" if masks.all() else "same" if kept.all() else "other"] += 1
     shares = {fate: count / COUNT for fate, count in fates.items()}
@@ -119,7 +119,7 @@ def test_random_span_can_hide_everything_and_begins_anywhere(words):
 
 def test_unknown_scheme_is_named(words):
     with pytest.raises(ConfigError, match="salient"):
-        masking.hide("salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0))
+        masking.mask_tokens("salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0))
 
 
 def test_every_scheme_meets_the_same_sentences_with_the_same_budget(tiny):

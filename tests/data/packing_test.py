@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from realm_jax.data.packing import drawn_groups, ladder, lengths_of, pack, rung_for
+from realm_jax.data.packing import sample_groups, make_buckets, lengths_of, pack, bucket_for
 from realm_jax.data.rows import Rows
 
 LIMITS = [96] * 4 + [384] * 28
@@ -41,30 +41,30 @@ def test_every_row_lies_whole_where_starts_says():
 
 
 def test_a_batch_takes_the_lowest_rung_that_holds_it():
-    seen = drawn_groups(np.array([[30] + [250] * 7, [40] + [280] * 7]), 4)
-    rungs = ladder(LIMITS, seen)
-    assert all(len(set(widths)) <= 4 for widths in rungs)
-    assert (rungs[0][0], rungs[0][-1], rungs[1][-1]) == (288, 32, 64)
+    seen = sample_groups(np.array([[30] + [250] * 7, [40] + [280] * 7]), 4)
+    buckets = make_buckets(LIMITS, seen)
+    assert all(len(set(widths)) <= 4 for widths in buckets)
+    assert (buckets[0][0], buckets[0][-1], buckets[1][-1]) == (288, 32, 64)
     usual = np.array([[30] * 4 + [250] * 28])
-    assert rung_for(usual, rungs) == 0
+    assert bucket_for(usual, buckets) == 0
     longer = usual.copy()
     longer[0, :4] = 40
-    assert rung_for(longer, rungs) == 1
-    assert rungs[rung_for(np.array([LIMITS]), rungs)] == rungs[-1]
-    for low, high in itertools.pairwise(rungs):
+    assert bucket_for(longer, buckets) == 1
+    assert buckets[bucket_for(np.array([LIMITS]), buckets)] == buckets[-1]
+    for low, high in itertools.pairwise(buckets):
         assert (np.array(low) <= high).all()
 
 
 def test_without_a_look_at_rows_the_slots_hold_any():
-    assert ladder(LIMITS) == ((384,) * 28 + (96,) * 4,)
+    assert make_buckets(LIMITS) == ((384,) * 28 + (96,) * 4,)
 
 
 def test_four_tenths_of_the_padding_and_more_are_gone():
     """Lengths as the passages of a corpus have them: most near the limit, some far below."""
     rng = np.random.default_rng(0)
     lengths = (290 - rng.exponential(80, (2000, 8))).astype(int).clip(10, 288)
-    rungs = ladder([288] * 128, drawn_groups(lengths, 16))
+    buckets = make_buckets([288] * 128, sample_groups(lengths, 16))
     batches = lengths.reshape(-1, 1, 128)
-    places = np.mean([sum(rungs[rung_for(batch, rungs)]) for batch in batches])
+    places = np.mean([sum(buckets[bucket_for(batch, buckets)]) for batch in batches])
     packed, padded = 1 - lengths.mean() * 128 / places, 1 - lengths.mean() / 288
     assert packed < 0.6 * padded

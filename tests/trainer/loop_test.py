@@ -44,7 +44,7 @@ class WatchedStage(IctStage):
     """Counts traces, notes the batches made, and stops the run at an evaluation."""
 
     def __init__(self, config, store, stop):
-        super().__init__(config, store, DEVICES, usual=False)  # one rung, so one trace
+        super().__init__(config, store, DEVICES, usual=False)  # one bucket, so one trace
         self.stop, self.traces, self.made = stop, 0, []
 
     def batch(self, step, *batch_rows):
