@@ -6,7 +6,7 @@ import numpy as np
 
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.inference.answerer import Answerer
-from realm_jax.report.predictions import Examined, examine
+from realm_jax.report.predictions import Predictions, predict
 
 MUCH = 100.0  # the factor by which p(y|x) rises in the examples of the paper
 SHOWN = 4  # of either kind
@@ -24,7 +24,7 @@ def examples(answerer: Answerer, text: MaskedText) -> dict[str, Any]:
       least, and `much_rarer`: falls so; `rises`: evenly drawn from the first kind, and `falls`: the
       worst there are.
     """
-    seen = examine(answerer, text)
+    seen = predict(answerer, text)
     gained = seen.log_p - seen.log_p_y[:, 0]
     best_first = np.argsort(-gained, kind="stable")
     likelier = best_first[gained[best_first] >= np.log(MUCH)]
@@ -40,12 +40,14 @@ def examples(answerer: Answerer, text: MaskedText) -> dict[str, Any]:
     }
 
 
-def _example(answerer: Answerer, text: MaskedText, seen: Examined, number: int) -> dict[str, Any]:
+def _example(
+    answerer: Answerer, text: MaskedText, seen: Predictions, number: int
+) -> dict[str, Any]:
     words, used = answerer.store.vocabulary, text.weights[number] > 0
     ids = text.queries.ids[number][text.queries.mask[number]][1:-1]
     places = text.positions[number][used] - 1
     before, after = words.decode(ids[: places[0]]), words.decode(ids[places[-1] + 1 :])
-    likeliest = int(seen.chosen[number, seen.log_p_z[number].argmax()])
+    likeliest = int(seen.candidates[number, seen.log_p_z[number].argmax()])
     return {
         "sentence": f"{before} ___ {after}".strip(),
         "hidden": words.decode(text.targets[number][used]),

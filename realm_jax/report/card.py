@@ -1,4 +1,4 @@
-"""The model card of an export, in Hugging Face's format; of what was measured alone."""
+"""The model card of an export, in Hugging Face's format; it lists measured values only."""
 
 from html import escape
 from pathlib import Path
@@ -8,88 +8,84 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from realm_jax import __version__
 from realm_jax.monitoring.format import count, span
-from realm_jax.report.run_data import FinishedRun
+from realm_jax.report.run_data import RunData
 
 CARD = "README.md"
 
 
-def model_card(finished: FinishedRun) -> str:
-    """The card of a run's newest export: YAML head, then text."""
-    tuned = "span_head" in finished.export["networks"]
+def model_card(run: RunData) -> str:
+    """Makes the card of a run's newest export: a YAML header, then Markdown."""
+    tuned = "span_head" in run.export["networks"]
     data = ModelCardData(
         library_name="realm-jax",
         pipeline_tag="question-answering" if tuned else "fill-mask",
         tags=["realm", "retrieval", "jax"],
-        model_name=finished.name,
-        eval_results=_results(finished),
+        model_name=run.name,
+        eval_results=_results(run),
     )
     parts = [
-        f"# {escape(finished.name)}",
-        _what(finished, tuned=tuned),
-        _sizes(finished),
-        _figures(finished),
-        _use(finished, tuned=tuned),
+        f"# {escape(run.name)}",
+        _introduction(run, tuned=tuned),
+        _sizes(run),
+        _evaluation(run),
+        _use(run, tuned=tuned),
     ]
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _what(finished: FinishedRun, *, tuned: bool) -> str:
-    corpus = finished.config.corpus
-    learnt = "a question answerer: " if tuned else "a filler of blanks: "
+def _introduction(run: RunData, *, tuned: bool) -> str:
+    corpus = run.config.corpus
+    task = "question answering" if tuned else "filling in masked words"
     lines = [
-        f"REALM ([Guu et al., 2020](https://arxiv.org/abs/2002.08909)), {learnt}a retriever and a "
-        f"reader trained together by realm-jax {__version__}. It answers from a passage index and "
-        "cannot be used without it.",
+        f"A REALM model ([Guu et al., 2020](https://arxiv.org/abs/2002.08909)) for {task}: a "
+        f"retriever and a reader, trained jointly with realm-jax {__version__}. The model needs "
+        "its passage index to answer.",
         "",
         f"- knowledge corpus: {_quoted(corpus.knowledge)}"
-        + (f", {finished.index['passages']:,} passages" if "passages" in finished.index else ""),
-        f"- masked text: {_quoted(corpus.pretraining or corpus.knowledge)}",
+        + (f", {run.index['passages']:,} passages" if "passages" in run.index else ""),
+        f"- pre-training text: {_quoted(corpus.pretraining or corpus.knowledge)}",
     ]
     if tuned and corpus.questions:
         lines.append(f"- questions: {_quoted(corpus.questions)}")
-    lines.append(
-        f"- export of step {finished.export['step']}, index of step {finished.export['index_step']}"
-    )
+    lines.append(f"- export of step {run.export['step']}, index of step {run.export['index_step']}")
     return "\n".join(lines)
 
 
 def _quoted(path: str) -> str:
-    """The last parts of a path, as code that cannot end early."""
+    """The last two parts of a path as inline code, without backticks."""
     return f"`{'/'.join(Path(path).parts[-2:]).replace('`', '')}`"
 
 
-def _sizes(finished: FinishedRun) -> str:
-    model, lengths = finished.config.model, finished.config.lengths
+def _sizes(run: RunData) -> str:
+    model, lengths = run.config.model, run.config.lengths
     rows = [
         ("layers", model.layers),
-        ("hidden", model.hidden),
+        ("hidden size", model.hidden),
         ("attention heads", model.heads),
-        ("query and passage vectors", model.embedding),
-        ("query length, pieces", lengths.query),
-        ("passage length, pieces", lengths.passage),
+        ("embedding size", model.embedding),
+        ("query length in word pieces", lengths.query),
+        ("passage length in word pieces", lengths.passage),
     ]
-    for stage, seconds in finished.stage_seconds.items():
-        steps = finished.config.stages[stage].steps
+    for stage, seconds in run.stage_seconds.items():
+        steps = run.config.stages[stage].steps
         rows.append((f"stage {stage}", f"{count(steps)} steps in {span(seconds)}"))
-    return _table("Sizes and training", rows)
+    return _table("Model and training", rows)
 
 
-def _figures(finished: FinishedRun) -> str:
-    rows = [
-        (result.metric_name, _written(result.metric_value)) for result in _results(finished) or []
-    ]
-    return _table("Measured on held-out text", rows) if rows else ""
+def _evaluation(run: RunData) -> str:
+    rows = [(result.metric_name, _format(result.metric_value)) for result in _results(run) or []]
+    return _table("Evaluation on held-out text", rows) if rows else ""
 
 
-def _results(finished: FinishedRun) -> list[EvalResult] | None:
-    """What was measured; None if nothing was."""
-    m, k = finished.measured, finished.config.evaluation.neighbours
+def _results(run: RunData) -> list[EvalResult] | None:
+    """The measured values in Hugging Face's format; None without any."""
+    m, k = run.measured, run.config.evaluation.recall_k
     found: list[tuple[str, str, str, Any]] = []
     recalls = m.get(f"recall_at_{k}", {})
     if "realm" in recalls:
         found.append(("fill-mask", "recall", f"recall@{k} of masked sentences", recalls["realm"]))
     if "retrieval_utility" in m:
-        name = "retrieval utility (nats per masked piece)"
+        name = "retrieval utility (nats per masked word piece)"
         found.append(("fill-mask", "retrieval_utility", name, m["retrieval_utility"]))
     if "exact_match" in m:
         found.append(("question-answering", "exact_match", "exact match", m["exact_match"]))
@@ -97,7 +93,7 @@ def _results(finished: FinishedRun) -> list[EvalResult] | None:
         name = "exact match without retrieval"
         value = m["exact_match_closed_book"]
         found.append(("fill-mask", "exact_match", name, value))
-    corpus = finished.config.corpus
+    corpus = run.config.corpus
     held_out = corpus.held_out or corpus.pretraining or corpus.knowledge
     name = "/".join(Path(held_out).parts[-2:])
     return [
@@ -113,14 +109,14 @@ def _results(finished: FinishedRun) -> list[EvalResult] | None:
     ] or None
 
 
-def _use(finished: FinishedRun, *, tuned: bool) -> str:
-    workdir = finished.name
-    asked = '"a question?"' if tuned else '"a sentence with one [MASK]."'
+def _use(run: RunData, *, tuned: bool) -> str:
+    workdir = run.name
+    query = '"a question?"' if tuned else '"a sentence with one [MASK]."'
     return (
         "## Use\n\n```\n"
-        f"realm ask --workdir={workdir} {asked}\n```\n\n"
-        "What it says is read from its passages: it is as right, as complete and as biased as they "
-        "are. The probabilities are the model's own, not measured frequencies."
+        f"realm ask --workdir={workdir} {query}\n```\n\n"
+        "Answers are copied from the passages, so they inherit the errors, gaps and bias of the "
+        "corpus. The probabilities are not calibrated."
     )
 
 
@@ -129,5 +125,5 @@ def _table(title: str, rows: list[Any]) -> str:
     return f"## {title}\n\n| | |\n|---|---|\n{body}"
 
 
-def _written(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:.4g}"

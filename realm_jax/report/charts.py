@@ -1,4 +1,4 @@
-"""Charts as SVG elements inside the page; its style sheet colours them, in light and in dark."""
+"""Draws charts as SVG elements; the style sheet of the page sets their colours, light and dark."""
 
 import math
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from realm_jax.report.scale import Scale, scale, tick_text
 
 _WIDTH, _HEIGHT = 460.0, 210.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 10.0, 34.0
-_MOST_POINTS = 400  # of a line; more become means of neighbours
-_MOST_MARKS = 60
+_MOST_POINTS = 400  # of a line; longer lines are averaged over neighbouring points
+_MOST_MARKS = 60  # vertical lines of a chart; none are drawn if there are more
 _BAR, _BAR_LABEL, _BAR_VALUE = 26.0, 146.0, 54.0
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series; `dots` shows where it was measured."""
+    """A series of (step, value) points; `dots` draws each point."""
 
     label: str
     points: list[tuple[float, float]]
@@ -33,16 +33,16 @@ def line_chart(
     last: float | None = None,
     zero: bool = False,
 ) -> Element | None:
-    """Series over steps; None if none of them has a point.
+    """Draws series over training steps; returns None if no series has a point.
 
     Args:
-      title: what is shown.
+      title: of the chart.
       unit: of the values.
       lines: the series.
-      note: a sentence on how to read it.
-      marks: steps to mark with a thin line.
-      last: the step where the axis ends; None: at the last point.
-      zero: whether the axis must show 0.
+      note: a sentence on how to read the chart.
+      marks: steps with a thin vertical line.
+      last: last step of the axis; None is the last point.
+      zero: whether the vertical axis must include 0.
     """
     lines = [Line(one.label, _finite(one.points), one.dots) for one in lines]
     lines = [one for one in lines if one.points]
@@ -60,27 +60,27 @@ def line_chart(
         element("title", f"{title}, {unit}, by step"),
         _axes(across, up),
         [_mark(across(step)) for step in swaps] if len(swaps) <= _MOST_MARKS else None,
-        [_drawn(one, colour, across, up) for colour, one in enumerate(lines, 1)],
+        [_line(one, colour, across, up) for colour, one in enumerate(lines, 1)],
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
     )
     legend = [_key(one.label, f"c{colour}") for colour, one in enumerate(lines, 1)]
     if swaps and len(swaps) <= _MOST_MARKS:
-        legend += [_key("fresh index swapped in", "swap")]
+        legend += [_key("new index swapped in", "swap")]
     return _figure(title, unit, legend, drawing, note)
 
 
 def bar_chart(
     title: str, unit: str, bars: list[tuple[str, float, str]], *, note: str = "", most: float = 0.0
 ) -> Element | None:
-    """Horizontal bars of (label, value, value in words); None without bars.
+    """Draws horizontal bars; returns None without bars.
 
     Args:
-      title: what is shown.
+      title: of the chart.
       unit: of the values.
-      bars: from top to bottom; values may be negative.
-      note: a sentence on how to read it.
-      most: the value that fills the width; 0: the largest there is.
+      bars: (label, value, formatted value) from top to bottom; values may be negative.
+      note: a sentence on how to read the chart.
+      most: value of a bar of full width; 0 is the largest value.
     """
     bars = [bar for bar in bars if math.isfinite(bar[1])]
     if not bars:
@@ -91,15 +91,15 @@ def bar_chart(
     per = room / ((high - low) or 1.0)
     zero = _BAR_LABEL - low * per
     rows = []
-    for place, (label, value, words) in enumerate(bars):
-        y = place * _BAR + 4
+    for number, (label, value, text) in enumerate(bars):
+        y = number * _BAR + 4
         x, width = (zero, value * per) if value >= 0 else (zero + value * per, -value * per)
         rows += [
             element("text", label, x=_BAR_LABEL - 8, y=y + 13, class_="label end"),
             element(
                 "rect", x=round(x, 1), y=y, width=round(max(width, 1.0), 1), height=18, class_="bar"
             ),
-            element("text", words, x=round(max(x + width, zero) + 6, 1), y=y + 13, class_="label"),
+            element("text", text, x=round(max(x + width, zero) + 6, 1), y=y + 13, class_="label"),
         ]
     height = len(bars) * _BAR + 6
     rows += [element("line", x1=zero, x2=zero, y1=0, y2=height, class_="axis")]
@@ -144,8 +144,8 @@ def _mark(x: float) -> Element:
     return element("line", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM, class_="swap")
 
 
-def _drawn(one: Line, colour: int, across: Scale, up: Scale) -> list[Element]:
-    points = _thinned(one.points)
+def _line(one: Line, colour: int, across: Scale, up: Scale) -> list[Element]:
+    points = _downsample(one.points)
     path = "M" + "L".join(f"{across(x)},{up(y)}" for x, y in points)
     found = [element("path", d=path, class_=f"line c{colour}")]
     if (one.dots and len(points) <= 60) or len(points) == 1:
@@ -167,8 +167,8 @@ def _finite(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 
 
-def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means of neighbours, so that no line has more points than a screen can show."""
+def _downsample(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Averages neighbouring points until at most `_MOST_POINTS` are left."""
     size = math.ceil(len(points) / _MOST_POINTS)
     if size == 1:
         return points

@@ -1,38 +1,38 @@
-"""The run's charts: what was learnt, how fast, and how old the index was."""
+"""Charts of a run: losses, retrieval metrics, index staleness and speed."""
 
 from realm_jax.report.charts import Line, bar_chart, line_chart
 from realm_jax.report.html import Element, element
-from realm_jax.report.run_data import FinishedRun
+from realm_jax.report.run_data import RunData
 
 STAGE_TITLES = {
-    "reader": "Reader warm start",
-    "ict": "Inverse cloze",
+    "reader": "Reader warm-up",
+    "ict": "Inverse cloze task (ICT)",
     "realm": "REALM",
-    "qa": "Open QA",
+    "qa": "Fine-tuning on questions",
     "tagger": "Tagger",
 }
 
 
-def charts_section(finished: FinishedRun) -> Element:
-    """All curves over steps."""
-    found = [*_realm_charts(finished), *_loss_charts(finished), _speed_chart(finished)]
+def charts_section(run: RunData) -> Element:
+    """All charts over training steps."""
+    found = [*_realm_charts(run), *_loss_charts(run), _speed_chart(run)]
     return element("div", found, class_="charts")
 
 
-def _realm_charts(finished: FinishedRun) -> list[Element | None]:
+def _realm_charts(run: RunData) -> list[Element | None]:
     """Curves of the REALM stage; each chart marks the steps of index swaps."""
-    steps = float(finished.config.stages.realm.steps)
-    k = finished.config.evaluation.recall_k
-    swaps = [float(first) for first, _ in finished.swaps if first > 0]
+    steps = float(run.config.stages.realm.steps)
+    k = run.config.evaluation.recall_k
+    swaps = [float(first) for first, _ in run.swaps if first > 0]
 
     def chart(title: str, unit: str, lines: list[Line], note: str = "") -> Element | None:
         return line_chart(title, unit, lines, note=note, marks=swaps, last=steps, zero=True)
 
     def held_out(name: str, label: str = "held out") -> Line:
-        return Line(label, finished.course("realm", f"held_out_{name}"), dots=True)
+        return Line(label, run.values("realm", f"held_out_{name}"), dots=True)
 
     def both(name: str) -> list[Line]:
-        return [held_out(name), Line("training", finished.course("realm", name))]
+        return [held_out(name), Line("training", run.values("realm", name))]
 
     return [
         chart(
@@ -59,60 +59,60 @@ def _realm_charts(finished: FinishedRun) -> list[Element | None]:
         chart(
             "Staleness of the index in use",
             "steps",
-            [Line("training step − step of the index", _staleness(finished))],
+            [Line("training step − step of the index", _staleness(run))],
             "Rises by one each step and falls when a new index is swapped in.",
         ),
     ]
 
 
-def _staleness(finished: FinishedRun) -> list[tuple[float, float]]:
+def _staleness(run: RunData) -> list[tuple[float, float]]:
     """(step, staleness) where the curve of staleness turns."""
     corners: list[tuple[float, float]] = []
-    starts = [first for first, _ in finished.swaps]
-    steps = [record["step"] for record in finished.records.get("realm", [])]
+    starts = [first for first, _ in run.swaps]
+    steps = [record["step"] for record in run.records.get("realm", [])]
     ends = [*starts[1:], max([*steps, *starts[-1:]], default=0)]
-    for (first, index), end in zip(finished.swaps, ends, strict=False):
+    for (first, index), end in zip(run.swaps, ends, strict=False):
         corners += [(float(first), float(first - index)), (float(end), float(end - index))]
     return corners
 
 
-def _loss_charts(finished: FinishedRun) -> list[Element | None]:
+def _loss_charts(run: RunData) -> list[Element | None]:
     return [
         line_chart(
             f"{STAGE_TITLES[stage]} loss",
             "nats",
-            [Line("training", finished.course(stage, "loss"))],
+            [Line("training", run.values(stage, "loss"))],
             zero=True,
         )
         for stage in ("reader", "ict", "qa", "tagger")
-        if stage in finished.records
+        if stage in run.records
     ]
 
 
-def _speed_chart(finished: FinishedRun) -> Element | None:
-    speed = finished.course("realm", "pieces_per_second")
-    line = Line("word pieces that are not padding", speed)
-    return line_chart("Speed of REALM", "real pieces per second", [line], zero=True)
+def _speed_chart(run: RunData) -> Element | None:
+    speed = run.values("realm", "pieces_per_second")
+    line = Line("word pieces, padding excluded", speed)
+    return line_chart("Training speed of stage REALM", "word pieces per second", [line], zero=True)
 
 
-def recall_chart(finished: FinishedRun) -> Element | None:
-    """Recall before any training, after the warm start, after REALM."""
-    k = finished.config.evaluation.recall_k
-    names = {"untrained": "before training", "ict": "after inverse cloze", "realm": "after REALM"}
-    recalls = finished.measured.get(f"recall_at_{k}", {})
+def recall_chart(run: RunData) -> Element | None:
+    """Recall before training, after ICT and after REALM."""
+    k = run.config.evaluation.recall_k
+    names = {"untrained": "before training", "ict": "after ICT", "realm": "after REALM"}
+    recalls = run.measured.get(f"recall_at_{k}", {})
     bars = [(names.get(name, name), value, f"{value:.1%}") for name, value in recalls.items()]
-    note = "Exact search over the whole knowledge corpus, on sentences that were never trained on."
-    return bar_chart(f"Recall@{k}, before and after", "share", bars, note=note, most=1.0)
+    note = "Exact search over the whole knowledge corpus; queries are held-out masked sentences."
+    return bar_chart(f"Recall@{k} before and after training", "share", bars, note=note, most=1.0)
 
 
 def rank_chart(by_rank: list[tuple[float, float]]) -> Element | None:
-    """Retrieval utility of the passage at each rank."""
+    """Retrieval utility of the passage at each rank (REALM, appendix D)."""
     bars = [
         (f"passage {rank}   p(z|x) {share:.2f}", utility, f"{utility:+.2f}")
         for rank, (utility, share) in enumerate(by_rank, 1)
     ]
     note = (
-        "log p(y|z, x) − log p(y|null, x) of the passage at that rank alone. A retriever that has "
-        "learnt puts the most useful first."
+        "log p(y|z, x) − log p(y|null, x), where z is the passage at this rank. A trained "
+        "retriever ranks the most useful passage first."
     )
-    return bar_chart("Retrieval utility by rank", "nats per masked piece", bars, note=note)
+    return bar_chart("Retrieval utility by rank", "nats per masked word piece", bars, note=note)

@@ -1,4 +1,4 @@
-"""Pages as trees of elements, so that no text from outside can become markup."""
+"""Builds HTML pages as trees of elements, so that text can never become markup."""
 
 import re
 from collections.abc import Iterable
@@ -8,27 +8,27 @@ from xml.etree import ElementTree
 Element = ElementTree.Element
 Child = Element | str | float | int | None | Iterable[Any]
 
-# Nothing is fetched and nothing runs, whatever the page holds.
+# The browser fetches nothing and runs no script, whatever the page contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def element(tag: str, *children: Child, **attributes: object) -> Element:
-    """An element with text and elements in it.
+    """Makes an element.
 
     Args:
       tag: such as `td`.
-      children: elements, texts, numbers, lists of those; None is left out.
-      attributes: `class_` is `class`, `stroke_width` is `stroke-width`; None is left out.
+      children: elements, strings, numbers or lists of those; None is skipped.
+      attributes: `class_` becomes `class`, `stroke_width` becomes `stroke-width`; None is skipped.
     """
-    given = {
+    cleaned = {
         name.rstrip("_").replace("_", "-"): _clean(str(value))
         for name, value in attributes.items()
         if value is not None
     }
-    made = Element(tag, given)
-    _fill(made, children)
-    return made
+    parent = Element(tag, cleaned)
+    _fill(parent, children)
+    return parent
 
 
 def _fill(parent: Element, children: Iterable[Any]) -> None:
@@ -51,12 +51,12 @@ def _append_text(parent: Element, text: str) -> None:
 
 
 def _clean(text: str) -> str:
-    """Characters that HTML forbids, such as control codes, become U+FFFD."""
+    """Replaces characters that HTML forbids, such as control codes, with U+FFFD."""
     return _NOT_TEXT.sub("�", text)
 
 
 def table(head: Iterable[str], rows: Iterable[Any], numbers: tuple[int, ...] = ()) -> Element:
-    """A table that scrolls by itself where it is too wide; columns in `numbers` stand right."""
+    """Makes a table; it scrolls if it is too wide. Columns in `numbers` are aligned right."""
 
     def cells(tag: str, row: Iterable[Any]) -> list[Element]:
         return [
@@ -70,7 +70,7 @@ def table(head: Iterable[str], rows: Iterable[Any], numbers: tuple[int, ...] = (
 
 
 def page(title: str, style: str, body: Iterable[Any]) -> bytes:
-    """A whole document in UTF-8, of one file, that loads nothing."""
+    """Makes a complete HTML document in UTF-8 that loads no other file."""
     root = element(
         "html",
         element(

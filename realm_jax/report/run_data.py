@@ -1,4 +1,4 @@
-"""What a run left in its folder, read once for report and model card."""
+"""Reads config, logs and manifests of a run folder, for report and model card."""
 
 import json
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """A run's own records; `read_run` makes one.
+class RunData:
+    """Config, logs and manifests of a run; made by `read_run`.
 
     Attributes:
-      folder: of the run.
+      folder: the run folder.
       config: of the run.
-      records: of each stage that has any, steps ascending; what was done again counts once.
-      swaps: (training step, index step), ascending.
-      refreshes: a record for each index that was built.
+      records: log records by stage, steps ascending; repeated steps count once.
+      swaps: (training step, index step) of each index swap, ascending.
+      refreshes: a log record for each index that was built.
       export: manifest of the newest export; {} if there is none.
-      index: manifest of the index that belongs to the export; {} if there is none.
-      measured: what `report.json` holds; {} if nothing was measured.
+      index: manifest of the index of that export; {} if there is none.
+      measured: content of `report.json`; {} if nothing was measured.
     """
 
     folder: RunDir
@@ -43,22 +43,22 @@ class FinishedRun:
 
     @property
     def name(self) -> str:
-        """Of the run folder."""
+        """Name of the run folder."""
         return epath.Path(self.folder.workdir).resolve().name or "run"
 
-    def course(self, stage: str, figure: str) -> list[tuple[float, float]]:
-        """(step, value) of a figure, wherever it was measured."""
-        found = [r for r in self.records.get(stage, []) if r.get(figure) is not None]
-        return [(float(r["step"]), float(r[figure])) for r in found]
+    def values(self, stage: str, metric: str) -> list[tuple[float, float]]:
+        """(step, value) of every measurement of a metric."""
+        found = [r for r in self.records.get(stage, []) if r.get(metric) is not None]
+        return [(float(r["step"]), float(r[metric])) for r in found]
 
-    def last(self, stage: str, figure: str) -> float | None:
-        """The newest value of a figure; None if it was never measured."""
-        found = self.course(stage, figure)
+    def last(self, stage: str, metric: str) -> float | None:
+        """Last value of a metric; None if it was never measured."""
+        found = self.values(stage, metric)
         return found[-1][1] if found else None
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds that each finished stage took, over all lives of the run."""
+        """Seconds that each finished stage took, over all processes that worked on it."""
         found = {
             stage: sum(r["seconds"] for r in records if "seconds" in r)
             for stage, records in self.records.items()
@@ -66,37 +66,37 @@ class FinishedRun:
         return {stage: seconds for stage, seconds in found.items() if seconds}
 
 
-def read_run(workdir: str) -> FinishedRun:
-    """Reads a run, finished or not.
+def read_run(workdir: str) -> RunData:
+    """Reads a run; it need not be finished.
 
     Raises:
-      InputError: no run is there.
-      DamageError: names the manifest that is damaged.
+      InputError: the folder holds no run.
+      DamageError: a manifest is damaged; names it.
     """
     run = RunDir(workdir)
     content = files.read_bytes(run.config)
     if content is None:
-        raise InputError("no run here", where=workdir, expected="a folder that realm run made")
-    logs = {stage: once(read_log(run.logs / f"{stage}.jsonl")) for stage in STAGES}
+        raise InputError("no run here", where=workdir, expected="a folder of `realm run`")
+    logs = {stage: drop_repeated(read_log(run.logs / f"{stage}.jsonl")) for stage in STAGES}
     export = _newest_manifest(run.export)
     index = {}
     if export:
         folder = run.published_index / step_name(export["index_step"])
         index = commit.read_manifest(folder) or {}
-    return FinishedRun(
+    return RunData(
         folder=run,
         config=config_lib.from_json(content.decode(), where=run.config),
         records={stage: records for stage, records in logs.items() if records},
         swaps=[(r["step"], r["index_step"]) for r in read_log(run.swaps)],
-        refreshes=once(read_log(run.logs / "index_builder.jsonl")),
+        refreshes=drop_repeated(read_log(run.logs / "index_builder.jsonl")),
         export=export,
         index=index,
         measured=_measured(run, export),
     )
 
 
-def once(records: list[Record]) -> list[Record]:
-    """The records without those that a later life of the run made again."""
+def drop_repeated(records: list[Record]) -> list[Record]:
+    """Drops records that a resumed run wrote again, keeping the later ones."""
     kept: list[Record] = []
     for record in records:
         while kept and kept[-1]["step"] > record["step"]:
@@ -111,9 +111,9 @@ def _newest_manifest(parent: epath.Path) -> Record:
 
 
 def _measured(run: RunDir, export: Record) -> Record:
-    """`report.json`, if it was measured on this export."""
+    """Reads `report.json`; {} if it belongs to another export or is incomplete."""
     try:
         found = json.loads(files.read_bytes(run.report) or b"{}")
     except ValueError:
-        return {}  # torn: it is measured again
+        return {}  # incomplete: it is measured again
     return dict(found) if found.get("export_step") == export.get("step") else {}

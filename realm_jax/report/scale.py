@@ -1,4 +1,4 @@
-"""Numbers to places on an axis, with round numbers as ticks."""
+"""Scales of a chart: maps values to coordinates and chooses round ticks."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps low .. high to first .. last; `ticks` are round numbers in between."""
+    """Maps values in low .. high to coordinates first .. last; `ticks` are round values."""
 
     low: float
     high: float
@@ -15,20 +15,20 @@ class Scale:
     ticks: tuple[float, ...]
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
-        share = (value - self.low) / (self.high - self.low)
-        return round(self.first + share * (self.last - self.first), 1)
+        """The coordinate of a value."""
+        fraction = (value - self.low) / (self.high - self.low)
+        return round(self.first + fraction * (self.last - self.first), 1)
 
 
 def scale(values: list[float], first: float, last: float, *, count: int, zero: bool) -> Scale:
-    """A scale that holds all values.
+    """Makes a scale that covers all values.
 
     Args:
-      values: finite.
-      first: place of the low end.
-      last: place of the high end.
-      count: ticks wanted; there will be about as many.
-      zero: whether the axis must show 0; it does so anyway where 0 is near.
+      values: finite numbers.
+      first: coordinate of the low end.
+      last: coordinate of the high end.
+      count: approximate number of ticks.
+      zero: whether the axis must include 0; it also includes 0 if the values are close to it.
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if zero or 0 < low < high / 2:
@@ -40,17 +40,17 @@ def scale(values: list[float], first: float, last: float, *, count: int, zero: b
     step = _round_step((high - low) / count)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     number = round((high - low) / step)
-    return Scale(low, high, first, last, tuple(low + place * step for place in range(number + 1)))
+    return Scale(low, high, first, last, tuple(low + n * step for n in range(number + 1)))
 
 
 def _round_step(wanted: float) -> float:
-    """1, 2 or 5 times a power of ten, nearest above."""
+    """The smallest of 1, 2 or 5 times a power of ten that is at least `wanted`."""
     power = 10.0 ** math.floor(math.log10(wanted))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= wanted * (1 - 1e-9))
 
 
 def tick_text(value: float, ticks: tuple[float, ...]) -> str:
-    """As many digits as tell the ticks apart."""
+    """Formats a tick with as many digits as distinguish the ticks."""
     step = ticks[1] - ticks[0] if len(ticks) > 1 else abs(value) or 1.0
     if abs(value) < step / 1e6:
         return "0"

@@ -1,4 +1,4 @@
-"""The parts of the page that need the run's own records alone."""
+"""Sections of the report page that need only config, logs and measured values."""
 
 import platform
 from collections import Counter
@@ -14,48 +14,51 @@ from realm_jax.defaults import default
 from realm_jax.monitoring.format import count, span
 from realm_jax.report.curves import STAGE_TITLES
 from realm_jax.report.html import Element, element, table
-from realm_jax.report.run_data import FinishedRun
+from realm_jax.report.run_data import RunData
 
 _VERSIONED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "scann", "numpy", "tokenizers")
 _PARTS = ("embed", "build", "check", "publish")
 
 
-def tiles(finished: FinishedRun) -> Element:
-    """What one looks at first; what was not measured is not there."""
-    m, k = finished.measured, finished.config.evaluation.neighbours
+def tiles_section(run: RunData) -> Element:
+    """Tiles with the main results; values that were not measured are omitted."""
+    m, k = run.measured, run.config.evaluation.recall_k
     found: list[tuple[str, str]] = []
     recalls = list(m.get(f"recall_at_{k}", {}).values())
     if len(recalls) > 1:
-        found += [(f"{recalls[0]:.0%} → {recalls[-1]:.0%}", f"recall@{k}, before → after")]
-    utility = finished.last("realm", "held_out_retrieval_utility")
+        found += [(f"{recalls[0]:.0%} → {recalls[-1]:.0%}", f"recall@{k} before → after training")]
+    utility = run.last("realm", "held_out_retrieval_utility")
     if utility is not None:
-        found += [(f"{utility:+.2f}", "retrieval utility, held out, nats per piece")]
+        found += [(f"{utility:+.2f}", "retrieval utility on held-out text, nats per word piece")]
     if "exact_match" in m:
-        by_heart = m.get("exact_match_closed_book")
-        beside = "" if by_heart is None else f" (closed book {by_heart:.0%})"
-        found += [(f"{m['exact_match']:.0%}", f"questions answered exactly{beside}")]
+        closed_book = m.get("exact_match_closed_book")
+        without = "" if closed_book is None else f" (without retrieval {closed_book:.0%})"
+        found += [(f"{m['exact_match']:.0%}", f"exact match on held-out questions{without}")]
     if "staleness_steps" in m:
-        ages = m["staleness_steps"]
-        found += [(str(m["index_swaps"]), "fresh indexes swapped in")]
-        found += [(f"{ages['mean']:.0f}, {ages['max']:.0f}", "staleness in steps, mean and most")]
-    total = sum(finished.stage_seconds.values())
+        staleness = m["staleness_steps"]
+        mean_max = f"{staleness['mean']:.0f}, {staleness['max']:.0f}"
+        found += [(str(m["index_swaps"]), "index swaps")]
+        found += [(mean_max, "index staleness in steps: mean, maximum")]
+    total = sum(run.stage_seconds.values())
     if total:
-        found += [(span(total), "training in all")]
-    made = [
+        found += [(span(total), "total training time")]
+    tiles = [
         element("div", element("b", a), element("span", b, class_="quiet"), class_="tile")
         for a, b in found
     ]
-    return element("div", made, class_="tiles")
+    return element("div", tiles, class_="tiles")
 
 
-def seconds_section(finished: FinishedRun) -> list[Element]:
-    """Where the time went, in both jobs."""
+def seconds_section(run: RunData) -> list[Element]:
+    """Time per stage of the trainer and per refresh of the index builder."""
     stages = [
-        (STAGE_TITLES[stage], span(seconds), _speed(finished, stage))
-        for stage, seconds in finished.stage_seconds.items()
+        (STAGE_TITLES[stage], span(seconds), _speed(run, stage))
+        for stage, seconds in run.stage_seconds.items()
     ]
-    found = [table(("stage", "time", "real pieces per second, last"), stages)] if stages else []
-    if finished.refreshes:
+    found = (
+        [table(("stage", "time", "word pieces per second, last value"), stages)] if stages else []
+    )
+    if run.refreshes:
         rows = [
             (
                 count(record["step"]),
@@ -64,38 +67,40 @@ def seconds_section(finished: FinishedRun) -> list[Element]:
                 f"{record['recall']:.3f}",
                 count(record["passages"]),
             )
-            for record in finished.refreshes
+            for record in run.refreshes
         ]
         head = ("index of step", "time", *_PARTS, "recall@10", "passages")
-        found += [element("h3", "Refreshes of the index builder"), table(head, rows)]
+        found += [element("h3", "Refreshes by the index builder"), table(head, rows)]
     return found
 
 
-def _speed(finished: FinishedRun, stage: str) -> str:
-    pieces, mfu = (finished.last(stage, figure) for figure in ("pieces_per_second", "mfu"))
-    share = "" if mfu is None else f", MFU {mfu:.1%}"
-    return "" if pieces is None else f"{count(pieces)}{share}"
+def _speed(run: RunData, stage: str) -> str:
+    pieces, mfu = (run.last(stage, metric) for metric in ("pieces_per_second", "mfu"))
+    utilization = "" if mfu is None else f", MFU {mfu:.1%}"
+    return "" if pieces is None else f"{count(pieces)}{utilization}"
 
 
-def config_section(finished: FinishedRun) -> list[Element]:
-    """What differs from the defaults, then everything."""
-    flat, usual = _flat(finished.config), _flat(default())
+def config_section(run: RunData) -> list[Element]:
+    """The config keys that differ from the defaults, then the whole config."""
+    flat, defaults = _flat(run.config), _flat(default())
     changed = [
-        (key, str(value), str(usual[key])) for key, value in flat.items() if value != usual[key]
+        (key, str(value), str(defaults[key]))
+        for key, value in flat.items()
+        if value != defaults[key]
     ]
-    text = config_lib.to_json(finished.config)
+    text = config_lib.to_json(run.config)
     return [
         element(
             "details",
-            element("summary", f"{len(changed)} keys that differ from the defaults"),
+            element("summary", f"{len(changed)} keys differ from the defaults"),
             table(("key", "this run", "default"), changed),
         ),
-        element("details", element("summary", "the whole config"), element("pre", text)),
+        element("details", element("summary", "whole config"), element("pre", text)),
     ]
 
 
 def versions_section() -> Element:
-    """Of what wrote this page, which is what ran when the run has just ended."""
+    """Versions of the packages and devices of the process that wrote the page."""
     rows = [("realm-jax", __version__), ("Python", platform.python_version())]
     for name in _VERSIONED:
         try:
@@ -104,11 +109,11 @@ def versions_section() -> Element:
             continue
     kinds = Counter(device.device_kind for device in jax.devices())
     rows += [("devices", ", ".join(f"{number} {kind}" for kind, number in kinds.items()))]
-    return table(("of this page", ""), rows)
+    return table(("package", "version when this page was written"), rows)
 
 
 def _flat(config: ConfigDict) -> dict[str, Any]:
-    """All leaves by dotted key."""
+    """All config values by dotted key."""
     found: dict[str, Any] = {}
     for key in config_lib.keys(config):
         owner: Any = config

@@ -1,4 +1,4 @@
-"""`report.html` and the model card of a run, written into its folder."""
+"""Writes `report.json`, `report.html` and the model card of a run into its folder."""
 
 import json
 import logging
@@ -14,8 +14,8 @@ from realm_jax.report.card import CARD, model_card
 from realm_jax.report.examples import examples_section
 from realm_jax.report.html import Element, element, page
 from realm_jax.report.measure import measure
-from realm_jax.report.predictions import examine, utility_by_rank
-from realm_jax.report.run_data import FinishedRun, read_run
+from realm_jax.report.predictions import predict, utility_by_rank
+from realm_jax.report.run_data import RunData, read_run
 from realm_jax.storage import files
 from realm_jax.trainer.inputs import open_inputs
 
@@ -26,45 +26,46 @@ log = logging.getLogger(__name__)
 
 
 def write_report(workdir: str) -> epath.Path:
-    """Measures what was not measured yet, and writes report.json, report.html and the model card.
+    """Measures the newest export unless it was measured before, and writes all three files.
 
-    A run that has exported nothing yet gets a page of its curves alone, and no card.
+    A run without an export gets a page with its curves only, and no model card.
 
     Returns:
       The path of the page.
 
     Raises:
-      InputError: no run is there, or its corpora are not.
-      DamageError: names the file.
+      InputError: the folder holds no run, or its corpora are missing.
+      DamageError: a file is damaged; names it.
     """
-    finished = read_run(workdir)
-    if finished.export and not finished.measured:
-        finished = replace(finished, measured=measure(finished))
-        content = json.dumps(finished.measured, indent=1)
-        files.write_bytes(finished.folder.report, content.encode())
-    path = finished.folder.root / PAGE
-    files.write_bytes(
-        path, page(f"{finished.name}: REALM report", _STYLE.read_text(), _body(finished))
-    )
-    if finished.export:
-        files.write_bytes(finished.folder.export / CARD, model_card(finished).encode())
+    run = read_run(workdir)
+    if run.export and not run.measured:
+        run = replace(run, measured=measure(run))
+        content = json.dumps(run.measured, indent=1)
+        files.write_bytes(run.folder.report, content.encode())
+    path = run.folder.root / PAGE
+    files.write_bytes(path, page(f"{run.name}: REALM report", _STYLE.read_text(), _body(run)))
+    if run.export:
+        files.write_bytes(run.folder.export / CARD, model_card(run).encode())
     log.info("report: %s", path)
     return path
 
 
-def _body(finished: FinishedRun) -> list[Element | None]:
-    looked_at = _held_out(finished) if finished.export else {}
-    bars = [curves.recall_chart(finished), looked_at.get("by_rank")]
+def _body(run: RunData) -> list[Element | None]:
+    held_out = _held_out(run) if run.export else {}
+    bars = [curves.recall_chart(run), held_out.get("by_rank")]
     bars = [chart for chart in bars if chart is not None]
     return [
-        element("h1", finished.name),
-        element("p", _subtitle(finished), class_="quiet"),
-        sections.tiles(finished),
-        *_part("Was retrieval learnt?", [element("div", bars, class_="charts")] if bars else []),
-        *_part("Curves", [curves.charts_section(finished)]),
-        *_part("Held-out examples, with retrieval and without", looked_at.get("examples", [])),
-        *_part("Where the time went", sections.seconds_section(finished)),
-        *_part("Config", sections.config_section(finished)),
+        element("h1", run.name),
+        element("p", _subtitle(run), class_="quiet"),
+        sections.tiles_section(run),
+        *_part(
+            "Did the model learn to retrieve?",
+            [element("div", bars, class_="charts")] if bars else [],
+        ),
+        *_part("Curves", [curves.charts_section(run)]),
+        *_part("Held-out examples with and without retrieval", held_out.get("examples", [])),
+        *_part("Time", sections.seconds_section(run)),
+        *_part("Config", sections.config_section(run)),
         *_part("Versions", [sections.versions_section()]),
     ]
 
@@ -73,22 +74,21 @@ def _part(title: str, content: list[Any]) -> list[Element]:
     return [element("section", element("h2", title), content)] if content else []
 
 
-def _subtitle(finished: FinishedRun) -> str:
-    passages, export = finished.index.get("passages"), finished.export
+def _subtitle(run: RunData) -> str:
+    passages, export = run.index.get("passages"), run.export
     if not export:
-        return "This run has exported nothing yet: only its curves are here."
+        return "This run has no export yet. The page shows its curves only."
     over = "" if passages is None else f" over {passages:,} passages"
-    return f"Export of step {export['step']}, with the index of step {export['index_step']}{over}."
+    return f"Export of step {export['step']}, index of step {export['index_step']}{over}."
 
 
-def _held_out(finished: FinishedRun) -> dict[str, Any]:
-    """What the export does with held-out sentences."""
-    answerer = Answerer.open(str(finished.folder.workdir))
-    held_out = open_inputs(finished.config).held_out
-    text = held_out.first(finished.config.evaluation.queries)
-    seen = examine(answerer, text)
-    count = finished.config.report.examples
+def _held_out(run: RunData) -> dict[str, Any]:
+    """Runs the export on held-out sentences: a chart by rank, and examples."""
+    answerer = Answerer.open(str(run.folder.workdir))
+    text = open_inputs(run.config).held_out.first(run.config.evaluation.queries)
+    predictions = predict(answerer, text)
+    count = run.config.report.examples
     return {
-        "by_rank": curves.rank_chart(utility_by_rank(text, seen)),
-        "examples": examples_section(answerer, text, seen, count) if count else [],
+        "by_rank": curves.rank_chart(utility_by_rank(text, predictions)),
+        "examples": examples_section(answerer, text, predictions, count) if count else [],
     }

@@ -1,4 +1,4 @@
-"""The model card says what the run says, reads as Hugging Face reads cards, and invents nothing."""
+"""The model card: valid for Hugging Face, with the values of the run and no others."""
 
 import json
 import shutil
@@ -18,30 +18,30 @@ def run(reported, tmp_path):
     return RunDir(tmp_path / "run")
 
 
-def test_the_card_says_what_was_measured(reported):
+def test_card_lists_the_measured_values(reported):
     card = ModelCard.load(str(reported.export / "README.md"))
     measured = json.loads(reported.report.read_text())
     values = {result.metric_name: result.metric_value for result in card.data.eval_results}
     assert values == {
         "recall@5 of masked sentences": round(measured["recall_at_5"]["realm"], 4),
-        "retrieval utility (nats per masked piece)": 0.75,
+        "retrieval utility (nats per masked word piece)": 0.75,
     }
     assert card.data.pipeline_tag == "question-answering"
     assert card.data.library_name == "realm-jax"
-    for words in ("index of step 4", "export of step 4", "| layers | 2 |", "4 steps in 8 s"):
-        assert words in card.text
+    for text in ("index of step 4", "export of step 4", "| layers | 2 |", "4 steps in 8 s"):
+        assert text in card.text
     assert "# &lt;b&gt;bold run" in card.text
 
 
-def test_what_was_not_measured_is_not_there(run):
+def test_values_that_were_not_measured_are_omitted(run):
     run.report.unlink()
     shutil.rmtree(run.logs)
     card = ModelCard(model_card(read_run(str(run.workdir))))
     assert card.data.eval_results is None
-    assert "Measured" not in card.text and "stage" not in card.text
+    assert "Evaluation" not in card.text and "stage" not in card.text
 
 
-def test_exact_match_is_there_once_it_was_measured(run):
+def test_exact_match_is_listed_after_it_was_measured(run):
     measured = json.loads(run.report.read_text())
     run.report.write_text(
         json.dumps({**measured, "exact_match": 0.5, "exact_match_closed_book": 0.125})
@@ -52,5 +52,5 @@ def test_exact_match_is_there_once_it_was_measured(run):
     assert values["exact match without retrieval"] == 0.125
 
 
-def test_a_run_with_its_card_is_still_sound(reported):
+def test_a_run_with_a_card_passes_its_check(reported):
     assert check(str(reported.workdir))["problems"] == []

@@ -1,4 +1,4 @@
-"""Charts and scales: round ticks, everything inside the picture, no figure that is not finite."""
+"""Charts and scales: round ticks, coordinates inside the chart, no non-finite values."""
 
 import math
 import re
@@ -9,8 +9,8 @@ import pytest
 
 from realm_jax.report.charts import Line, bar_chart, line_chart
 from realm_jax.report.html import element, page
-from realm_jax.report.predictions import chosen_examples
-from realm_jax.report.run_data import once
+from realm_jax.report.predictions import choose_examples
+from realm_jax.report.run_data import drop_repeated
 from realm_jax.report.scale import scale, tick_text
 
 
@@ -28,14 +28,14 @@ from realm_jax.report.scale import scale, tick_text
         ([], False, "0 0.2 0.4 0.6 0.8 1.0"),
     ],
 )
-def test_ticks_are_round_and_hold_all_values(values, zero, ticks):
-    made = scale(values, 0.0, 100.0, count=5, zero=zero)
-    assert " ".join(tick_text(tick, made.ticks) for tick in made.ticks) == ticks
-    assert all(0 <= made(value) <= 100 for value in values)
+def test_ticks_are_round_and_cover_all_values(values, zero, ticks):
+    axis = scale(values, 0.0, 100.0, count=5, zero=zero)
+    assert " ".join(tick_text(tick, axis.ticks) for tick in axis.ticks) == ticks
+    assert all(0 <= axis(value) <= 100 for value in values)
 
 
-def numbers(drawing, width, height):
-    """All places in a chart, which must lie inside it."""
+def check_coordinates(drawing, width, height):
+    """Checks that all coordinates lie inside the chart."""
     for part in drawing.iter():
         for name in ("x", "x1", "x2", "cx"):
             assert -1 <= float(part.get(name, 0)) <= width, part.attrib
@@ -54,44 +54,49 @@ def numbers(drawing, width, height):
         [(0.0, 0.0), (1.0, 0.0)],
     ],
 )
-def test_lines_stay_inside_the_picture(points):
+def test_lines_stay_inside_the_chart(points):
     figure = line_chart("t", "u", [Line("a", points, dots=True)], marks=[1.0], last=120.0)
     drawing = figure.find("svg")
     _, _, width, height = map(float, drawing.get("viewBox").split())
-    numbers(drawing, width, height)
+    check_coordinates(drawing, width, height)
     text = ElementTree.tostring(figure, encoding="unicode")
     assert "nan" not in text and "inf" not in text
     assert len(text) < 30_000
 
 
-def test_bars_stay_inside_the_picture():
+def test_bars_stay_inside_the_chart():
     bars = [("a", 0.5, "50 %"), ("b", -2.0, "-2"), ("c", math.nan, "?"), ("d", 4.0, "4")]
     figure = bar_chart("t", "u", bars)
     _, _, width, height = map(float, figure.find("svg").get("viewBox").split())
-    numbers(figure.find("svg"), width, height)
+    check_coordinates(figure.find("svg"), width, height)
     assert len(list(figure.iter("rect"))) == 3
 
 
-def test_nothing_measured_is_no_chart():
+def test_without_values_there_is_no_chart():
     assert line_chart("t", "u", [Line("a", []), Line("b", [(1.0, math.nan)])]) is None
     assert bar_chart("t", "u", []) is None
 
 
-def test_characters_that_html_forbids_are_replaced():
-    made = page("t", "", [element("p", "a\x00b\ud800c\x1bd", title="\x07")]).decode()
-    assert '<p title="�">a�b�c�d</p>' in made
+def test_characters_forbidden_in_html_are_replaced():
+    document = page("t", "", [element("p", "a\x00b\ud800c\x1bd", title="\x07")]).decode()
+    assert '<p title="�">a�b�c�d</p>' in document
 
 
-def test_examples_are_half_failures_where_there_are_enough():
+def test_half_of_the_examples_are_failures_if_there_are_enough():
     right = np.array([True] * 90 + [False] * 10)
-    assert [int(right[n]) for n in chosen_examples(right, 10)] == [1] * 5 + [0] * 5
-    assert sorted(chosen_examples(right[:90], 4)) == [0, 30, 59, 89]
-    assert len(chosen_examples(right[:3], 10)) == 3
+    assert [int(right[n]) for n in choose_examples(right, 10)] == [1] * 5 + [0] * 5
+    assert sorted(choose_examples(right[:90], 4)) == [0, 30, 59, 89]
+    assert len(choose_examples(right[:3], 10)) == 3
     few = right[88:]
-    assert [int(few[n]) for n in chosen_examples(few, 10)] == [1] * 2 + [0] * 8
-    assert chosen_examples(right[:0], 10) == []
+    assert [int(few[n]) for n in choose_examples(few, 10)] == [1] * 2 + [0] * 8
+    assert choose_examples(right[:0], 10) == []
 
 
 def test_a_log_with_steps_done_twice_counts_them_once():
     records = [{"step": s, "life": life} for life, s in ((1, 1), (1, 2), (1, 3), (2, 2), (2, 4))]
-    assert [(r["life"], r["step"]) for r in once(records)] == [(1, 1), (1, 2), (2, 2), (2, 4)]
+    assert [(r["life"], r["step"]) for r in drop_repeated(records)] == [
+        (1, 1),
+        (1, 2),
+        (2, 2),
+        (2, 4),
+    ]

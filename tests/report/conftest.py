@@ -1,4 +1,4 @@
-"""A finished run over hostile text, whose sentences' evidence is known, with its report."""
+"""Fixtures: a finished run over text that attacks the page, with its report."""
 
 import json
 
@@ -24,7 +24,7 @@ def write_log(run, name, records):
 
 
 def write_logs(run):
-    """As the jobs would have: a resumed run, whose first life went beyond its checkpoint."""
+    """Writes logs of a resumed run whose first process trained past its last checkpoint."""
     realm = [
         {"step": 1, "loss": 3.0, "retrieval_utility": 0.1, "p_null": 0.5},
         {"step": 2, "loss": 2.5, "retrieval_utility": 0.2, "p_null": 0.4},
@@ -47,7 +47,7 @@ def write_logs(run):
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
-    """Every title is an attack on the page; each passage is the evidence of its own sentences."""
+    """A corpus whose titles contain HTML; each passage is the evidence of its own sentences."""
     folder = tmp_path_factory.mktemp("hostile")
     write_vocabulary(folder / "vocab.txt", vocabulary())
     texts = [(f"{title} {HOSTILE}", sentences) for title, sentences in passages(40)]
@@ -63,7 +63,7 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def reported(tmp_path_factory, hostile):
-    """The run folder, after `write_report`."""
+    """The run folder after `write_report`."""
     workdir = tmp_path_factory.mktemp("reported") / "<b>bold run"
     config = tiny_config(
         hostile.folder, stages__realm__steps=STEP, evaluation__queries=24, report__examples=6

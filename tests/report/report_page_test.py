@@ -1,4 +1,4 @@
-"""report.html: everything is in it, nothing is loaded, and no text becomes markup."""
+"""report.html: complete, self-contained, and text from the corpus never becomes markup."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from realm_jax.storage.layout import RunDir
 from tests.report.conftest import HOSTILE
 
 SECTIONS = [
-    "Was retrieval learnt?",
+    "Did the model learn to retrieve?",
     "Curves",
-    "Held-out examples, with retrieval and without",
-    "Where the time went",
+    "Held-out examples with and without retrieval",
+    "Time",
     "Config",
     "Versions",
 ]
 CHARTS = [
-    "Recall@5, before and after",
+    "Recall@5 before and after training",
     "Retrieval utility by rank",
     "Retrieval utility",
     "Recall@5 of held-out sentences",
@@ -35,7 +35,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, texts by the tags around them; fails on unbalanced tags."""
+    """Tags with attributes, and texts with their enclosing tags; fails on unbalanced tags."""
 
     def __init__(self, text):
         super().__init__()
@@ -63,7 +63,7 @@ def page(reported):
     return Page((reported.root / "report.html").read_text("utf-8"))
 
 
-def test_all_sections_and_charts_are_there(page):
+def test_page_has_all_sections_and_charts(page):
     assert page.inside("h2") == SECTIONS
     titles = [text for around, text in page.texts if around[-2:] == ("figcaption", "b")]
     assert titles == CHARTS
@@ -71,13 +71,13 @@ def test_all_sections_and_charts_are_there(page):
     assert page.inside("h1") == ["<b>bold run"]
 
 
-def test_versions_and_devices_are_named(page):
+def test_versions_and_devices_are_listed(page):
     cells = page.inside("td")
-    for words in ("realm-jax", "jaxlib", "scann", "8 cpu"):
-        assert words in cells
+    for text in ("realm-jax", "jaxlib", "scann", "8 cpu"):
+        assert text in cells
 
 
-def test_nothing_is_loaded_and_nothing_runs(page):
+def test_page_loads_no_file_and_runs_no_script(page):
     for tag, attributes in page.tags:
         assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img")
         assert not LOADS & attributes.keys()
@@ -88,13 +88,13 @@ def test_nothing_is_loaded_and_nothing_runs(page):
     assert policy.startswith("default-src 'none'")
 
 
-def test_hostile_titles_are_text(page):
+def test_html_in_titles_is_shown_as_text(page):
     titles = [text for text in page.inside("b") if "evil" in text]
     assert titles
     assert all(text.endswith(HOSTILE) for text in titles)
 
 
-def test_ten_examples_show_probabilities_with_and_without(page):
+def test_examples_show_probabilities_with_and_without_retrieval(page):
     articles = page.inside("article")
     assert len([a for t, a in page.tags if t == "article"]) == 6
     assert articles.count("with retrieval") == articles.count("without retrieval") == 6
@@ -102,15 +102,17 @@ def test_ten_examples_show_probabilities_with_and_without(page):
     assert "no passage" in articles
 
 
-def test_swaps_are_marked_and_steps_done_twice_drawn_once(reported):
+def test_swaps_are_marked_and_repeated_steps_are_drawn_once(reported):
     text = (reported.root / "report.html").read_text("utf-8")
     assert text.count('class="swap"') == 5  # one swap, in five charts
-    assert "99" not in re.findall(r'class="label end">([^<]*)<', text)  # loss of a life cut short
+    assert "99" not in re.findall(
+        r'class="label end">([^<]*)<', text
+    )  # a loss that the resumed run replaced
     assert "<title>step 2: 0.25</title>" in text
     assert "<title>step 4: 0.75</title>" in text
 
 
-def test_the_figures_are_those_of_report_json(reported, page):
+def test_tiles_show_the_values_of_report_json(reported, page):
     measured = json.loads((reported.root / "report.json").read_text())
     assert measured["index_swaps"] == 1
     assert measured["staleness_steps"] == {"mean": 1.0, "max": 2.0}
@@ -122,7 +124,7 @@ def test_the_figures_are_those_of_report_json(reported, page):
     assert "+0.75" in tiles
 
 
-def test_what_was_measured_once_is_not_measured_again(reported, tmp_path):
+def test_measured_values_are_not_measured_again(reported, tmp_path):
     shutil.copytree(reported.workdir, tmp_path / "run")
     run = RunDir(tmp_path / "run")
     measured = json.loads(run.report.read_text())
@@ -132,17 +134,17 @@ def test_what_was_measured_once_is_not_measured_again(reported, tmp_path):
     assert "12% → 38%" in Page((run.root / "report.html").read_text("utf-8")).inside("b")
 
 
-def test_a_run_that_has_exported_nothing_has_its_curves_alone(reported, tmp_path):
+def test_a_run_without_an_export_gets_a_page_with_curves_only(reported, tmp_path):
     run = RunDir(tmp_path / "run")
     files.write_bytes(run.config, reported.config.read_bytes())
     shutil.copytree(reported.logs, run.logs)
     write_report(str(run.workdir))
     page = Page((run.root / "report.html").read_text("utf-8"))
-    assert page.inside("h2") == ["Curves", "Where the time went", "Config", "Versions"]
+    assert page.inside("h2") == ["Curves", "Time", "Config", "Versions"]
     assert not run.report.exists() and not run.export.exists()
 
 
-def test_no_run_no_page(tmp_path):
+def test_a_folder_without_a_run_is_refused_and_stays_empty(tmp_path):
     with pytest.raises(InputError, match="no run here"):
         write_report(str(tmp_path))
     assert not list(tmp_path.iterdir())
