@@ -92,11 +92,8 @@ def test_half_of_the_examples_are_failures_if_there_are_enough():
     assert choose_examples(right[:0], 10) == []
 
 
-def test_a_log_with_steps_done_twice_counts_them_once():
-    records = [{"step": s, "life": life} for life, s in ((1, 1), (1, 2), (1, 3), (2, 2), (2, 4))]
-    assert [(r["life"], r["step"]) for r in drop_repeated(records)] == [
-        (1, 1),
-        (1, 2),
-        (2, 2),
-        (2, 4),
-    ]
+def test_steps_that_a_resumed_run_repeats_are_counted_once():
+    pairs = ((1, 1), (1, 2), (1, 3), (2, 2), (2, 4))
+    records = [{"step": step, "process": process} for process, step in pairs]
+    kept = [(record["process"], record["step"]) for record in drop_repeated(records)]
+    assert kept == [(1, 1), (1, 2), (2, 2), (2, 4)]
