@@ -1,4 +1,4 @@
-"""The house rules, read from the syntax trees and from fresh processes."""
+"""Architecture rules: import floors, file sizes, names, and imports without JAX."""
 
 import ast
 import subprocess
@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "realm_jax"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "realm_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
-PUBLIC_FACES = {PACKAGE, PACKAGE / "interop"}
-MOST_LINES = 350
-FLOORS = [
+PUBLIC_PACKAGES = {PACKAGE, PACKAGE / "interop"}  # their __init__.py exports names
+MAX_LINES = 350
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
+OTHER_TEST_FOLDERS = {"docs", "experiments", "faults", "support"}
+FLOORS = [  # a module imports only from its own package and from lower floors
     {"errors", "defaults"},
     {"config_checks"},
     {"config", "runtime"},
@@ -29,7 +32,8 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
-# Threads hand any failure over to the thread that asked for the work; that of a claim outlives it.
+# Their threads pass every exception to the thread that waits for the result, or must not end: the
+# lock renewal retries after any error.
 BROAD_EXCEPT_ALLOWED = {
     "trainer/prefetch.py",
     "trainer/index_watcher.py",
@@ -38,13 +42,13 @@ BROAD_EXCEPT_ALLOWED = {
 }
 
 
-def name_of(path):
+def module_name(path):
     return ".".join(["realm_jax", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(
         ".__init__"
     )
 
 
-MODULES = {name_of(path): path for path in FILES}
+MODULES = {module_name(path): path for path in FILES}
 
 
 @cache
@@ -53,53 +57,62 @@ def tree(path):
 
 
 def imported(nodes):
-    """Modules of the package that these nodes import; `from a import b` may mean module a.b."""
+    """Returns the modules of the package that these nodes import."""
     found = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in MODULES}
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
             assert node.level == 0
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner & MODULES.keys() or {node.module}
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= submodules & MODULES.keys() or {node.module}
     return found
 
 
 def part(module):
-    """`trainer` of realm_jax.trainer.loop; "" of the package itself."""
+    """Returns `trainer` for realm_jax.trainer.loop, and "" for realm_jax."""
     return [*module.split("."), ""][1]
 
 
-def breaches(module, targets):
-    """Imports of the same or a higher floor, outside a module's own part."""
-    own = FLOOR[part(module)]
+def upward_imports(module, targets):
+    """Returns the imported modules of other packages that are not on a lower floor."""
+    floor = FLOOR[part(module)]
     others = {target for target in targets if part(target) not in ("", part(module))}
-    return {target for target in others if FLOOR[part(target)] >= own}
+    return {target for target in others if FLOOR[part(target)] >= floor}
 
 
 def relative(path):
     return str(path.relative_to(PACKAGE))
 
 
-def test_every_part_of_the_package_has_a_floor():
-    assert {part(name) for name in MODULES} - {""} <= FLOOR.keys()
+def test_every_package_has_a_floor():
+    missing = {part(name) for name in MODULES} - {""} - FLOOR.keys()
+    assert not missing, f"add these to FLOORS: {sorted(missing)}"
 
 
 @pytest.mark.parametrize("module", sorted(MODULES.keys() - {"realm_jax"}))
-def test_imports_go_down_only(module):
-    assert not breaches(module, imported(ast.walk(tree(MODULES[module]))))
+def test_a_module_imports_only_from_lower_floors(module):
+    found = upward_imports(module, imported(ast.walk(tree(MODULES[module]))))
+    assert not found, f"{module} imports from its own floor or a higher one: {sorted(found)}"
 
 
-def test_an_import_that_goes_up_is_a_breach():
+def test_storage_imports_only_errors():
+    for module, path in MODULES.items():
+        if part(module) == "storage":
+            used = {part(target) for target in imported(ast.walk(tree(path)))}
+            assert used <= {"storage", "errors"}, module
+
+
+def test_an_upward_import_is_found():
     up = ast.parse("def late():\n    from realm_jax.artifacts import export").body
-    [found] = breaches("realm_jax.models.bert", imported(ast.walk(up[0])))
+    [found] = upward_imports("realm_jax.models.bert", imported(ast.walk(up[0])))
     assert found == "realm_jax.artifacts.export"
-    assert breaches("realm_jax.index_builder.run", {"realm_jax.trainer.loop"})
-    assert breaches("realm_jax.losses", {"realm_jax.metrics"})
-    assert not breaches("realm_jax.retrieval.retriever", {"realm_jax.data.rows"})
+    assert upward_imports("realm_jax.index_builder.run", {"realm_jax.trainer.loop"})
+    assert upward_imports("realm_jax.losses", {"realm_jax.metrics"})
+    assert not upward_imports("realm_jax.retrieval.retriever", {"realm_jax.data.rows"})
 
 
-def test_models_and_losses_never_import_data():
+def test_models_and_losses_do_not_import_data():
     for module, path in MODULES.items():
         if part(module) in ("models", "losses"):
             assert not {m for m in imported(ast.walk(tree(path))) if part(m) == "data"}, module
@@ -107,23 +120,23 @@ def test_models_and_losses_never_import_data():
 
 def test_no_import_cycles():
     graph = {module: imported(tree(path).body) - {module} for module, path in MODULES.items()}
-    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
+    list(TopologicalSorter(graph).static_order())  # raises CycleError with the modules
 
 
 @pytest.mark.parametrize("part", ["text", "corpus", "data"])
-def test_importing_the_host_side_never_imports_jax(part):
+def test_text_corpus_and_data_import_without_jax(part):
     modules = ", ".join(m for m in MODULES if m.split(".")[1:2] == [part])
     script = f"import sys, {modules}; assert not {{'jax', 'flax', 'optax'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("face", ["realm_jax", "realm_jax.interop"])
-def test_importing_a_public_face_never_imports_jax(face):
-    script = f"import sys, {face}; assert not {{'jax', 'flax', 'numpy'}} & set(sys.modules)"
+@pytest.mark.parametrize("package", ["realm_jax", "realm_jax.interop"])
+def test_public_packages_import_without_jax(package):
+    script = f"import sys, {package}; assert not {{'jax', 'flax', 'numpy'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_the_face_gives_what_it_names_and_nothing_else():
+def test_realm_jax_exports_exactly_the_names_in_all():
     script = """
 import realm_jax
 for name in realm_jax.__all__:
@@ -137,39 +150,51 @@ assert not hasattr(realm_jax, "opne")
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
-def test_each_file_is_short_and_says_what_it_is(path):
-    assert len(path.read_text().splitlines()) <= MOST_LINES
-    if path.name == "__init__.py" and path.parent not in PUBLIC_FACES:
+def test_each_file_is_short_and_has_a_docstring(path):
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+    if path.name == "__init__.py" and path.parent not in PUBLIC_PACKAGES:
         assert path.read_text() == ""
     else:
         assert ast.get_docstring(tree(path))
 
 
-def test_no_file_is_called_utils():
-    assert not [path for path in FILES if path.stem in ("util", "utils", "helpers", "common")]
+def test_module_names_say_what_is_in_them():
+    parts = {part for path in FILES for part in path.relative_to(PACKAGE).with_suffix("").parts}
+    assert not parts & VAGUE_NAMES
 
 
 def is_broad(handler):
-    """Whether an `except` clause catches everything."""
-    kinds = [] if handler.type is None else ast.walk(handler.type)
-    names = {node.id for node in kinds if isinstance(node, ast.Name)}
+    """Whether an `except` clause catches all exceptions."""
+    nodes = [] if handler.type is None else ast.walk(handler.type)
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return handler.type is None or bool(names & {"Exception", "BaseException"})
 
 
-def test_broad_except_only_where_threads_hand_errors_over_or_must_live_on():
+def test_only_threads_that_pass_errors_on_or_must_not_end_catch_all_exceptions():
     for path in FILES:
         handlers = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ExceptHandler)]
         if any(map(is_broad, handlers)):
             assert relative(path) in BROAD_EXCEPT_ALLOWED
 
 
-def test_nothing_changes_jax_settings_on_import():
+def test_importing_a_module_does_not_change_jax_settings():
     for path in FILES:
         for statement in tree(path).body:
             if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 assert "jax.config" not in ast.unparse(statement), relative(path)
 
 
-def test_test_files_have_names_of_their_own():
-    names = [p.name for p in Path(__file__).parent.rglob("*.py") if p.name != "conftest.py"]
+def test_test_files_have_unique_names():
+    names = [path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py"]
     assert len(names) == len(set(names))
+
+
+def test_test_folders_mirror_the_packages():
+    folders = {path.parent.relative_to(TESTS).parts for path in TESTS.rglob("*.py")} - {()}
+    packages = {path.parent.relative_to(PACKAGE).parts for path in FILES}
+    assert not folders - packages - {(name,) for name in OTHER_TEST_FOLDERS}
+
+
+def test_test_files_at_the_top_mirror_the_top_modules():
+    tested = {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.py")}
+    assert tested <= {path.stem for path in PACKAGE.glob("*.py")} | {"architecture"}

@@ -1,4 +1,7 @@
-"""Eight virtual devices and checked array shapes for every test, before anything imports jax."""
+"""Gives all tests eight virtual CPU devices and checked array shapes.
+
+This module runs before any test imports jax.
+"""
 
 import os
 
@@ -9,7 +12,7 @@ DEVICES = 8
 _FLAGS = [
     os.environ.get("XLA_FLAGS", ""),
     f"--xla_force_host_platform_device_count={DEVICES}",
-    "--xla_backend_optimization_level=0",  # tiny models: compiling is most of the time
+    "--xla_backend_optimization_level=0",  # with tiny models, compilation takes most of the time
 ]
 os.environ["XLA_FLAGS"] = " ".join(_FLAGS)
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -20,7 +23,7 @@ import pytest  # noqa: E402
 
 
 def pytest_sessionstart():
-    """A sharding test on one device proves nothing, so it may not pass silently there."""
+    """Stops the session unless there are eight devices; on one, sharding tests prove nothing."""
     if jax.device_count() != DEVICES:
         pytest.exit(
             f"tests need {DEVICES} virtual CPU devices, jax has {jax.device_count()}: "
@@ -30,10 +33,10 @@ def pytest_sessionstart():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-    """The same program is compiled once in a test run, however many tests trace it."""
+def compilation_cache(tmp_path_factory):
+    """Compiles each program only once per test session."""
     folder = str(tmp_path_factory.mktemp("compiled"))
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # of processes that tests start
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for processes that tests start
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -41,15 +44,15 @@ def compiled_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """The made-up land of `support.tiny_corpus`, written once."""
+    """The synthetic corpus of `support.tiny_corpus`, written once per session."""
     from support import tiny_corpus
 
-    return tiny_corpus.write_tiny_corpus(tmp_path_factory.mktemp("land"))
+    return tiny_corpus.write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="session")
 def documented_run(tmp_path_factory, tiny):
-    """The folder of a run with random weights that reads the long questions that docs show."""
+    """Workdir of a run with random weights, whose lengths fit the questions in the docs."""
     from support.finished_run import write_finished_run
     from support.tiny_corpus import tiny_config
 
