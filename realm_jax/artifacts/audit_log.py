@@ -1,8 +1,8 @@
-"""What both jobs note of an index, so that it can be shown later that it was used as published.
+"""Logs of published and used indexes, from which an audit compares what both jobs saw.
 
-The builder writes `logs/indexes.jsonl` once an index is published, the trainer `logs/swaps.jsonl`
-when it begins to search one. Both name the manifest by its checksum, and the candidates that the
-index gave to the same probe queries; `support.history` proves over the two.
+The builder adds a line to `logs/indexes.jsonl` when it has published an index, the trainer to
+`logs/swaps.jsonl` when it starts to search one. Both lines record the checksum of the manifest and
+a hash of the candidates for the same probe queries. `support.history` in the tests compares them.
 """
 
 import hashlib
@@ -26,54 +26,60 @@ PROBES, HITS = 100, 10
 log = logging.getLogger(__name__)
 
 
-def candidates(
+def probe_hash(
     searcher: Searcher, rows: Int64[np.ndarray, "N"], vectors: Float[np.ndarray, "N E"]
 ) -> str:
-    """SHA-256 of the passages found for 100 passages as queries, evenly spread over the index."""
+    """SHA-256 of the ids of the top 10 passages for each of 100 probe queries.
+
+    The queries are vectors of passages, evenly spaced over the index.
+    """
     chosen = np.linspace(0, len(vectors) - 1, min(PROBES, len(vectors))).astype(np.int64)
-    # The published index has float16 vectors, the builder float32: both give the same queries.
+    # The builder has float32 vectors, the published index float16: both give the same queries.
     queries = vectors[chosen].astype(np.float16).astype(np.float32)
     found, _ = searcher.search(queries, min(HITS, len(vectors)))
     return hashlib.sha256(np.ascontiguousarray(rows[found], np.int64).tobytes()).hexdigest()
 
 
-def candidates_of(index: PublishedIndex) -> str:
-    """`candidates` of an opened index."""
-    return candidates(index.searcher, index.rows, index.vectors)
+def probe_hash_of(index: PublishedIndex) -> str:
+    """`probe_hash` of an opened index."""
+    return probe_hash(index.searcher, index.rows, index.vectors)
 
 
-def note_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
-    """The trainer searches `index` from `step` on; `found` is `candidates_of` it."""
+def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
+    """Adds a line to `logs/swaps.jsonl`: the trainer searches `index` from `step` on.
+
+    `found` is `probe_hash_of(index)`.
+    """
     Log(run.swaps).append({"step": step, **_record(index.manifest, found)})
 
 
-def note_index(
+def log_index(
     run: RunDir,
     step: int,
     searcher: Searcher,
     rows: Int64[np.ndarray, "N"],
     vectors: Float[np.ndarray, "N E"],
 ) -> None:
-    """The builder published the index of `step`, which it made of these."""
+    """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it has one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))
-    if manifest is not None and step not in _noted(run):
-        record = _record(manifest, candidates(searcher, rows, vectors))
+    if manifest is not None and step not in _logged(run):
+        record = _record(manifest, probe_hash(searcher, rows, vectors))
         Log(run.indexes).append({"step": step, **record})
 
 
-def note_missing(run: RunDir) -> None:
-    """Notes the indexes that an earlier life of the builder published and had no time to note."""
-    for step in sorted(set(commit.steps(run.published_index)) - _noted(run)):
+def log_missing_indexes(run: RunDir) -> None:
+    """Adds the lines of indexes that a killed builder published but did not log."""
+    for step in sorted(set(commit.steps(run.published_index)) - _logged(run)):
         try:
             index = open_index(run.published_index / step_name(step))
         except (DamageError, NotPublishedError) as error:
             log.warning("the index of step %d cannot be read:\n%s", step, error)
             continue
-        record = _record(index.manifest, candidates_of(index))
+        record = _record(index.manifest, probe_hash_of(index))
         Log(run.indexes).append({"step": step, **record})
 
 
-def _noted(run: RunDir) -> set[int]:
+def _logged(run: RunDir) -> set[int]:
     return {record["index_step"] for record in read_log(run.indexes)}
 
 

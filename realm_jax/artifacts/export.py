@@ -1,4 +1,4 @@
-"""The export of a finished run: the networks that answer, bound to the index they were tuned on."""
+"""The export of a finished run: its networks, and the index on which they were fine-tuned."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +18,11 @@ class Export:
     """A verified export.
 
     Attributes:
-      step: pre-training and fine-tuning steps behind it.
-      index_step: of the published index that goes with it.
-      networks: network name to parameters: `embedder`, `reader`, and after fine-tuning
+      step: number of pre-training and fine-tuning steps.
+      index_step: step of the published index that belongs to it.
+      networks: network name -> parameters: `embedder`, `reader`, and after fine-tuning
         `question_embedder`, `question_reader` and `span_head`.
-      config_json: of the run.
+      config_json: config of the run.
     """
 
     step: int
@@ -34,7 +34,7 @@ class Export:
 def publish_export(
     run: RunDir, step: int, index_step: int, networks: dict[str, Any], config_json: str
 ) -> None:
-    """Publishes networks after `step` steps of all stages, tied to the index of `index_step`."""
+    """Publishes the networks after `step` steps of all stages, with the step of their index."""
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, networks)
@@ -48,12 +48,12 @@ def read_export(run: RunDir) -> Export:
     """The newest export of a run.
 
     Raises:
-      InputError: the run has none yet.
-      DamageError: names the file.
+      InputError: the run has no export yet.
+      DamageError: a file is damaged; the error names it.
     """
     step = commit.latest(run.export)
     if step is None:
-        raise _nothing_yet(run)
+        raise _no_export(run)
     folder = run.export / step_name(step)
     manifest = integrity.read_verified(folder, KIND)
     return Export(
@@ -64,17 +64,17 @@ def read_export(run: RunDir) -> Export:
     )
 
 
-def _nothing_yet(run: RunDir) -> InputError:
-    """Says how the run is finished, or begun; of a file, that it is none."""
+def _no_export(run: RunDir) -> InputError:
+    """The error for a run without an export; its fix is the command that starts or finishes it."""
     command = f"realm run --workdir={run.workdir}"
     if run.config.exists():
         found, fix = "a run that is not finished", f"finish it: {command}"
     elif run.root.exists() and not run.root.is_dir():
         found, fix = "a file", "give the folder of a finished run"
     else:
-        found, fix = "no run", f"begin one there: {command} --config=experiments/NAME.py"
+        found, fix = "no run", f"start one there: {command} --config=experiments/NAME.py"
     return InputError(
-        "nothing to answer with yet",
+        "the run has no trained networks to answer with yet",
         where=run.export if run.config.exists() else run.root,
         expected="the export of a finished run",
         found=found,
@@ -83,7 +83,7 @@ def _nothing_yet(run: RunDir) -> InputError:
 
 
 def missing_index(run: RunDir) -> epath.Path | None:
-    """Where the index of the newest export should be, if it is not published there."""
+    """The folder of the index of the newest export, if that index is missing; else None."""
     step = commit.latest(run.export)
     manifest = None if step is None else commit.read_manifest(run.export / step_name(step))
     if manifest is None:

@@ -1,4 +1,4 @@
-"""Parameters in a folder, written and read by Orbax without knowing the model."""
+"""Parameters as an Orbax checkpoint, written and read without a model."""
 
 from typing import Any
 
@@ -13,12 +13,13 @@ from realm_jax.storage.staging import local_to_read, local_to_write
 
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
-    """Writes a nested dict of arrays into a new folder; returns when it is written.
+    """Writes a nested dict of arrays into a new folder; returns when all are written.
+
+    Only the calling process writes, so one process of several may call it.
 
     Args:
       folder: does not exist yet.
-      tree: arrays of any dtype, bfloat16 included, each readable whole by this process. Only this
-        process writes, so one process of many may call it.
+      tree: arrays of any dtype, including bfloat16; each must be fully addressable.
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
     with library_write(folder), local_to_write(folder) as local, _checkpointer() as checkpointer:
@@ -26,11 +27,13 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
 
 
 def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
-    """Like `save_parameters`, of jax arrays that several processes hold: each writes its parts.
+    """Like `save_parameters`, for jax arrays sharded over several processes.
+
+    Every process calls it and writes its own shards.
 
     Args:
       folder: on a file system that all processes share; does not exist yet.
-      tree: arrays on the devices of all processes; every process calls this.
+      tree: arrays on the devices of all processes.
     """
     if jax.process_count() == 1:
         save_parameters(folder, tree)
@@ -40,23 +43,25 @@ def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
 
 
 def load_parameters(folder: epath.Path) -> dict[str, Any]:
-    """The nested dict that `save_parameters` wrote, as numpy arrays, without a target to fill."""
+    """Reads the nested dict that `save_parameters` wrote, as numpy arrays."""
     with local_to_read(folder) as local, _checkpointer() as checkpointer:
         path = _absolute(local)
         saved = checkpointer.metadata(path).item_metadata
         if saved is None:
-            raise DamageError("no parameters here", where=folder, expected="an Orbax folder")
+            raise DamageError(
+                "no parameters in this folder", where=folder, expected="an Orbax folder"
+            )
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved.tree)
         return checkpointer.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
 
 
 def _absolute(folder: epath.Path) -> epath.Path:
-    """Orbax refuses relative paths."""
+    """The absolute path: Orbax refuses relative ones."""
     return folder.resolve()
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Orbax for this process alone: it waits for no other."""
+    """A checkpointer for only this process: it does not wait for other processes."""
     here = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"alone{here}"

@@ -1,4 +1,4 @@
-"""Published indexes: what the index builder hands to the trainer, whole and verified."""
+"""Published indexes: the folders that the index builder writes and the trainer reads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ class PublishedIndex:
     """A verified index, opened.
 
     Attributes:
-      step: of the snapshot it was built from.
-      searcher: speaks index rows.
+      step: step of the snapshot from which it was built.
+      searcher: returns index rows.
       rows: index row -> passage id.
-      vectors: passage vectors by index row, memory-mapped; what fine-tuning scores hits with.
-      query_params: query-embedder parameters of that same snapshot, for searching with.
-      config_json: the config of that snapshot.
+      vectors: passage vectors by index row, memory-mapped; fine-tuning scores passages with them.
+      query_params: parameters of the query embedder of the same snapshot, used for search.
+      config_json: config of that snapshot.
       manifest: all recorded fields.
     """
 
@@ -51,7 +51,7 @@ class PublishedIndex:
     manifest: dict[str, Any]
 
     def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
-        """Vectors of passages by id, all of them in the index."""
+        """Vectors of passages by passage id; each must be in the index."""
         return self.vectors[self.row_of[passages]]
 
     @cached_property
@@ -76,17 +76,17 @@ def publish_index(
 
     Args:
       run: the run folder.
-      step: of the snapshot.
+      step: step of the snapshot.
       searcher: over N vectors.
       rows: index row -> passage id.
       vectors: what the searcher was built from; kept in float16.
       query_params: nested dict of the snapshot's query-embedder parameters.
-      fields: what else the manifest records, as JSON values: snapshot_step, config_hash,
-        corpus_hash, passages, dtype, recall ... `dims` and `searcher` are taken from the searcher.
+      fields: other manifest fields, as JSON values: snapshot_step, config_hash, corpus_hash,
+        passages, dtype, recall ... `dims` and `searcher` come from the searcher.
       config_json: the snapshot's config.
 
     Returns:
-      False if that step was published before; that one stands.
+      False if that step is already published; it is not changed.
     """
     if rows.shape != (searcher.size,):
         raise MismatchError(
@@ -116,19 +116,19 @@ def open_index(
     mesh: Any = None,
     load: Callable[[Path, Any], Searcher] = load_searcher,
 ) -> PublishedIndex:
-    """Opens an index after checking every byte and every expected field.
+    """Opens an index after it has verified every byte and every expected field.
 
     Args:
-      folder: a step folder of `RunDir.published_index`. Local files may stay memory-mapped: hold a
-        lease from before the call for as long as the index is in use.
+      folder: a step folder of `RunDir.published_index`. Local files stay memory-mapped: acquire a
+        lease before the call, and hold it while the index is in use.
       expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
-      mesh: where a mesh searcher spreads its rows; None is all devices.
-      load: makes a searcher of its folder and the mesh.
+      mesh: over which a mesh searcher shards its rows; None is all devices.
+      load: loads a searcher from its folder and the mesh.
 
     Raises:
-      NotPublishedError: nothing there, or taken away meanwhile.
-      DamageError: names the file.
-      MismatchError: names the field and both values.
+      NotPublishedError: there is no index, or it was deleted during the call.
+      DamageError: a file is damaged; the error names it.
+      MismatchError: a field differs; the error names it and both values.
     """
     folder = epath.Path(folder)
     manifest = integrity.read_verified(folder, KIND)

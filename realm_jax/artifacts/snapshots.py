@@ -25,17 +25,17 @@ class Snapshot:
 def publish_snapshot(
     run: RunDir, step: int, params: dict[str, Any], config_json: str, fields: dict[str, Any]
 ) -> bool:
-    """Publishes the parameters of `step`; returns when they are durable, so call it in a thread.
+    """Publishes the parameters of `step`; blocks until they are durable, so call it in a thread.
 
     Args:
       run: the run folder.
       step: trainer step.
-      params: nested dict of arrays, each readable whole by this process.
+      params: nested dict of arrays, each fully addressable by this process.
       config_json: `config.to_json` of the run.
-      fields: what else the manifest records, as JSON values: config_hash, stage ...
+      fields: other manifest fields, as JSON values: config_hash, stage ...
 
     Returns:
-      False if the step was published before; that one stands.
+      False if the step is already published; it is not changed.
     """
 
     def write(folder: epath.Path) -> None:
@@ -46,7 +46,7 @@ def publish_snapshot(
 
 
 def read_snapshot(folder: epath.PathLike) -> Snapshot:
-    """Reads a snapshot after checking every byte; see `integrity.read_verified` for what it raises."""
+    """Reads a snapshot after it has verified every byte; raises like `integrity.read_verified`."""
     folder = epath.Path(folder)
     manifest = integrity.read_verified(folder, KIND)
     return Snapshot(

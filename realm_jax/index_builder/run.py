@@ -63,7 +63,7 @@ def _follow(run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Eve
     newest = commit.latest(run_dir.published_index)
     if newest is not None:
         _sweep(run_dir, newest)  # its publisher may have died
-    history.note_missing(run_dir)
+    history.log_missing_indexes(run_dir)
     heartbeat.beat(run_dir, name, state="waiting")
     if commit.latest(run_dir.snapshots) is None:
         log.info("waiting for the first snapshot in %s", run_dir.snapshots)
@@ -226,7 +226,7 @@ def _finish(
     fresh = publish_index(
         run_dir, step, searcher, rows, vectors, parameters, fields, snapshot.config_json
     )
-    history.note_index(run_dir, step, searcher, rows, vectors)
+    history.log_index(run_dir, step, searcher, rows, vectors)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",
         snapshot.step,

@@ -14,7 +14,7 @@ from typing import Any
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.audit_log import candidates_of, note_swap
+from realm_jax.artifacts.audit_log import log_swap, probe_hash_of
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
@@ -174,7 +174,7 @@ class IndexManager:
         self.swaps.append((step, index.step))
         log.info("step %d: index of step %d in use", step, index.step)
         if hosts.is_leader():
-            note_swap(self._run, step, index, self._probe_candidates[index.step])
+            log_swap(self._run, step, index, self._probe_candidates[index.step])
 
     def _warn_if_stale(self, step: int, index_step: int) -> None:
         """Warns once per index."""
@@ -329,7 +329,7 @@ class IndexManager:
         order. It is therefore probed at the swap, when all processes are at the same step.
         """
         if index.step not in self._probe_candidates:
-            self._probe_candidates[index.step] = candidates_of(index)
+            self._probe_candidates[index.step] = probe_hash_of(index)
 
     def _renew_lease(self) -> None:
         if time.monotonic() - self._lease_renewed > SECONDS / 10:

@@ -96,7 +96,7 @@ def test_asking_what_is_not_finished(realm, tmp_path, verb):
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
     more = [QUESTION] if verb == "ask" else [f"--questions={questions}"]
-    realm(verb, f"--workdir={tmp_path}", *more).refused("nothing to answer with", "realm run")
+    realm(verb, f"--workdir={tmp_path}", *more).refused("no trained networks to answer with", "realm run")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["q.jsonl"]
 
 

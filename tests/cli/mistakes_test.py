@@ -28,7 +28,7 @@ MISTAKES = {
     "a run folder that is none": (
         "ask --workdir={new} Who?",
         1,
-        ["nothing to answer with", "{new}", "realm run"],
+        ["no trained networks to answer with", "{new}", "realm run"],
     ),
     "a mistyped address to ask": ("ask --workdir=abc://b/run Who?", 1, UNREADABLE),
     "a mistyped address to train in": (
@@ -40,7 +40,7 @@ MISTAKES = {
     "a mistyped address to check": ("check abc://b/run", 1, UNREADABLE),
     "a mistyped address to repair": ("check abc://b/run --repair", 1, UNREADABLE),
     "a demo on an object store": ("demo --workdir=s3://b/demo", 1, ["s3://b/demo", "local"]),
-    "a file for a run folder": ("ask --workdir={file} Who?", 1, ["nothing to answer with"]),
+    "a file for a run folder": ("ask --workdir={file} Who?", 1, ["no trained networks to answer with"]),
     "an empty question": (f"{ASK} ''", 1, ["question is empty"]),
     "a question of 10,000 words": (f"{ASK} '{'why ' * 10_000}'", 1, ["too long", "40000"]),
     "two blanks": (f"{ASK} '[MASK] is [MASK].'", 1, ["one [MASK]", "found:    2"]),

@@ -70,7 +70,7 @@ def test_a_kind_of_address_that_this_machine_lacks(realm, finished, monkeypatch)
 
 
 def test_a_run_that_is_not_finished(realm, tmp_path):
-    realm("serve", f"--workdir={tmp_path}", "--port=0").refused("nothing to answer with")
+    realm("serve", f"--workdir={tmp_path}", "--port=0").refused("no trained networks to answer with")
 
 
 def test_a_corpus_that_moved_away(realm, tmp_path, tiny):

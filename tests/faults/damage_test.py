@@ -150,12 +150,12 @@ def test_the_verb_says_what_it_would_do_and_does_it(tmp_path, capsys):
     assert main(["check", str(tmp_path)]) == 1
     assert "published_index/00000020/rows.npy" in capsys.readouterr().err
     assert main(["check", str(tmp_path), "--repair", "--dry-run"]) == 1
-    assert "00000020: damaged: rows.npy: would be dropped" in capsys.readouterr().err
+    assert "00000020: damaged: rows.npy: would be deleted" in capsys.readouterr().err
     assert folder.exists()
     assert main(["check", str(tmp_path), "--repair"]) == 0
     said = capsys.readouterr().err
-    assert "00000020: damaged: rows.npy: dropped" in said
-    assert "LATEST.json: names 00000020, which is no published step: pointed to 00000010" in said
+    assert "00000020: damaged: rows.npy: deleted" in said
+    assert "LATEST.json: names 00000020, which is not a published step: set to 00000010" in said
     assert not folder.exists()
 
 
@@ -165,7 +165,7 @@ def test_a_file_that_nobody_published_goes_and_its_step_stays(tmp_path, capsys):
     stray = run.snapshots / step_name(NEW) / PARAMETERS / ".DS_Store"
     stray.write_bytes(b"x")
     assert main(["check", str(tmp_path), "--repair", "--dry-run"]) == 1
-    words = "snapshots/00000020/parameters/.DS_Store: nobody published it:"
+    words = "snapshots/00000020/parameters/.DS_Store: not in the manifest of its step:"
     assert f"{words} would be deleted\n" in capsys.readouterr().err
     assert stray.exists()
     assert main(["check", str(tmp_path), "--repair"]) == 0
@@ -181,7 +181,7 @@ def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
     folder = run.snapshots / step_name(NEW)
     (folder / ".DS_Store").write_bytes(b"x")
     (folder / "config.json").unlink()
-    assert [one["done"] for one in repair(run.root)] == ["dropped", "dropped: no step is left"]
+    assert [one["done"] for one in repair(run.root)] == ["deleted", "deleted: no step is left"]
     assert not folder.exists()
 
 

@@ -28,7 +28,7 @@ def publish(run, step, seed=None):
 
 def swap(run, step, index_step):
     index = open_index(run.published_index / step_name(index_step))
-    history.note_swap(run, step, index, history.candidates_of(index))
+    history.log_swap(run, step, index, history.probe_hash_of(index))
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def run(tmp_path):
     for step in range(0, STEPS, EVERY):
         parts = publish(run, step)
         if step != 2:
-            history.note_index(run, step, *parts)
+            history.log_index(run, step, *parts)
         else:
-            history.note_missing(run)
+            history.log_missing_indexes(run)
         swap(run, step, step)
     return run
 
@@ -51,8 +51,8 @@ def test_what_happened_is_proved(run):
 
 def test_nothing_is_noted_twice(run):
     before = run.indexes.read_text()
-    history.note_missing(run)
-    history.note_index(run, 4, *publish(run, 4))
+    history.log_missing_indexes(run)
+    history.log_index(run, 4, *publish(run, 4))
     assert run.indexes.read_text() == before
     assert before.count("\n") == 3
 

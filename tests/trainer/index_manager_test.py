@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.artifacts.audit_log import candidates_of
+from realm_jax.artifacts.audit_log import probe_hash_of
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.errors import RealmError
 from realm_jax.retrieval.exact_searcher import ExactSearcher
@@ -208,9 +208,9 @@ def test_all_processes_start_the_probes_of_a_mesh_index_at_the_swap(run, make, m
 
     def noted(index):
         threads.append(threading.current_thread())
-        return candidates_of(index)
+        return probe_hash_of(index)
 
-    monkeypatch.setattr(index_manager, "candidates_of", noted)
+    monkeypatch.setattr(index_manager, "probe_hash_of", noted)
     index, given = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
     for step in (0, 2):
         publish_index(run, step, searcher, np.arange(5), vectors, *given)

@@ -1,0 +1,165 @@
+"""A run in Python: `realm_jax.open`, its vectors, and what it finds with them."""
+
+import json
+import re
+from inspect import unwrap
+
+import numpy as np
+import pytest
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
+
+import realm_jax as realm
+from realm_jax.errors import InputError
+from realm_jax.inference.fill_mask import MaskFiller
+from realm_jax.inference.run import Run
+
+QUESTION, MASK = "what is the Café?", "the river in [MASK]."
+
+
+@pytest.fixture(scope="module")
+def run(answerer):
+    return Run(answerer)
+
+
+@pytest.fixture(scope="module")
+def filler_of(tmp_path_factory, accents):
+    """A run that was never fine-tuned."""
+    workdir = tmp_path_factory.mktemp("untuned") / "run"
+    write_finished_run(workdir, accents, tiny_config(accents.folder), tuned=False)
+    return realm.open(str(workdir))
+
+
+def test_open_gives_a_run_that_says_what_it_is(filler_of, run, accents):
+    assert isinstance(filler_of, realm.Run)
+    assert re.search(f"{len(accents.store)} passages, fills blanks", repr(filler_of))
+    assert "answers questions" in repr(run)
+    assert len(run) == len(accents.store)
+    assert run.passage(2) == ("Menu", "The CAFÉ was open since 1900.")
+
+
+def test_answers_are_those_of_the_answerer(run, answerer):
+    assert run.ask(QUESTION, 3) == answerer.ask(QUESTION, 3)
+    assert run.fill(MASK) == MaskFiller(answerer).fill(MASK)
+    questions = [f"what is {number}?" for number in range(3)]
+    together = run.ask_all(questions, 2)
+    assert [answer.question for answer in together] == questions
+    assert together[2].answer == run.ask(questions[2], 2).answer
+    assert run.ask_all([]) == []
+
+
+def test_what_is_retrieved_is_what_is_read(run, answerer):
+    read = run.ask(QUESTION, 3).passages
+    found = run.retrieve(QUESTION, 3)
+    assert [hit.id for hit in found] == [passage.id for passage in read]
+    assert [(hit.title, hit.text) for hit in found] == [(p.title, p.text) for p in read]
+    scores = np.array([hit.score for hit in found])
+    assert (np.diff(scores) <= 0).all()
+    p_z = np.exp(scores - scores.max())
+    np.testing.assert_allclose(p_z / p_z.sum(), [p.p_z for p in read], rtol=1e-4)
+    of_two = run.retrieve([QUESTION, "?"], 3)
+    assert [hit.id for hit in of_two[0]] == [hit.id for hit in found]
+    assert len(run.retrieve(QUESTION, 99)) == len(run)
+    assert run.retrieve([]) == []
+
+
+def test_a_masked_sentence_finds_what_fills_its_blank(run):
+    found = [hit.id for hit in run.retrieve(MASK, run.config.retrieval.candidates)]
+    used = [p.id for p in run.fill(MASK, "ora").passages if p.id >= 0]
+    assert set(found[: len(used)]) == set(used)  # an untrained run's are as good as equal
+
+
+def test_questions_and_masked_sentences_have_embedders_of_their_own(run, filler_of):
+    mixed = run.encode_query([QUESTION, MASK, "?"])
+    assert mixed.dtype == np.float32
+    assert mixed.shape == (3, run.get_sentence_embedding_dimension())
+    for text, vector in zip([QUESTION, MASK, "?"], mixed, strict=True):
+        np.testing.assert_allclose(run.embed(text), vector, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(filler_of.embed(MASK), mixed[1], rtol=1e-4, atol=1e-5)
+    assert np.abs(filler_of.embed(QUESTION) - mixed[0]).max() > 1e-2
+    assert run.encode_query([]).shape == (0, 8)
+
+
+def test_a_passage_embedded_again_has_the_vector_of_the_index(run, accents):
+    pairs = [(accents.store.title(i), accents.store.body(i)) for i in range(len(run))]
+    titles, bodies = map(list, zip(*pairs, strict=True))
+    vectors = run.encode_document(bodies, titles)
+    indexed = run._index.vectors_of(np.arange(len(run)))
+    np.testing.assert_allclose(vectors, indexed, atol=2e-3, rtol=2e-3)
+    one = run.encode_document(bodies[3], titles[3])
+    np.testing.assert_allclose(one, vectors[3], rtol=1e-4, atol=1e-5)
+    found = run.retrieve(QUESTION, len(run))
+    scores = run.similarity(run.encode_query(QUESTION), vectors)[0]
+    np.testing.assert_allclose([hit.score for hit in found], scores[[h.id for h in found]], 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda run: run.ask(""), "empty"),
+        (lambda run: run.ask("why " * 100), "too long"),
+        (lambda run: run.ask(MASK), r"run\.fill"),
+        (lambda run: run.ask_all(["?", "a " * 50]), "too long"),
+        (lambda run: run.fill("no blank"), r"one \[MASK\]"),
+        (lambda run: run.retrieve("?", 0), "at least 1"),
+        (lambda run: run.retrieve(["?", " "]), "empty"),
+        (lambda run: run.embed("a " * 50), "too long to be a query"),
+        (lambda run: run.encode_document("a " * 50), "the passage is too long"),
+        (lambda run: run.encode_document(["a", "b"], ["c"]), "2 titles"),
+        (lambda run: run.passage(6), "0 to 5"),
+    ],
+)
+def test_what_cannot_be_is_said(run, call, words):
+    with pytest.raises(InputError, match=words):
+        call(run)
+
+
+@pytest.mark.parametrize(
+    ("call", "where", "found"),
+    [
+        (lambda run: unwrap(Run.ask)(run, ["who?"]), "question", "list ['who?']"),
+        (lambda run: unwrap(Run.ask_all)(run, ["who?", 3]), "questions", "int 3"),
+        (lambda run: unwrap(Run.fill)(run, 3), "text", "int 3"),
+        (lambda run: unwrap(Run.fill)(run, [MASK]), "text", "list ['the river"),
+        (lambda run: unwrap(Run.fill)(run, MASK, 1850), "answer", "int 1850"),
+        (lambda run: unwrap(Run.encode_query)(run, 5), "texts", "int 5"),
+        (lambda run: unwrap(Run.encode_document)(run, ["a"], [3]), "titles", "int 3"),
+    ],
+)
+def test_what_is_no_string_is_refused_by_name(run, call, where, found):
+    """`unwrap`: what users call has no types checked."""
+    with pytest.raises(InputError, match="not a text") as refused:
+        call(run)
+    assert refused.value.where == where
+    assert refused.value.found.startswith(found)
+
+
+def test_a_run_without_fine_tuning_retrieves_and_says_why_it_cannot_answer(filler_of):
+    assert len(filler_of.retrieve(QUESTION, 2)) == 2
+    with pytest.raises(InputError, match="never taught"):
+        filler_of.ask(QUESTION)
+
+
+def test_a_folder_that_is_no_finished_run(tmp_path):
+    def refused(path):
+        with pytest.raises(InputError, match="no trained networks to answer with") as error:
+            realm.open(str(path))
+        return error.value
+
+    assert f"--workdir={tmp_path} --config=" in refused(tmp_path).fix
+    (tmp_path / "config.json").write_text("{}")
+    assert refused(tmp_path).fix == f"finish it: realm run --workdir={tmp_path}"
+    file = refused(tmp_path / "config.json")
+    assert (file.found, "realm run" in file.fix) == ("a file", False)
+
+
+def test_answers_show_themselves_and_nothing_in_a_passage_is_markup(run, answerer):
+    answer = run.ask(QUESTION, 3)
+    assert str(answer).startswith(answer.headline)
+    assert f">>{answer.answer}<<".casefold() in str(answer).casefold()
+    html = answer._repr_html_()
+    assert f"<mark>{answer.answer}</mark>".casefold() in html.casefold()
+    assert html.count("<tr>") == 3
+    forged = json.loads(json.dumps(answer.as_dict()))["passages"][0] | {"title": "<script>"}
+    hostile = type(answer)("?", "<b>", 0.5, 1, [type(answer.passages[0])(**forged)])
+    assert "<script>" not in hostile._repr_html_() and "<b><b>" not in hostile._repr_html_()
