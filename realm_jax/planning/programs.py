@@ -26,14 +26,15 @@ from realm_jax.parallel.sharding import (
     packing_groups,
     param_shardings,
 )
-from realm_jax.planning.dummy_corpus import write_stand_in
+from realm_jax.planning.dummy_corpus import write_dummy_corpus
 from realm_jax.planning.flops import embed_flops, train_flops
-from realm_jax.retrieval.encoder import embed_function
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import IctStage, Stage
+from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, state_shardings, stream_key
 from realm_jax.trainer.step import make_step
 
@@ -79,7 +80,7 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     parts = config.optimizer.accumulate_steps
     check_batches(mesh, {f"stages.{name}.batch": settings.batch}, parts)
     with tempfile.TemporaryDirectory() as folder:
-        store, spans = write_stand_in(Path(folder), vocabulary)
+        store, spans = write_dummy_corpus(Path(folder), vocabulary)
         make = _realm if name == "realm" else _ict
         stage, batch = make(config, store, spans, Path(folder), packing_groups(mesh, config))
     optimizer = make_optimizer(config.optimizer, settings)
@@ -108,9 +109,9 @@ def embed_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
     places = param_shardings(mesh, modules.axes, modules.shapes)
     parameters = jax.tree.map(_described, modules.shapes, places)["embedder"]
     with tempfile.TemporaryDirectory() as folder:
-        store, _ = write_stand_in(Path(folder), vocabulary)
+        store, _ = write_dummy_corpus(Path(folder), vocabulary)
         batch = passage_rows(store, np.zeros(rows, np.int64), length)
-    embed: Any = embed_function(config.model.to_json(), vocabulary)
+    embed: Any = Encoder(config, vocabulary).program
     lowered = embed.lower(parameters, _all_described(batch, batch_sharding(mesh)))
     return Program("embed", lowered, rows, embed_flops(config, rows), _bytes(modules.shapes))
 

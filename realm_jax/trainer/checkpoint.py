@@ -1,4 +1,4 @@
-"""Checkpoints: everything needed to resume, private to the trainer, committed like the rest."""
+"""Checkpoints of the training state, from which a stage resumes; only the trainer reads them."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _OPTIMIZER = "optimizer"
 
 
 class Checkpoints:
-    """The checkpoints of one stage. All processes save and restore together."""
+    """The checkpoints of one stage. All processes call `save` and `restore` together."""
 
     def __init__(self, run: RunDir, stage: str, keep: int, config_json: str, mesh: Mesh):
         self._run, self._stage, self._keep, self._config = run, stage, keep, config_json
@@ -29,10 +29,14 @@ class Checkpoints:
         self._parent = run.checkpoints(stage)
 
     def save(self, state: TrainState, fields: dict[str, Any]) -> None:
-        """Writes the state and JSON fields of a step; a step saved before stands.
+        """Writes the state of a step; does nothing if that step is already saved.
 
-        Every process writes what its devices hold, where a file system is shared; on an object
-        store process 0 writes all of it. The manifest is process 0's.
+        On a shared file system every process writes the shards of its devices. On an object store
+        process 0 writes everything. Process 0 writes the manifest.
+
+        Args:
+          state: the training state, on the devices.
+          fields: JSON fields for the manifest.
         """
         step = int(state.step)
         folder = self._parent / step_name(step)
@@ -64,29 +68,35 @@ class Checkpoints:
         return f"checkpoint/{self._stage}/{what}"
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest state, placed as `like` is, and its fields; None if there is none.
+        """Reads the newest checkpoint; None if there is none.
+
+        Args:
+          like: a state with the shapes and shardings of the result.
+
+        Returns:
+          The state on the devices, and the manifest.
 
         Raises:
-          DamageError: names the file.
-          MismatchError: parameters of other shapes than the config's.
+          DamageError: a file does not match its checksum.
+          MismatchError: a param has another shape than in `like`.
         """
         step = commit.latest(self._parent)
         if step is None:
             return None
         folder = self._parent / step_name(step)
         manifest = integrity.read_verified(folder, KIND)
-        parameters = _fitted(load_parameters(folder / PARAMETERS), like.parameters, folder)
+        parameters = _checked(load_parameters(folder / PARAMETERS), like.parameters, folder)
         structure = jax.tree.structure(like.optimizer)
         numbered = load_parameters(folder / _OPTIMIZER)
         moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
-        moments = _fitted(moments, like.optimizer, folder)
-        to = jax.tree.map(lambda leaf: leaf.sharding, like)
+        moments = _checked(moments, like.optimizer, folder)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
         saved = (np.asarray(step, like.step.dtype), parameters, moments)
-        return TrainState(*shard_arrays(saved, tuple(to))), manifest
+        return TrainState(*shard_arrays(saved, tuple(shardings))), manifest
 
 
 def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
-    """Step and parameters of a stage's newest checkpoint; None if it has none."""
+    """Step and params of a stage's newest checkpoint, on the host; None if it has none."""
     step = commit.latest(run.checkpoints(stage))
     if step is None:
         return None
@@ -96,23 +106,23 @@ def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
 
 
 def kept_fields(run: RunDir, stage: str) -> list[dict[str, Any]]:
-    """The manifests of all checkpoints that a stage still has."""
+    """The manifests of all existing checkpoints of a stage, oldest first."""
     parent = run.checkpoints(stage)
     found = [commit.read_manifest(parent / step_name(step)) for step in commit.steps(parent)]
     return [manifest for manifest in found if manifest is not None]
 
 
-def _fitted(saved: Any, like: Any, folder: epath.Path) -> Any:
-    """`saved`, once its shapes are those of `like`."""
+def _checked(saved: Any, like: Any, folder: epath.Path) -> Any:
+    """`saved`; raises a MismatchError if its shapes are not those of `like`."""
     expected, found = (_shapes(tree) for tree in (like, saved))
     if expected != found:
         wrong = sorted(set(expected.items()) ^ set(found.items()))[0][0]
         raise MismatchError(
-            "checkpoint is of another model",
+            "the checkpoint has other shapes than the model",
             where=folder,
             expected=f"{wrong} {expected.get(wrong)}",
             found=f"{wrong} {found.get(wrong)}",
-            fix="train in a new workdir, or give the config this run began with",
+            fix="train in a new workdir, or use the config that this run started with",
         )
     return saved
 
@@ -125,5 +135,5 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 
 def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
-    """The swap log that a checkpoint recorded."""
+    """The swap log in the manifest of a checkpoint."""
     return [(int(first), int(index)) for first, index in manifest.get("swaps", [])]

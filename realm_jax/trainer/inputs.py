@@ -1,4 +1,4 @@
-"""What a config's corpus folders hold, opened and checked against each other."""
+"""Opens the corpora and questions of a run and checks them against each other."""
 
 import logging
 from dataclasses import dataclass
@@ -17,7 +17,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """The knowledge corpus, masked text to train on and to measure on, and questions."""
+    """What a run trains on.
+
+    Attributes:
+      knowledge: the knowledge corpus Z.
+      text: masked text of the pre-training corpus X, for training.
+      held_out: masked text for evaluation.
+      questions: open-QA questions for fine-tuning.
+    """
 
     knowledge: PassageStore
     text: MaskedTextSource
@@ -29,40 +36,40 @@ def open_inputs(config: ConfigDict) -> Inputs:
     """Opens all corpora of a run.
 
     Raises:
-      ConfigError: no knowledge corpus named.
+      ConfigError: no knowledge corpus is configured.
       InputError: a folder is missing or unfinished.
-      MismatchError: corpora that do not belong together.
+      MismatchError: the corpora do not fit together.
     """
     corpus = config.corpus
     if not corpus.knowledge:
         raise ConfigError(
             "no knowledge corpus",
             where="config.corpus.knowledge",
-            expected="a folder that `realm corpus build` wrote",
-            found="nothing",
+            expected="a folder written by `realm corpus build`",
+            found="no folder",
             fix="--config.corpus.knowledge=FOLDER",
         )
     knowledge = PassageStore.open(corpus.knowledge)
-    own = (corpus.pretraining or corpus.knowledge, corpus.spans or None)
-    text = _masked(*own, knowledge, config, "train")
+    pretraining = (corpus.pretraining or corpus.knowledge, corpus.spans or None)
+    text = _masked(*pretraining, knowledge, config, "train")
     if corpus.held_out:
         held_out = _masked(corpus.held_out, None, knowledge, config, "all")
-        text = _masked(*own, knowledge, config, "all")
+        text = _masked(*pretraining, knowledge, config, "all")
     else:
-        held_out = _masked(*own, knowledge, config, "held_out")
+        held_out = _masked(*pretraining, knowledge, config, "held_out")
     return Inputs(knowledge, text, held_out, _questions(corpus))
 
 
 def warn_truncated_passages(knowledge: PassageStore, config: ConfigDict) -> None:
-    """Warns of a corpus whose passages were cut for longer rows than those of this config."""
+    """Warns if passages are longer than `config.lengths.passage` and will be truncated."""
     most = config.lengths.passage
     if 0 < knowledge.manifest["passage_pieces"] <= most:
-        return  # only sentences that are too long by themselves can be longer
+        return  # only passages of one long sentence can be longer
     share = float((knowledge.lengths() > most).mean())
     if share:
         log.warning(
             "%.0f %% of the passages of %s are longer than config.lengths.passage=%d word pieces; "
-            "what is beyond is neither embedded nor read. Build the corpus with "
+            "their ends are neither embedded nor read. Build the corpus with "
             "--passage-pieces=%d, or raise config.lengths.passage and config.lengths.joint",
             100 * share,
             config.corpus.knowledge,
@@ -80,31 +87,31 @@ def _questions(corpus: ConfigDict) -> list[Question]:
     questions = read_questions(path, corpus.questions_format, corpus.questions_part)
     if not corpus.questions_without:
         return questions
-    left_out = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}
-    kept = [question for question in questions if question.text not in left_out]
-    log.info("%d questions, without those of %s", len(kept), corpus.questions_without)
+    excluded = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}
+    kept = [question for question in questions if question.text not in excluded]
+    log.info("%d questions, excluding those of %s", len(kept), corpus.questions_without)
     return kept
 
 
 def _masked(
-    folder: str, marked: str | None, knowledge: PassageStore, config: ConfigDict, part: str
+    folder: str, spans_folder: str | None, knowledge: PassageStore, config: ConfigDict, part: str
 ) -> MaskedTextSource:
     store = PassageStore.open(folder)
     if store.vocabulary.sha256 != knowledge.vocabulary.sha256:
         raise MismatchError(
-            "pre-training corpus has another vocabulary than the knowledge corpus",
+            "the pre-training corpus has another vocabulary than the knowledge corpus",
             where=folder,
             expected=knowledge.vocabulary.sha256,
             found=store.vocabulary.sha256,
             fix="build both with the same --vocab",
         )
-    spans = SpanStore.open(marked, store)
+    spans = SpanStore.open(spans_folder, store)
     if spans.knowledge_hash != knowledge.corpus_hash:
         raise MismatchError(
-            "pre-training text was tied to another knowledge corpus",
+            "the spans were annotated for another knowledge corpus",
             where=spans.path,
             expected=knowledge.corpus_hash,
             found=spans.knowledge_hash,
-            fix="annotate it again, for this knowledge corpus",
+            fix="annotate the pre-training corpus again, with this knowledge corpus",
         )
     return MaskedTextSource(store, spans, config, part)

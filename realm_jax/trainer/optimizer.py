@@ -1,4 +1,4 @@
-"""AdamW as BERT and REALM ran it (REALM_FACTS 1.4)."""
+"""AdamW as in the released code of BERT and REALM, without bias correction."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 
 def make_optimizer(optimizer: ConfigDict, stage: ConfigDict) -> optax.GradientTransformation:
-    """Global-norm clip, Adam without bias correction, decoupled decay, linear schedule."""
+    """Clips by global norm, then Adam without bias correction, weight decay, linear schedule."""
     return optax.chain(
         optax.clip_by_global_norm(optimizer.clip),
         _scale_by_uncorrected_adam(optimizer.b1, optimizer.b2, optimizer.eps),
@@ -19,24 +19,24 @@ def make_optimizer(optimizer: ConfigDict, stage: ConfigDict) -> optax.GradientTr
 
 
 def schedule(optimizer: ConfigDict, stage: ConfigDict) -> optax.Schedule:
-    """Linear warm-up times a linear decay to 0 that starts at step 0, as in BERT's released code.
+    """Learning rate: linear warm-up times a linear decay to 0 that starts at step 0.
 
-    After the warm-up the rates are BERT's; there are two differences before. The decay acts during
-    the warm-up too, and the first step has a rate above 0. The warm-up is a share of the steps
-    without BERT's least of 100, so that short stages reach their rate.
+    After the warm-up, the rates are those of BERT's released code. It differs in the warm-up: there
+    the decay does not apply, the first rate is 0, and the warm-up takes at least 100 steps. Without
+    that minimum, short stages reach their peak rate.
     """
-    most = max(1, round(optimizer.warmup_share * stage.steps))
-    warmup = min(optimizer.warmup_max_steps, most)
+    share = max(1, round(optimizer.warmup_share * stage.steps))
+    warmup = min(optimizer.warmup_max_steps, share)
 
     def rate(step: jax.Array | int) -> jax.Array:
-        left = jnp.maximum(0.0, 1.0 - step / stage.steps)
-        return stage.learning_rate * left * jnp.minimum(1.0, (step + 1) / warmup)
+        remaining = jnp.maximum(0.0, 1.0 - step / stage.steps)
+        return stage.learning_rate * remaining * jnp.minimum(1.0, (step + 1) / warmup)
 
     return rate
 
 
 def decayed(parameters: Any) -> Any:
-    """True on the parameters that weight decay shrinks: neither biases nor layer norms."""
+    """Mask of the params with weight decay: all but biases and layer norms."""
 
     def leaf_decays(path: Any, _: Any) -> bool:
         return not path[-1].key.endswith(("bias", "scale"))
@@ -50,7 +50,7 @@ class _Moments(NamedTuple):
 
 
 def _scale_by_uncorrected_adam(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    """optax's Adam always corrects the bias of young moments; BERT's never did."""
+    """Adam without bias correction, which optax does not offer."""
 
     def init(parameters: Any) -> _Moments:
         return _Moments(optax.tree.zeros_like(parameters), optax.tree.zeros_like(parameters))

@@ -1,4 +1,4 @@
-"""Publishes parameter snapshots beside the training: the step waits for a copy, not for a disk."""
+"""Publishes snapshots of the params; a step waits for the copy to the host, not for the disk."""
 
 import threading
 import time
@@ -16,7 +16,15 @@ from realm_jax.storage.leases import retain
 
 
 class Publisher:
-    """One snapshot at a time, written by a thread."""
+    """Writes snapshots in a thread, one at a time.
+
+    Args:
+      run: the run folder.
+      keep: number of snapshots to keep.
+      config_json: the run's config.
+      fields: JSON fields for the manifests.
+      mesh: devices that hold the params.
+    """
 
     def __init__(
         self, run: RunDir, keep: int, config_json: str, fields: dict[str, Any], mesh: Mesh
@@ -27,9 +35,12 @@ class Publisher:
         self._failure: Exception | None = None
 
     def publish(self, step: int, parameters: Parameters) -> None:
-        """Copies the parameters to the host and starts to write them as the snapshot of `step`.
+        """Copies the params to the host and starts to write the snapshot of `step`.
 
         All processes call it; process 0 writes.
+
+        Raises:
+          RealmError: the previous snapshot could not be written.
         """
         self.wait()
         copied = gather_to_host(self._mesh, parameters)
@@ -45,11 +56,11 @@ class Publisher:
         try:
             publish_snapshot(self._run, step, parameters, self._config, fields)
             retain(self._run, SNAPSHOTS, self._keep)
-        except Exception as error:  # noqa: BLE001 - it is raised again by `wait`
+        except Exception as error:  # noqa: BLE001 - `wait` raises it again
             self._failure = error
 
     def wait(self) -> None:
-        """Returns when the last snapshot is durable; raises what writing it raised."""
+        """Waits until the last snapshot is durable; raises a RealmError if it was not written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -57,21 +68,21 @@ class Publisher:
         self._raise(failure)
 
     def check(self) -> None:
-        """Raises what writing the last snapshot raised, if it has; does not wait for it."""
+        """Raises a RealmError if the last snapshot could not be written; does not wait for it."""
         self._raise(self._failure)
 
     def _raise(self, failure: Exception | None) -> None:
         if failure is not None:
             raise RealmError(
-                "a snapshot could not be published",
+                "the snapshot could not be published",
                 where=self._run.snapshots,
                 found=f"{type(failure).__name__}: {failure}",
-                fix="free space or mend the folder, then run the same command again",
+                fix="free disk space or repair the folder, then run the same command again",
             ) from failure
 
 
 class NoPublisher:
-    """For stages that no index builder follows."""
+    """Publishes nothing, for stages without an index builder."""
 
     def publish(self, step: int, parameters: Parameters) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""Open-QA fine-tuning: the index is frozen, question tower and reader learn (ORQA)."""
+"""Stage `qa`: open-QA fine-tuning of question embedder and reader on a fixed index (ORQA)."""
 
 from types import SimpleNamespace
 
@@ -17,20 +17,26 @@ from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 
 
 class QaStage(IndexFreeStage):
-    """Each question is ranked over its hits by fresh scores; the best are read."""
+    """Scores the retrieved passages of each question and reads the best ones.
+
+    Args:
+      config: the run's config.
+      vocabulary: V.
+      source: questions with their retrieved passages.
+    """
 
     name, prefetchable = "qa", True
 
     def __init__(self, config: ConfigDict, vocabulary: int, source: QuestionSource):
         self.settings, self._seed = config.stages.qa, config.seed
-        self._widest = config.lengths.answer
+        self._max_answer = config.lengths.answer
         self.modules = Modules(config.model, vocabulary, ("embedder", "reader", "span_head"))
         self._source = source
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
     ) -> QuestionBatch:
-        """Questions with their hits."""
+        """See `Stage.batch`."""
         size = self.settings.batch
         drawn = sampling.example_ids(self._seed, step, size, len(self._source))
         return self._source.take(drawn[sampling.rows_of_batch(size, batch_rows)])
@@ -38,28 +44,30 @@ class QaStage(IndexFreeStage):
     def loss(
         self, networks: SimpleNamespace, batch: QuestionBatch, key: Key[Array, ""] | None
     ) -> Loss:
-        """Reader loss over the spans of the best passages plus retriever loss over all hits.
+        """Reader loss over spans of the best passages, plus retriever loss over all hits.
 
-        The hits of the other questions in the batch are negatives too: ranked over its own hits
-        alone, a question could drift to where the index holds something else altogether.
+        The hits of other questions in the batch are negatives too. With its own hits only, the
+        question vector could move to a region of the index with unrelated passages.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        questions = networks.embedder.embed(*batch.questions, keys[0])
-        scores = jnp.einsum("be,bre->br", questions, batch.vectors)
-        read, best = jax.lax.top_k(scores, min(self.settings.reader_passages, scores.shape[1]))
+        question_vectors = networks.embedder.embed(*batch.questions, keys[0])
+        scores = jnp.einsum("be,bre->br", question_vectors, batch.vectors)
+        best_scores, best = jax.lax.top_k(
+            scores, min(self.settings.reader_passages, scores.shape[1])
+        )
         joint = Rows(*(_pick(part, best) for part in batch.joint))
         gold = _pick(batch.gold, best)
         flat = Rows(*(part.reshape(-1, part.shape[-1]) for part in joint))
         hidden = networks.reader.bert(*flat, keys[1])
-        spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, self._widest)
+        spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, self._max_answer)
         spans = spans.reshape(gold.shape)
         size = len(scores)
-        everywhere, positive, possible = _over_the_batch(questions, batch)
+        batch_scores, positive, counted = _in_batch_scores(question_vectors, batch)
         loss, metrics = losses.open_qa_loss(
-            everywhere,
+            batch_scores,
             positive,
-            possible,
-            (spans + read[:, :, None, None]).reshape(size, -1),
+            counted,
+            (spans + best_scores[:, :, None, None]).reshape(size, -1),
             gold.reshape(size, -1),
             (spans > INVALID_SPAN_SCORE).reshape(size, -1),
         )
@@ -68,17 +76,20 @@ class QaStage(IndexFreeStage):
         )
 
     def weight(self, batch: QuestionBatch) -> Float[Array, ""]:
-        """Questions; each has the hits of its micro-batch alone for further negatives."""
+        """The number of questions; other questions' hits come from the same micro-batch only."""
         return jnp.float32(len(batch.hits))
 
     def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
-        """Nothing: answers are judged by `realm eval`, on what the run exports."""
+        """No metrics: `realm eval` evaluates the export."""
         return {}
 
 
-def _over_the_batch(questions: Float[Array, "B E"], batch: QuestionBatch) -> tuple[Array, ...]:
-    """Scores [B, B R] of each question with every hit of the batch; which hold its answer; which
-    count: its own hits, and those of others that it has not itself."""
+def _in_batch_scores(questions: Float[Array, "B E"], batch: QuestionBatch) -> tuple[Array, ...]:
+    """Scores of each question with the hits of all questions, and two masks; each [B, B R].
+
+    The first mask holds the question's own hits that contain its answer. The second holds the hits
+    that count: its own, and those of other questions that are not among its own.
+    """
     size, count, width = batch.vectors.shape
     scores = questions @ batch.vectors.reshape(-1, width).T
     owner = jnp.repeat(jnp.arange(size), count)

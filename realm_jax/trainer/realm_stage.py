@@ -1,4 +1,4 @@
-"""REALM pre-training: predict masked pieces by marginalising over retrieved passages."""
+"""Stage `realm`: REALM pre-training, masked LM marginalised over retrieved passages."""
 
 import logging
 from functools import cached_property
@@ -17,7 +17,7 @@ from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
-from realm_jax.data.pretraining import PretrainingBatch, PretrainingRows, Buckets
+from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
@@ -31,15 +31,15 @@ COLLAPSE_THRESHOLD = 0.95  # mean p(null passage) above which retrieval counts a
 
 
 class RealmStage:
-    """REALM sections 3.1 to 3.3: embedder and reader learn together from masked text.
+    """Trains embedder and reader jointly on masked text (REALM, sections 3.1 to 3.3).
 
     Args:
-      config: of the run.
+      config: the run's config.
       store: the knowledge corpus Z.
       text: masked queries of the pre-training corpus X.
-      held_out: those of the evaluation.
-      index: what is searched.
-      mesh: of the trainer; it is needed to search on.
+      held_out: masked queries for evaluation.
+      index: returns the index that each step searches.
+      mesh: the trainer's devices, for an index of kind `mesh`; None searches from the host.
       groups: G of a whole batch (`data.packing`).
     """
 
@@ -56,28 +56,21 @@ class RealmStage:
         groups: int = 1,
     ):
         self.settings = config.stages.realm
-        pieces = store.vocabulary.size
-        self.modules = Modules(config.model, pieces, ("embedder", "reader"))
+        self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
         self._held_out = held_out
         self._size = self.settings.batch // groups
         self._warned = False
-        self._measure = jax.jit(
-            lambda parameters, batch: self.loss(self.modules.bind(parameters), batch, None)[1]
+        self._metrics = jax.jit(
+            lambda params, batch: self.loss(self.modules.bind(params), batch, None)[1]
         )
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
     ) -> PretrainingBatch:
-        """Masked queries and their candidates in the index of `step`.
-
-        Args:
-          step: of the stage.
-          batch_rows: see `Stage.batch`.
-          params: of the step, for a retriever that searches with them.
-        """
+        """Masked queries with candidates from the index of `step`; see `Stage.batch`."""
         size = self.settings.batch
         text = self._text.batch(step, size, batch_rows)
         chosen = self._retriever.candidates(
@@ -97,13 +90,13 @@ class RealmStage:
         buckets: Buckets | None = None,
         **agree: Any,
     ) -> PretrainingBatch:
-        """Joins queries with their hits.
+        """Builds a batch from queries and their hits.
 
         Args:
           text: masked queries.
           hits: passage ids [B, H], best first.
-          size: b, queries of a group.
-          buckets: the widths to choose from; None: those that hold anything.
+          size: b, queries per group.
+          buckets: packed widths to choose from; None uses the maximal widths.
           agree: see `PretrainingRows.batch`.
         """
         return self._joined(text, self._retriever.select(hits, text.source), size, buckets, **agree)
@@ -140,7 +133,10 @@ class RealmStage:
     def loss(
         self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
     ) -> Loss:
-        """-log p(y|x) per masked token; the scores are made anew here, so gradients reach both."""
+        """-log p(y|x) per masked word piece; see `Stage.loss`.
+
+        Relevance scores are recomputed from the params, so gradients reach the embedder.
+        """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         scores = _scores(networks, batch, keys[0])
         log_p = _token_log_p(networks, batch, keys[1])
@@ -156,7 +152,7 @@ class RealmStage:
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 
     def weight(self, batch: PretrainingBatch) -> Float[Array, ""]:
-        """Masked pieces."""
+        """The number of masked word pieces."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
     def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
@@ -195,17 +191,15 @@ class RealmStage:
             100 * p_null,
         )
 
-    def _measured(
-        self, parameters: Parameters, text: MaskedText, hits: np.ndarray
-    ) -> dict[str, float]:
-        """Mean metrics over batches of the training size; a last part batch is left out."""
+    def _measured(self, params: Parameters, text: MaskedText, hits: np.ndarray) -> dict[str, float]:
+        """Mean metrics over batches of the training size; an incomplete last batch is dropped."""
         size = min(self.settings.batch, len(hits))
         sums: dict[str, float] = {}
         starts = range(0, len(hits) - size + 1, size)
         for start in starts:
             part = slice(start, start + size)
-            some = jax.tree.map(lambda x, part=part: x[part], text)
-            metrics = self._measure(parameters, self.with_candidates(some, hits[part], size))
+            queries = jax.tree.map(lambda x, part=part: x[part], text)
+            metrics = self._metrics(params, self.with_candidates(queries, hits[part], size))
             for name, value in metrics.items():
                 if name in ("real_pieces", "padding_share"):
                     continue
@@ -224,7 +218,7 @@ class RealmStage:
 def _scores(
     networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
 ) -> Float[Array, "G b K"]:
-    """Relevance of all candidates; the null passage is the same for all queries of a group."""
+    """Relevance scores of all candidates; queries of a group share one null passage."""
     size = batch.valid.shape[1]
     vectors = networks.embedder.embed_packed(*batch.embedded, key)
     queries, null, found = jnp.split(vectors, (size, size + 1), axis=1)
@@ -237,14 +231,16 @@ def _scores(
 def _token_log_p(
     networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
 ) -> Float[Array, "G b K M"]:
-    """log p(y_j|z, x) of the masked pieces beside each candidate; anything where there is none."""
+    """log p(y_j|z, x) of the masked pieces given each candidate; undefined in unused slots."""
     groups, size, count = batch.valid.shape
     starts = batch.read.starts.reshape(groups, size, count)
     rows = jnp.take_along_axis(starts, batch.query[:, :, None], axis=1)
-    places = rows + batch.position[:, :, None]  # [G, U, K]
-    logits = networks.reader.mlm_logits_packed(batch.read.blocks, places.reshape(groups, -1), key)
+    positions = rows + batch.position[:, :, None]  # [G, U, K]
+    logits = networks.reader.mlm_logits_packed(
+        batch.read.blocks, positions.reshape(groups, -1), key
+    )
     targets = jnp.repeat(batch.target, count, axis=1)
-    listed = losses.token_log_probs(logits, targets).reshape(places.shape)
+    listed = losses.token_log_probs(logits, targets).reshape(positions.shape)
     found = jnp.take_along_axis(listed, batch.listed.reshape(groups, -1, 1), axis=1)
     return found.reshape(groups, size, -1, count).swapaxes(2, 3)
 

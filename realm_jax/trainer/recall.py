@@ -1,4 +1,4 @@
-"""Recall of masked sentences with any embedder: untrained, after ICT, after REALM."""
+"""Recall@k of masked sentences with any embedder: untrained, after ICT, after REALM."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -12,8 +12,8 @@ from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.trainer.inputs import Inputs
 
 
-class _Unpublished:
-    """An index made on the spot, for measuring only."""
+class _LocalIndex:
+    """An exact index in memory, with the interface of a published one."""
 
     def __init__(self, vectors: np.ndarray, parameters: Parameters):
         self.step, self.searcher, self.query_params = 0, ExactSearcher(vectors), parameters
@@ -23,9 +23,15 @@ class _Unpublished:
 def masked_recall(
     config: ConfigDict, inputs: Inputs, text: MaskedText, embedder: Parameters
 ) -> float:
-    """Recall@k (k is `evaluation.recall_k`) over the sentences whose evidence is known.
+    """Recall@k, with k = `evaluation.recall_k`, over sentences with a known evidence passage.
 
-    Exact search over the whole knowledge corpus, embedded here with the same parameters.
+    Embeds the whole knowledge corpus and searches it exactly.
+
+    Args:
+      config: the run's config.
+      inputs: holds the knowledge corpus.
+      text: masked sentences.
+      embedder: params of the embedder.
     """
     numbers = np.arange(len(inputs.knowledge), dtype=np.int64)
     store = inputs.knowledge
@@ -33,6 +39,6 @@ def masked_recall(
     vectors = encoder.embed_passages(embedder, store, numbers)
     retriever = HostRetriever(config, store.vocabulary.size)
     k = config.evaluation.recall_k
-    found = retriever.hits(_Unpublished(vectors, embedder), text.queries, k)
+    found = retriever.hits(_LocalIndex(vectors, embedder), text.queries, k)
     known = text.evidence >= 0
     return float(recall_at(found[known], text.evidence[known], k).mean())

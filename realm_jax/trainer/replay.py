@@ -15,15 +15,17 @@ from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prepare import open_mesh
+from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import check_run_config
-from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
+from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 

@@ -1,4 +1,4 @@
-"""What a run's folder says before training goes on: its config, how far it came, what it needs."""
+"""Checks a run folder before training resumes, and reads the run's swaps and required indexes."""
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -13,14 +13,14 @@ from realm_jax.trainer.swap_log import SwapLog, index_step_at
 
 
 def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
-    """Writes the run's config, or refuses one that would make another model of the same run."""
+    """Writes the run's config; raises a MismatchError if the model differs from the run's."""
     check_run_config(run_dir, config)
     run_dir.root.mkdir(parents=True, exist_ok=True)
     files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
 
 
 def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses a config of another model than the one that the run began with."""
+    """Raises a MismatchError if the model differs from the one that the run started with."""
     if run_dir.config.exists():
         before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
         require_same_model(
@@ -28,15 +28,15 @@ def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:
             config,
             "the workdir holds a run of another model",
             where=run_dir.config,
-            fix="choose another --workdir, or the config that run began with",
+            fix="choose another --workdir, or use the config that this run started with",
         )
 
 
 def require_same_model(
-    kept: ConfigDict, asked: ConfigDict, problem: str, where: epath.Path, fix: str
+    expected: ConfigDict, found: ConfigDict, problem: str, where: epath.Path, fix: str
 ) -> None:
-    """Raises a MismatchError that names each setting in which the two models differ."""
-    differing = config_lib.model_differences(kept, asked)
+    """Raises a MismatchError that lists every setting in which the two models differ."""
+    differing = config_lib.model_differences(expected, found)
     if differing:
         raise MismatchError(
             problem,
@@ -48,7 +48,7 @@ def require_same_model(
 
 
 def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses a run whose newest checkpoint is not that of the last pre-training step."""
+    """Raises an InputError unless the newest checkpoint is that of the last pre-training step."""
     step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
     if step is None or step < last:
         raise InputError(
@@ -62,20 +62,20 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
 
 
 def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
-    """Refuses to end a run before where it is: its networks are of no such step any more."""
+    """Raises an InputError if the run is already past `config.stages.realm.steps`."""
     step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
     if step is not None and step > last:
         raise InputError(
-            "the run was pre-trained for more steps than its config says now",
+            "the run was pre-trained for more steps than the config asks for",
             where=run_dir.checkpoints("realm"),
-            expected=f"step {last}, of config.stages.realm.steps",
+            expected=f"step {last} (config.stages.realm.steps)",
             found=f"step {step}",
-            fix=f"leave that setting as it was, or give --config.stages.realm.steps={step}",
+            fix=f"--config.stages.realm.steps={step}, or more",
         )
 
 
 def read_swaps(run_dir: RunDir) -> SwapLog:
-    """All swaps of a run: the newest checkpoint's log, then those of the steps after it."""
+    """All swaps of a run: those in the newest checkpoint, then those logged after it."""
     kept = kept_fields(run_dir, "realm")
     known = swap_log_of(kept[-1]) if kept else []
     last = known[-1][0] if known else -1
@@ -84,10 +84,10 @@ def read_swaps(run_dir: RunDir) -> SwapLog:
 
 
 def required_indexes(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
-    """Index steps that the run may still ask for: to resume a checkpoint, and to answer.
+    """Steps of the indexes that the run still needs: to resume a checkpoint, and for the export.
 
-    In sync mode a resumed run asks for the index of every snapshot since its checkpoint, and no
-    builder would make again what has newer ones.
+    In sync mode, a resumed run searches the index of every snapshot since its checkpoint. Builders
+    only build the newest snapshot, so none of these indexes may be deleted.
     """
     needed, last = set(), 0
     for manifest in kept_fields(run_dir, "realm"):

@@ -21,6 +21,7 @@ from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock
 from realm_jax.trainer.checkpoint import final_parameters
 from realm_jax.trainer.fine_tuning import fine_tune
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.init_params import draw_missing
@@ -28,6 +29,7 @@ from realm_jax.trainer.inputs import warn_truncated_passages
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
 from realm_jax.trainer.publisher import NoPublisher, Publisher
+from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import (
     check_steps_not_reduced,
@@ -35,7 +37,7 @@ from realm_jax.trainer.resume import (
     required_indexes,
     save_run_config,
 )
-from realm_jax.trainer.stage import IctStage, ReaderStage, Stage
+from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.swap_log import SwapLog
 
 log = logging.getLogger(__name__)

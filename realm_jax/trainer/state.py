@@ -1,4 +1,4 @@
-"""What training changes: parameters and optimiser state, made where they will lie."""
+"""The training state: step, params and optimizer state, created with their shardings."""
 
 import zlib
 from typing import Any, NamedTuple, cast
@@ -13,7 +13,7 @@ from realm_jax.parallel import sharding
 
 
 class TrainState(NamedTuple):
-    """Everything a step reads and writes; `step` counts finished steps."""
+    """What a training step reads and writes; `step` is the number of finished steps."""
 
     step: jax.Array
     parameters: Parameters
@@ -21,7 +21,7 @@ class TrainState(NamedTuple):
 
 
 def stream_key(seed: int, name: str, step: int | jax.Array = 0) -> jax.Array:
-    """The random key of a named stream at a step; nothing is carried, so resumed runs repeat it."""
+    """The random key of a named stream at a step, so that a resumed run draws the same numbers."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _number(name)), step)
 
 
@@ -34,33 +34,38 @@ def make_state(
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     seed: int,
-    given: Parameters,
+    start_params: Parameters,
 ) -> TrainState:
-    """Fresh state; networks in `given` start from those parameters, the others are drawn.
+    """Creates the first state; each device creates only its shards.
 
-    Shapes first, then shardings, then the arrays: nothing large is ever whole on one device.
+    Args:
+      modules: the modules that the stage trains.
+      optimizer: their optimizer.
+      mesh: the devices.
+      seed: the run's seed.
+      start_params: params of some of the modules; the others are drawn.
     """
 
-    def make(given: Parameters) -> TrainState:
-        parameters = modules.init(stream_key(seed, "init")) | given
+    def make(start_params: Parameters) -> TrainState:
+        parameters = modules.init(stream_key(seed, "init")) | start_params
         return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
 
-    shapes = jax.eval_shape(make, given)
-    places = state_shardings(modules, optimizer, mesh, shapes)
-    start = {name: places.parameters[name] for name in given}
-    placed = sharding.shard_arrays(given, start)
-    return jax.jit(make, in_shardings=(start,), out_shardings=places)(placed)
+    shapes = jax.eval_shape(make, start_params)
+    shardings = state_shardings(modules, optimizer, mesh, shapes)
+    start_shardings = {name: shardings.parameters[name] for name in start_params}
+    sharded = sharding.shard_arrays(start_params, start_shardings)
+    return jax.jit(make, in_shardings=(start_shardings,), out_shardings=shardings)(sharded)
 
 
 def state_shardings(
     modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, shapes: TrainState
 ) -> Any:
-    """Shardings of a state: moments lie where their parameters lie, the rest is replicated."""
+    """Shardings of a state: moments are sharded like their params, the rest is replicated."""
     of_parameters = sharding.param_shardings(mesh, modules.axes, modules.shapes)
     whole = sharding.replicated(mesh)
     moments = optax.tree.map_params(
         optimizer,
-        lambda _, place: place,
+        lambda _, sharding: sharding,
         shapes.optimizer,
         of_parameters,
         transform_non_params=lambda _: whole,

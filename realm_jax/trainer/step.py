@@ -1,4 +1,4 @@
-"""The one jitted training step of all stages."""
+"""The jitted training step of all stages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,19 +22,21 @@ def make_step(
     stage: Stage,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
-    places: TrainState,
+    shardings: TrainState,
     seed: int,
     parts: int = 1,
 ) -> StepFunction:
-    """(state, batch) to (state, metrics); the state given is donated, the metrics are lazy.
+    """Creates the function (state, batch) -> (state, metrics).
+
+    The function donates the state and does not wait for the devices.
 
     Args:
-      stage: brings the loss.
+      stage: provides the loss.
       optimizer: of `make_optimizer`.
-      mesh: where state and batches lie.
-      places: shardings of the state.
-      seed: of dropout.
-      parts: micro-batches of a step; their gradients are summed in float32, one after the other.
+      mesh: the devices.
+      shardings: shardings of the state.
+      seed: the run's seed, for dropout.
+      parts: number of micro-batches; their gradients are accumulated in float32.
     """
 
     def gradients_of(parameters: Parameters, batch: Any, key: Key[Array, ""]) -> Any:
@@ -63,17 +65,17 @@ def make_step(
         metrics |= {"gradient_norm": optax.global_norm(gradients)}
         return TrainState(state.step + 1, parameters, moments), metrics
 
-    return jax.jit(step, donate_argnums=0, out_shardings=(places, replicated(mesh)))
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated(mesh)))
 
 
 def _split(batch: Any, parts: int, mesh: Mesh) -> Any:
-    """Micro-batch n is every `parts`-th row from n on, so each device splits the rows it has."""
+    """Micro-batch n has rows n, n + parts, ...: each device splits its own rows."""
     whole = batch_sharding(mesh)
-    spread = jax.NamedSharding(mesh, jax.P(None, *whole.spec))
+    sharding = jax.NamedSharding(mesh, jax.P(None, *whole.spec))
 
     def split(leaf: Array) -> Array:
         striped = leaf.reshape(len(leaf) // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(striped, spread)
+        return jax.lax.with_sharding_constraint(striped, sharding)
 
     return jax.tree.map(split, batch)
 
@@ -84,7 +86,7 @@ def _accumulated(
     weight: Callable[[Any], Float[Array, ""]],
     parts: int,
 ) -> Any:
-    """Means over the micro-batches, each counting by its weight."""
+    """Weighted means of gradients and metrics over the micro-batches."""
 
     def add(total: Any, numbered: Any) -> tuple[Any, None]:
         part, number = numbered

@@ -10,11 +10,12 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding, make_mesh
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.qa_stage import QaStage
+from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import IctStage, ReaderStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 

@@ -13,8 +13,9 @@ from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules
 from realm_jax.models.operations import product
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.stage import IctStage, ReaderStage
+from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
 

@@ -16,11 +16,11 @@ from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.trainer.checkpoint import kept_fields
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.nonfinite import read_batch, write_batch
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.replay import replay
-from realm_jax.trainer.stage import IctStage
 
 STEPS = 4
 DEVICES = 8

@@ -8,9 +8,9 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import IctStage
 
 SIZE = 8
 

@@ -1,0 +1,100 @@
+"""Stage `ict`: the inverse cloze task (ORQA), which warm-starts the embedder."""
+
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int64, Key
+from ml_collections import ConfigDict
+
+from realm_jax import losses
+from realm_jax.corpus.store import PassageStore
+from realm_jax.data.inverse_cloze import InverseClozeBatch, InverseClozeSource
+from realm_jax.data.packing import (
+    SAMPLE_QUERIES,
+    Packed,
+    Widths,
+    bucket_for,
+    grouped,
+    lengths_of,
+    make_buckets,
+    pack,
+    sample_groups,
+)
+from realm_jax.data.rows import Rows
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel import hosts
+from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
+
+
+class IctBatch(NamedTuple):
+    """Sentences and their source passages, in G groups of b."""
+
+    rows: Packed  # b sentences, then b passages
+    ids: Int64[Any, "G b"]  # passage ids
+
+
+class IctStage(IndexFreeStage):
+    """Trains the embedder to find the passage that a sentence was taken from.
+
+    Args:
+      config: the run's config.
+      store: the knowledge corpus Z.
+      groups: G of a whole batch.
+      usual: packs rows to bucket widths sampled from the corpus; otherwise to the maximal widths.
+    """
+
+    name, prefetchable = "ict", True
+
+    def __init__(
+        self, config: ConfigDict, store: PassageStore, groups: int = 1, usual: bool = True
+    ):
+        self.settings = config.stages.ict
+        self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
+        self._source = InverseClozeSource(store, config)
+        self._size, self._lengths, self._usual = (
+            self.settings.batch // groups,
+            config.lengths,
+            usual,
+        )
+
+    def batch(
+        self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
+    ) -> IctBatch:
+        """See `Stage.batch`."""
+        examples = self._source.batch(step, self.settings.batch, batch_rows)
+        rows = self._rows(examples, len(examples.ids) // self._size)
+        bucket = bucket_for(lengths_of(rows), self._buckets)
+        bucket = max(hosts.all_gather("ict/bucket", step, bucket))
+        return IctBatch(pack(rows, self._buckets[bucket]), examples.ids.reshape(-1, self._size))
+
+    @cached_property
+    def _buckets(self) -> tuple[Widths, ...]:
+        max_lengths = [self._lengths.query] * self._size + [self._lengths.passage] * self._size
+        if not self._usual:
+            return make_buckets(max_lengths)
+        examples = self._source.batch(0, SAMPLE_QUERIES)
+        return make_buckets(
+            max_lengths, sample_groups(lengths_of(self._rows(examples, SAMPLE_QUERIES)), self._size)
+        )
+
+    def _rows(self, examples: InverseClozeBatch, groups: int) -> list[Rows]:
+        return [grouped(examples.queries, groups), grouped(examples.passages, groups)]
+
+    def loss(self, networks: SimpleNamespace, batch: IctBatch, key: Key[Array, ""] | None) -> Loss:
+        """In-batch softmax over all passages of the global batch."""
+        vectors = networks.embedder.embed_packed(*batch.rows, key)
+        halves = jnp.split(vectors, 2, axis=1)
+        queries, passages = (half.reshape(-1, half.shape[-1]) for half in halves)
+        loss, metrics = losses.ict_loss(queries, passages, batch.ids.reshape(-1))
+        masks = (block.mask for block in batch.rows.blocks)
+        return loss, metrics | losses.real_pieces(batch.ids.size, *masks)
+
+    def weight(self, batch: IctBatch) -> Float[Array, ""]:
+        """The number of queries; negatives come from the same micro-batch only."""
+        return jnp.float32(batch.ids.size)
+
+    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+        """No metrics: the report measures recall after this stage (`report.measure`)."""
+        return {}
