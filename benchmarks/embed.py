@@ -31,7 +31,7 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.corpus.almanac_store import build_almanac
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import VOCABULARY
+from realm_jax.corpus.store_writer import VOCABULARY
 from realm_jax.interop.metadata import sizes_of
 from realm_jax.interop.names import to_bert_names
 from realm_jax.interop.sentence_layout import write_sentence_transformers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from realm_jax import interop
-    from realm_jax.inference.opened_run import Run
+    from realm_jax.inference.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "interop", "open"]
@@ -28,14 +28,14 @@ def open(workdir: str) -> Run:
       DamageError: names the file.
       MismatchError: index and corpus do not belong together.
     """
-    from realm_jax.inference.opened_run import Run
+    from realm_jax.inference.run import Run
 
     return Run.open(workdir)
 
 
 def __getattr__(name: str) -> Any:
     if name == "Run":
-        from realm_jax.inference.opened_run import Run
+        from realm_jax.inference.run import Run
 
         return Run
     if name == "interop":

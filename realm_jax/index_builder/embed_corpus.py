@@ -47,27 +47,27 @@ def embed_corpus(
     Raises:
       Stopped: when `stop` is set.
     """
-    shards = open_shards(folder, len(store), config.model.embedding)
-    todo, done = list(range(0, len(store), config.builder.shard)), 0
-    while todo:
-        locked_by_others = []
-        for start in todo:
-            if stop.is_set():
-                raise Stopped("embed")
-            ids = np.arange(start, min(start + config.builder.shard, len(store)))
-            finished = shards.load(start, start + len(ids))
-            if not finished and is_published():
-                files.delete_tree(folder)
-                return None
-            if not finished and not _embed_shard(shards, folder, ids, embed):
-                locked_by_others.append(start)
-                continue
-            done += len(ids)
-            progress(done)
-        if locked_by_others == todo:
-            stop.wait(config.builder.poll_seconds)
-        todo = locked_by_others
-    return shards.vectors
+    with open_shards(folder, len(store), config.model.embedding) as shards:
+        todo, done = list(range(0, len(store), config.builder.shard)), 0
+        while todo:
+            locked_by_others = []
+            for start in todo:
+                if stop.is_set():
+                    raise Stopped("embed")
+                ids = np.arange(start, min(start + config.builder.shard, len(store)))
+                finished = shards.load(start, start + len(ids))
+                if not finished and is_published():
+                    files.delete_tree(folder)
+                    return None
+                if not finished and not _embed_shard(shards, folder, ids, embed):
+                    locked_by_others.append(start)
+                    continue
+                done += len(ids)
+                progress(done)
+            if locked_by_others == todo:
+                stop.wait(config.builder.poll_seconds)
+            todo = locked_by_others
+        return shards.vectors
 
 
 def _embed_shard(shards: Shards, folder: epath.Path, ids: np.ndarray, embed: Embed) -> bool:

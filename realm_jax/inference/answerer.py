@@ -18,7 +18,7 @@ from realm_jax.errors import InputError
 from realm_jax.inference.edits import EditedIndex, EditedStore
 from realm_jax.inference.evidence import Evidence, Shown
 from realm_jax.inference.networks import Networks
-from realm_jax.retrieval.retriever import hits
+from realm_jax.retrieval.retriever import search
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -120,7 +120,7 @@ class Answerer:
     ) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
         """Passage ids and relevance scores of questions, best first; k is cut to the index."""
         vectors = self.networks.vectors("question_embedder", rows)
-        found = hits(self.index, vectors, k)
+        found = search(self.index, vectors, k)
         return found, relevance(self.index, vectors, found)
 
     def read(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from realm_jax.data.answers import Accepted, accepted, says_answer
+from realm_jax.data.answers import Accepted, accepted, contains_answer
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.open_qa import Question, answer_spans, question_rows
 from realm_jax.data.padding import padded_indices
@@ -119,7 +119,7 @@ def _readable(
 
 def _first_saying(answerer: Answerer, answers: Accepted, found: np.ndarray) -> int | None:
     for rank, passage in enumerate(found.tolist(), 1):
-        if says_answer(answers, answerer.store, passage):
+        if contains_answer(answers, answerer.store, passage):
             return rank
     return None
 

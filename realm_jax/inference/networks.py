@@ -15,6 +15,7 @@ from realm_jax.data.rows import Rows
 from realm_jax.errors import InputError
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
+from realm_jax.retrieval.encoder import Encoder
 
 
 class Networks:
@@ -22,6 +23,7 @@ class Networks:
 
     def __init__(self, export: Export, config: ConfigDict, vocabulary: int):
         self._export, self._config, self._vocabulary = export, config, vocabulary
+        self._encoder = Encoder(config, vocabulary)
         self._placed: dict[str, Any] = {}
 
     def has(self, network: str) -> bool:
@@ -34,7 +36,7 @@ class Networks:
         Raises:
           InputError: the export has no such network.
         """
-        return np.asarray(self._embed(self._network(embedder), rows))
+        return self._encoder.embed(self._network(embedder), rows)
 
     def log_probabilities(
         self, joint: Rows, positions: Int[np.ndarray, "R M"]
@@ -74,11 +76,6 @@ class Networks:
         return Modules(self._config.model, self._vocabulary, names)
 
     @cached_property
-    def _embed(self) -> Callable[..., Float[Array, "B E"]]:
-        modules = self._modules("embedder")
-        return jax.jit(lambda p, rows: modules.bind({"embedder": p}).embedder.embed(*rows))
-
-    @cached_property
     def _read(self) -> Callable[..., Float[Array, "R M V"]]:
         modules = self._modules("reader")
         return jax.jit(
@@ -101,6 +98,8 @@ class Networks:
             hidden = networks.reader.bert(*flat)
             spans = networks.span_head.span_logits(hidden, flat.mask, flat.segments, widest)
             spans = spans.reshape(size, read, length, -1)
-            return jnp.where(spans > INVALID_SPAN_SCORE, spans + relevance[:, :, None, None], -jnp.inf)
+            return jnp.where(
+                spans > INVALID_SPAN_SCORE, spans + relevance[:, :, None, None], -jnp.inf
+            )
 
         return jax.jit(scores)

@@ -1,11 +1,10 @@
 """What a person wrote becomes a passage: word pieces, and the vector the index would give it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Float32
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex
@@ -13,7 +12,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.rows import passage_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.edits import EditedStore, WrittenPassage
-from realm_jax.models.modules import Modules
+from realm_jax.retrieval.encoder import Encoder
 
 
 class PassageWriter:
@@ -21,11 +20,8 @@ class PassageWriter:
 
     def __init__(self, index: PublishedIndex, store: PassageStore, config: ConfigDict):
         self._store, self._length = store, config.lengths.passage
-        modules = Modules(config.model, store.vocabulary.size, ("embedder",))
-        self._parameters = jax.device_put({"embedder": index.query_params})
-        self._embed: Callable[..., Float[Array, "R E"]] = jax.jit(
-            lambda p, rows: modules.bind(p).embedder.embed(*rows)
-        )
+        self._encoder = Encoder(config, store.vocabulary.size)
+        self._params = jax.device_put(index.query_params)
 
     def write(self, title: str, text: str) -> WrittenPassage:
         """The passage with its vector.
@@ -53,4 +49,4 @@ class PassageWriter:
         """As the embedder of the index sees them."""
         store = EditedStore(self._store, dict(enumerate(passages)))
         rows = passage_rows(store, np.arange(len(passages)), self._length)
-        return np.asarray(self._embed(self._parameters, rows))
+        return self._encoder.embed(self._params, rows)

@@ -6,14 +6,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax.planning.chips import Slice
-from realm_jax.retrieval.partition_plan import RESCORED_BYTES, code_bytes
+from realm_jax.retrieval.search_plan import RESCORED_BYTES, code_bytes
 
 _FLOAT32 = 4  # bytes
 _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
 
 
 @dataclass(frozen=True)
-class Assumed:
+class Assumptions:
     """What no compiler can tell.
 
     Attributes:
@@ -24,7 +24,7 @@ class Assumed:
       build_threads: of the one machine that builds it.
       bucket_bandwidth: bytes per second between one machine and the bucket.
       memory_share: of a machine or chip that an index may fill beside all else.
-      corpus_bytes: of a stored passage, text and word pieces (docs/corpora.md).
+      corpus_bytes: of a stored passage, text and word pieces (docs/how_to/bring_a_corpus.md).
       disk_bytes: of a machine, for the corpus.
     """
 
@@ -62,7 +62,7 @@ def limits(
     place: Slice,
     config: ConfigDict,
     train: dict[str, Any],
-    assumed: Assumed,
+    assumed: Assumptions,
 ) -> list[Limit]:
     """Where each part breaks, the first one first. While an index is swapped, two are in memory."""
     alarm, every = config.refresh.alarm_steps, config.refresh.every

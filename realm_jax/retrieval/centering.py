@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from realm_jax.retrieval.mapped_array import temporary_array
 from realm_jax.retrieval.searcher import read_array
-from realm_jax.retrieval.temp_array import scratch
 
 _FILE = "mean.npy"
 _BLOCK = 65_536  # rows at a time
@@ -43,7 +43,8 @@ class Mean:
 
     def subtracted(self, vectors: Float32[np.ndarray, "N E"]) -> Float32[np.ndarray, "N E"]:
         """Another array of all rows less their mean; in a file, if `vectors` are in one."""
-        new = scratch(vectors.shape) if isinstance(vectors, np.memmap) else np.empty_like(vectors)
+        mapped = isinstance(vectors, np.memmap)
+        new = temporary_array(vectors.shape) if mapped else np.empty_like(vectors)
         for start in range(0, len(vectors), _BLOCK):
             new[start : start + _BLOCK] = vectors[start : start + _BLOCK] - self.vector
         return new

@@ -1,4 +1,4 @@
-"""Passages to vectors, in batches of like length: a long row never makes short ones pay."""
+"""The one program that embeds queries and passages, and the batches that it is called with."""
 
 import functools
 import json
@@ -7,79 +7,142 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int64
+from jaxtyping import Array, Float, Float32, Int64, Integer
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.rows import passage_rows
+from realm_jax.data.padding import fixed_size_batches, padded_indices
+from realm_jax.data.rows import Rows, passage_rows
 from realm_jax.models.modules import Modules
 
-_WIDTHS = 12  # row widths up to lengths.passage: one trace for each that is used
-_MOST_ON_CPU = 1200  # pieces of a batch there: what its caches hold is a quarter quicker
+MAX_QUERIES = 512  # rows of one call for queries
+_WIDTHS = 12  # row widths up to lengths.passage; each width that occurs is compiled once
+_MAX_PIECES_ON_CPU = (
+    1200  # word pieces of a batch on CPU: fits its caches, 25 % faster
+)
 
 
-class PassageEmbedder:
-    """Embeds passages of one store with the parameters of one embedder."""
+class Encoder:
+    """Embeds rows of word pieces with the embedder of a model.
 
-    def __init__(self, config: ConfigDict, store: PassageStore, parameters: dict[str, Any]):
-        self._store, self._compute = store, config.model.compute
-        self.use(parameters)
-        self._lengths = np.minimum(store.lengths(), config.lengths.passage)
-        longest, most = config.lengths.passage, config.builder.batch_pieces
-        self._widths = sorted({max(8, -(-longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)})
-        self._budget = min(most, _MOST_ON_CPU) if jax.default_backend() == "cpu" else most
-        self._embed = embed_function(config.model.to_json(), store.vocabulary.size)
-        self._dims = config.model.embedding
+    The jitted program is shared by all encoders of a process with the same model and vocabulary,
+    so each batch shape is compiled once per process, also across refreshes of the index.
 
-    def use(self, parameters: dict[str, Any]) -> None:
-        """Embeds with these parameters from now on."""
-        self._parameters = _to_multiply(parameters, dtype=self._compute)
+    Args:
+      config: of the run; `model`, `lengths.passage` and `builder.batch_pieces` are used.
+      vocabulary: V.
 
-    def vectors(self, numbers: Int64[np.ndarray, "N"]) -> Float32[np.ndarray, "N E"]:
-        """Vectors of these passages, in this order."""
-        out = np.empty((len(numbers), self._dims), np.float32)
+    Attributes:
+      modules: the embedder's shapes and axis names.
+      program: jitted `(params, rows [R, L]) -> vectors [R, E]`.
+    """
+
+    def __init__(self, config: ConfigDict, vocabulary: int):
+        self.modules, self.program = _compiled(config.model.to_json(), vocabulary)
+        self._dims, self._compute = config.model.embedding, config.model.compute
+        self._longest, budget = config.lengths.passage, config.builder.batch_pieces
+        widths = {max(8, -(-self._longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)}
+        self._widths = sorted(widths)
+        on_cpu = jax.default_backend() == "cpu"
+        self._budget = min(budget, _MAX_PIECES_ON_CPU) if on_cpu else budget
+
+    def forward(self, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
+        """Traces the embedder inside a larger program."""
+        return _forward(self.modules, params, rows)
+
+    def embed(self, params: dict[str, Any], rows: Rows) -> Float32[np.ndarray, "R E"]:
+        """Embeds rows [R, L] in one call; each (R, L) is compiled once."""
+        return np.asarray(self.program(params, rows))
+
+    def embed_queries(self, params: dict[str, Any], queries: Rows) -> Float32[np.ndarray, "B E"]:
+        """Embeds query rows [B, Q], at most `MAX_QUERIES` in a call.
+
+        Up to `MAX_QUERIES` rows are one call of that size; more rows are calls of `MAX_QUERIES`.
+        """
+        count = len(queries.ids)
+        if count <= MAX_QUERIES:
+            return self.embed(params, queries)
+        parts = [
+            self.embed(params, Rows(*(part[indices] for part in queries)))[:real]
+            for indices, real in fixed_size_batches(count, MAX_QUERIES)
+        ]
+        return np.concatenate(parts)
+
+    def embed_passages(
+        self, params: dict[str, Any], store: PassageStore, ids: Int64[np.ndarray, "N"]
+    ) -> Float32[np.ndarray, "N E"]:
+        """Embeds passages in batches of similar length, so that short rows carry little padding.
+
+        Args:
+          params: of the embedder.
+          store: holds the passages.
+          ids: of the passages, in any order, repeated or not.
+
+        Returns:
+          Their vectors, in the order of `ids`.
+        """
+        params = _cast_kernels(params, dtype=self._compute)
+        out = np.empty((len(ids), self._dims), np.float32)
         pending: list[tuple[np.ndarray, Float[Array, "R E"]]] = []
-        for places, width in self._batches(numbers):
-            size = max(1, self._budget // width)
-            padded = np.resize(numbers[places], size)  # one shape for each width, so one trace
-            rows = passage_rows(self._store, padded, width)
-            pending.append((places, self._embed(self._parameters, rows)))
-            if len(pending) > 1:  # the next batch is laid out while this one is computed
-                _take(out, *pending.pop(0))
-        for places, computed in pending:
-            _take(out, places, computed)
+        for members, width in self._batches(_row_lengths(store, ids, self._longest)):
+            padded = members[padded_indices(len(members), self._rows_of(width))]
+            rows = passage_rows(store, ids[padded], width)
+            pending.append((members, self.program(params, rows)))
+            if len(pending) > 1:  # build the next batch on the host while the device computes
+                _store(out, *pending.pop(0))
+        for members, computed in pending:
+            _store(out, members, computed)
         return out
 
-    def _batches(self, numbers: Int64[np.ndarray, "N"]) -> Iterator[tuple[np.ndarray, int]]:
-        """Places in `numbers` of like length, and a width; what fills no batch goes to the next."""
-        fitting = np.searchsorted(self._widths, self._lengths[numbers])
-        waiting, widest = np.empty(0, np.int64), fitting.max(initial=0)
-        for bucket, width in enumerate(self._widths[: widest + 1]):
-            waiting = np.concatenate([waiting, np.flatnonzero(fitting == bucket)])
-            size = max(1, self._budget // width)
-            stop = len(waiting) if bucket == widest else len(waiting) // size * size
+    def _rows_of(self, width: int) -> int:
+        """Rows of a batch of this width."""
+        return max(1, self._budget // width)
+
+    def _batches(self, lengths: Integer[np.ndarray, "N"]) -> Iterator[tuple[np.ndarray, int]]:
+        """Indices of rows of similar length, and their width.
+
+        Rows that do not fill a batch move to the next width, so only the last batch has padding
+        rows.
+        """
+        buckets = np.searchsorted(self._widths, lengths)
+        waiting, last = np.empty(0, np.int64), buckets.max(initial=0)
+        for bucket, width in enumerate(self._widths[: last + 1]):
+            waiting = np.concatenate([waiting, np.flatnonzero(buckets == bucket)])
+            size = self._rows_of(width)
+            stop = len(waiting) if bucket == last else len(waiting) // size * size
             for start in range(0, stop, size):
                 yield waiting[start : min(start + size, stop)], width
             waiting = waiting[stop:]
 
 
-@functools.lru_cache(maxsize=2)
-def embed_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R E"]]:
-    """Kept between the refreshes of an index, so that each width is compiled once per process."""
+@functools.lru_cache(maxsize=4)
+def _compiled(
+    model_json: str, vocabulary: int
+) -> tuple[Modules, Callable[..., Float[Array, "R E"]]]:
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
-    return jax.jit(
-        lambda parameters, rows: modules.bind({"embedder": parameters}).embedder.embed(*rows)
-    )
+    return modules, jax.jit(functools.partial(_forward, modules))
+
+
+def _forward(modules: Modules, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
+    return modules.bind({"embedder": params}).embedder.embed(*rows)
 
 
 @functools.partial(jax.jit, static_argnames="dtype")
-def _to_multiply(parameters: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Kernels in the dtype of the products, once and not for each batch."""
+def _cast_kernels(params: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Casts kernels to the dtype of the matrix products, once for all batches of a call."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.astype(dtype) if path[-1].key.endswith("kernel") else leaf,
-        parameters,
+        params,
     )
 
 
-def _take(out: np.ndarray, places: np.ndarray, computed: Float[Array, "R E"]) -> None:
-    out[places] = np.asarray(computed)[: len(places)]
+def _row_lengths(
+    store: PassageStore, ids: Int64[np.ndarray, "N"], longest: int
+) -> Int64[np.ndarray, "N"]:
+    """Word pieces of `[CLS] title [SEP] body [SEP]` of each passage, at most `longest`."""
+    bounds = (store.title_bounds(ids), store.body_bounds(ids))
+    return np.minimum(sum(stop - start for start, stop in bounds) + 3, longest)
+
+
+def _store(out: np.ndarray, members: np.ndarray, computed: Float[Array, "R E"]) -> None:
+    out[members] = np.asarray(computed)[: len(members)]

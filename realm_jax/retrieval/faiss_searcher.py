@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, RealmError
-from realm_jax.retrieval import partition_plan as plans
+from realm_jax.retrieval import search_plan as plans
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.searcher import (
     check_queries,

@@ -10,75 +10,89 @@ from ml_collections import ConfigDict
 
 from realm_jax.data.rows import Rows
 from realm_jax.errors import MismatchError
-from realm_jax.models.modules import Modules
 from realm_jax.parallel.sharding import param_shardings, replicated, shard_arrays, shard_batch
+from realm_jax.retrieval.encoder import Encoder
+from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.mesh_searcher import MeshSearcher, search_on_mesh
-from realm_jax.retrieval.retriever import Index
+from realm_jax.retrieval.retriever import Index, LocalRows, Retriever
 
 
-class MeshRetriever:
-    """Searches with the embedder of the index, or with that of the very step.
+class MeshRetriever(Retriever):
+    """Embeds and searches a global batch on the mesh, with stale or fresh query parameters.
 
-    Every process calls it at the same step with its own rows of the batch; rows of the index stay
-    where they are, queries travel.
+    Every process calls it at the same step with its own rows of the batch. The vectors of the index
+    stay on their devices; the query vectors are replicated.
+
+    Args:
+      config: of the run.
+      vocabulary: V.
+      mesh: of the trainer, and of the index.
     """
 
+    prefetchable = False  # programs over several processes must start in the same order in each
+
     def __init__(self, config: ConfigDict, vocabulary: int, mesh: Mesh):
-        self._modules = Modules(config.model, vocabulary, ("embedder",))
-        self._mesh = mesh
+        super().__init__(config)
+        self._encoder = Encoder(config, vocabulary)
+        self._host = HostRetriever(config, vocabulary)
+        self._mesh, self._fresh = mesh, config.retrieval.search_with == "fresh"
         self._placed: tuple[int, Any] = (-1, None)
         self._search = jax.jit(
             self._embed_and_search, static_argnames=("k", "size"), out_shardings=replicated(mesh)
         )
 
     def _embed_and_search(
-        self, parameters: Any, vectors: Float[Array, "N E"], queries: Rows, k: int, size: int
+        self, params: Any, vectors: Float[Array, "N E"], queries: Rows, k: int, size: int
     ) -> Int32[Array, "B K"]:
-        embedder = self._modules.bind({"embedder": parameters}).embedder
-        asked = jax.lax.with_sharding_constraint(embedder.embed(*queries), replicated(self._mesh))
-        return search_on_mesh(vectors, asked, k, size=size, mesh=self._mesh)[0]
+        embedded = self._encoder.forward(params, queries)
+        everywhere = jax.lax.with_sharding_constraint(embedded, replicated(self._mesh))
+        return search_on_mesh(vectors, everywhere, k, size=size, mesh=self._mesh)[0]
 
     def hits(
         self,
         index: Index,
         queries: Rows,
-        places: Int64[np.ndarray, "R"],
-        batch: int,
         k: int,
-        fresh: Any = None,
+        *,
+        local_rows: LocalRows | None = None,
+        params: dict[str, Any] | None = None,
     ) -> Int64[np.ndarray, "R K"]:
-        """Passage ids of the k best for this process's queries, best first.
+        """See `Retriever.hits`.
 
         Args:
           index: with a mesh searcher on the mesh of this retriever.
           queries: [R, Q], this process's rows of the batch.
-          places: of those rows in the batch of all processes.
-          batch: B, queries of all processes.
           k: cut to the size of the index.
-          fresh: embedder parameters on the mesh to search with; None takes those of the index.
+          local_rows: which rows of the batch they are. None: every process has the same queries,
+            as in an evaluation; they are embedded with the parameters of the index.
+          params: embedder parameters on the mesh, used if `retrieval.search_with` is `fresh`.
 
         Raises:
-          MismatchError: the index has another searcher.
+          MismatchError: the index has another kind of searcher.
         """
+        if local_rows is None:
+            return self._host.hits(index, queries, k)
         searcher = index.searcher
         if not isinstance(searcher, MeshSearcher):
             raise MismatchError(
-                "this index is not one for the device mesh",
+                "the index was not built for the device mesh",
                 where=f"index of step {index.step}",
                 expected="kind mesh (config.search.kind)",
                 found=f"kind {searcher.kind}",
-                fix="have the index builder build it again, or set config.search.kind back",
+                fix="let the index builder build it again, or set config.search.kind back",
             )
-        parameters = self._of_index(index) if fresh is None else fresh
-        everyone = shard_batch(self._mesh, queries, places, batch)
+        used = params if self._fresh and params is not None else self._published_params(index)
+        positions, batch_size = local_rows
+        everyone = shard_batch(self._mesh, queries, positions, batch_size)
         k = min(k, searcher.size)
-        found = self._search(parameters, searcher.vectors, everyone, k=k, size=searcher.size)
-        return index.rows[jax.device_get(found)[places]]
+        found = self._search(used, searcher.vectors, everyone, k=k, size=searcher.size)
+        return index.rows[jax.device_get(found)[positions]]
 
-    def _of_index(self, index: Index) -> Any:
+    def _published_params(self, index: Index) -> Any:
+        """The query parameters of `index`, on the mesh."""
         placed = self._placed  # read once: another thread may search another index meanwhile
         if placed[0] != index.step:
-            modules = self._modules
+            modules = self._encoder.modules
             to = param_shardings(self._mesh, modules.axes, modules.shapes)["embedder"]
             placed = self._placed = (index.step, shard_arrays(index.query_params, to))
         return placed[1]

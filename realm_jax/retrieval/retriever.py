@@ -1,23 +1,22 @@
-"""Candidates of a batch of masked queries: search, no own passage, the null passage first."""
+"""The retriever: masked queries or questions to ranked passages, and from these to candidates."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.data.rows import NULL_PASSAGE, Rows
-from realm_jax.models.modules import Modules
+from realm_jax.retrieval.encoder import MAX_QUERIES
 from realm_jax.retrieval.searcher import Searcher
 
-MOST_AT_ONCE = 512  # queries embedded, or searched for, in one call
+Candidates = tuple[Int64[np.ndarray, "B K"], Bool[np.ndarray, "B K"]]
 
 
 @runtime_checkable
 class Index(Protocol):
-    """What searching needs of a published index."""
+    """The parts of a published index that a retriever uses."""
 
     @property
     def step(self) -> int: ...
@@ -29,68 +28,135 @@ class Index(Protocol):
     def query_params(self) -> dict[str, Any]: ...
 
 
-class Retriever:
-    """Searches an index with the query embedder that was published in it.
+class LocalRows(NamedTuple):
+    """The rows of a global batch that this process builds.
 
-    So the candidates of a batch depend on the seed, the step and the index alone, and may be found
-    ahead of the step.
+    Attributes:
+      positions: of these rows in the batch, ascending.
+      batch_size: B, rows of all processes.
     """
 
-    def __init__(self, config: ConfigDict, vocabulary: int):
-        self._modules = Modules(config.model, vocabulary, ("embedder",))
-        self._embed: Callable[..., Float[Array, "B E"]] = jax.jit(self._embed_queries)
-        self._placed: tuple[int, Any] = (-1, None)
-
-    def _embed_queries(self, parameters: Any, queries: Rows) -> Float[Array, "B E"]:
-        return self._modules.bind({"embedder": parameters}).embedder.embed(*queries)
-
-    def vectors(self, index: Index, queries: Rows) -> Float32[np.ndarray, "B E"]:
-        """Query vectors with the parameters of `index`."""
-        placed = self._placed  # read once: another thread may search another index meanwhile
-        if placed[0] != index.step:
-            placed = self._placed = (index.step, jax.device_put(index.query_params))
-        return self.vectors_by(placed[1], queries)
-
-    def vectors_by(self, parameters: Any, queries: Rows) -> Float32[np.ndarray, "B E"]:
-        """Query vectors with these parameters of an embedder."""
-        size = len(queries.ids)
-        if size <= MOST_AT_ONCE:
-            return np.asarray(self._embed(parameters, queries))
-        parts = []
-        for start in range(0, size, MOST_AT_ONCE):
-            wrapped = np.arange(start, start + MOST_AT_ONCE) % size  # one shape, so one trace
-            some = Rows(*(part[wrapped] for part in queries))
-            parts.append(np.asarray(self._embed(parameters, some)))
-        return np.concatenate(parts)[:size]
-
-    def hits(self, index: Index, queries: Rows, k: int) -> Int64[np.ndarray, "B K"]:
-        """Passage ids of the k best, best first; k is cut to the size of the index."""
-        return hits(index, self.vectors(index, queries), k)
+    positions: Int64[np.ndarray, "R"]
+    batch_size: int
 
 
-def hits(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[np.ndarray, "B K"]:
-    """Passage ids of the k best for query vectors, best first; k is cut to the index's size.
+class Retriever(ABC):
+    """Finds passages for queries; `make_retriever` chooses the kind from the config.
 
-    Asked in parts: exact searchers hold the scores of all queries of a call at once.
+    Args:
+      config: of the run; `retrieval` is used.
+
+    Attributes:
+      prefetchable: whether batches may be built before the step that uses them: the hits depend
+        only on the index, and the search does not run on the trainer's devices.
+    """
+
+    prefetchable: bool
+
+    def __init__(self, config: ConfigDict):
+        self._settings = config.retrieval
+
+    @abstractmethod
+    def hits(
+        self,
+        index: Index,
+        queries: Rows,
+        k: int,
+        *,
+        local_rows: LocalRows | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> Int64[np.ndarray, "R K"]:
+        """Passage ids of the k best passages of each query, best first.
+
+        Args:
+          index: the index to search.
+          queries: [R, Q].
+          k: cut to the size of the index.
+          local_rows: which rows of a global batch `queries` are; all processes search together.
+            None: this process searches by itself.
+          params: embedder parameters of the training step, for the kinds that use them; None: the
+            parameters published with the index.
+        """
+
+    def candidates(
+        self,
+        index: Index,
+        queries: Rows,
+        own: Int64[np.ndarray, "R"] | None,
+        *,
+        local_rows: LocalRows | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> Candidates:
+        """Searches for the candidates of each query.
+
+        Args:
+          index: see `hits`.
+          queries: see `hits`.
+          own: see `select`.
+          local_rows: see `hits`.
+          params: see `hits`.
+
+        Returns:
+          See `select_candidates`; K is `retrieval.candidates`.
+        """
+        found = self.hits(
+            index, queries, self._settings.candidates, local_rows=local_rows, params=params
+        )
+        return self.select(found, own)
+
+    def select(
+        self, hits: Int64[np.ndarray, "R H"], own: Int64[np.ndarray, "R"] | None
+    ) -> Candidates:
+        """Chooses the candidates among hits, as `config.retrieval` asks for.
+
+        Args:
+          hits: passage ids, best first.
+          own: the passage that each query was taken from, left out if `retrieval.exclude_source`;
+            None: the queries are not from the corpus.
+        """
+        excluded = own if self._settings.exclude_source else None
+        return select_candidates(
+            hits, excluded, self._settings.candidates, self._settings.null_passage
+        )
+
+
+def search(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[np.ndarray, "B K"]:
+    """Passage ids of the k best passages for query vectors, best first.
+
+    At most `MAX_QUERIES` queries are searched in a call, because exact searchers keep the scores of
+    all queries of a call in memory.
+
+    Args:
+      index: the index to search.
+      vectors: of the queries.
+      k: cut to the size of the index.
     """
     k = min(k, index.searcher.size)
-    if len(vectors) <= MOST_AT_ONCE:
+    if len(vectors) <= MAX_QUERIES:
         return index.rows[index.searcher.search(vectors, k)[0]]
-    starts = range(0, len(vectors), MOST_AT_ONCE)
-    parts = [vectors[start : start + MOST_AT_ONCE] for start in starts]
-    return np.concatenate([hits(index, part, k) for part in parts])
+    starts = range(0, len(vectors), MAX_QUERIES)
+    parts = [vectors[start : start + MAX_QUERIES] for start in starts]
+    return np.concatenate([search(index, part, k) for part in parts])
 
 
-def candidates(
+def select_candidates(
     hits: Int64[np.ndarray, "B H"],
     own: Int64[np.ndarray, "B"] | None,
     count: int,
     null_passage: bool,
-) -> tuple[Int64[np.ndarray, "B K"], Bool[np.ndarray, "B K"]]:
-    """K = `count` candidates per query from ranked hits, and which of them count.
+) -> Candidates:
+    """Puts the null passage first and leaves out each query's own passage (REALM section 3.4).
 
-    Candidate 0 is the null passage, in p(z|x) only if `null_passage`. The query's own passage is
-    left out; places that no hit fills hold the null passage and do not count.
+    Args:
+      hits: passage ids, best first.
+      own: the passage that each query was taken from (-1: none); None: no passage is left out.
+      count: K.
+      null_passage: whether the null passage takes part in p(z|x).
+
+    Returns:
+      ids: passage ids [B, K]; candidate 0 is the null passage. If there are fewer hits than
+        candidates, the rest is filled with the null passage.
+      valid: [B, K], which candidates take part in p(z|x). Filled ones do not.
     """
     allowed = np.ones(hits.shape, bool) if own is None else hits != own[:, None]
     order = np.argsort(~allowed, axis=1, kind="stable")[:, : count - 1]

@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int32
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.retrieval import partition_plan as plans
+from realm_jax.retrieval import search_plan as plans
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.searcher import (
     check_queries,

@@ -31,7 +31,7 @@ _SECONDS = 60  # that a child which closed its end may take to end
 _PATIENCE = 600  # seconds for one answer; a search of 13 million rows takes a fraction of one
 
 
-def load_apart(folder: str | Path, mesh: Any = None) -> Searcher:
+def load_in_subprocess(folder: str | Path, mesh: Any = None) -> Searcher:
     """As `load_searcher`, and other threads go on meanwhile."""
     description = read_description(Path(folder))
     if description["kind"] in KINDS and description["size"] >= FROM_ROWS:

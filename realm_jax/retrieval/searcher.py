@@ -55,7 +55,7 @@ class Searcher(Protocol):
 
 
 @runtime_checkable
-class BuiltSearcher(Searcher, Protocol):
+class LocalSearcher(Searcher, Protocol):
     """A searcher of this process, as it is built and loaded."""
 
     def widen(self) -> bool:
@@ -66,7 +66,7 @@ class BuiltSearcher(Searcher, Protocol):
 
 
 @runtime_checkable
-class Reencodes(BuiltSearcher, Protocol):
+class ReencodableSearcher(LocalSearcher, Protocol):
     """A searcher that has learnt something from its vectors, and keeps it for others."""
 
     plan: dict[str, Any]
@@ -77,7 +77,7 @@ class Reencodes(BuiltSearcher, Protocol):
 
 def build_searcher(
     kind: str, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
-) -> BuiltSearcher:
+) -> LocalSearcher:
     """A searcher over `vectors` (which may be memory-mapped).
 
     Args:
@@ -92,7 +92,7 @@ def build_searcher(
     """
     found = searcher_class(kind)
     check_vectors(vectors)
-    built: BuiltSearcher = found.build(vectors, options, seed)
+    built: LocalSearcher = found.build(vectors, options, seed)
     return built
 
 
@@ -115,7 +115,7 @@ def searcher_class(kind: str) -> Any:
     return getattr(import_module(f"realm_jax.retrieval.{module}"), name)
 
 
-def load_searcher(folder: str | Path, mesh: Any = None) -> BuiltSearcher:
+def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
     """The searcher that `save` wrote into a local `folder`, wherever that folder lies now.
 
     Args:
@@ -131,7 +131,7 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> BuiltSearcher:
             expected=" or ".join(KINDS),
             found=repr(kind),
         )
-    loaded: BuiltSearcher = searcher_class(kind).load(folder, mesh)
+    loaded: LocalSearcher = searcher_class(kind).load(folder, mesh)
     return loaded
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Float32
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.data.padding import padded_indices
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.tagging.batches import Window, rows, windows
@@ -88,7 +89,7 @@ class Tagger:
             size = max(1, self._budget // self._widths[bucket])
             for start in range(0, len(members), size):
                 chosen = members[start : start + size]
-                padded = [chosen[i % len(chosen)] for i in range(size)]  # one shape a width
+                padded = [chosen[i] for i in padded_indices(len(chosen), size)]
                 made = rows(padded, self._widths[bucket], self._pieces)
                 pending.append((chosen, self._score(self._parameters, made)))
                 if len(pending) > 1:  # the next batch is laid out while this one is computed

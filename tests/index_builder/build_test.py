@@ -6,7 +6,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index, publish_index
-from realm_jax.index_builder.build import built
+from realm_jax.index_builder.build import build_index
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -29,7 +29,7 @@ def config_of(**changes):
 
 
 def publish(run, step, config, rows):
-    made = built(run, step, config, CORPUS, rows)
+    made = build_index(run, step, config, CORPUS, rows)
     fields = {"corpus_hash": CORPUS, **made.trained}
     publish_index(run, step, made.searcher, np.arange(N), rows, QUERY, fields, "{}")
     return made
@@ -66,9 +66,9 @@ def test_it_is_learnt_anew_where_recall_falls(run, caplog):
     config = config_of(builder__reencode_loss=0.0)
     publish(run, 0, config, vectors(1))
     made = publish(run, 10, config, vectors(2))
-    anew = built(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
+    anew = build_index(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
     assert made.trained == anew.trained == {"trained_step": 10, "trained_recall": anew.recall}
-    assert "partitions of step 0" in caplog.text and "learnt anew" in caplog.text
+    assert "partitions of step 0" in caplog.text and "training them again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_nothing_is_built_upon_a_damaged_index(run, caplog):
     codes = run.published_index / step_name(0) / "searcher" / "ah_codebook.pb"
     codes.write_bytes(codes.read_bytes()[:-1] + b"?")
     assert publish(run, 10, config_of(), vectors(1)).trained["trained_step"] == 10
-    assert "index of step 0 is not built upon" in caplog.text
+    assert "index of step 0 cannot be re-encoded" in caplog.text

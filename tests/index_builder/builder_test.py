@@ -1,5 +1,6 @@
 """The index builder: shapes from the snapshot, resumable shards, a floor, and an end."""
 
+import functools
 import threading
 
 import jax
@@ -15,8 +16,9 @@ from realm_jax.errors import RealmError, Stopped
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.index_builder.run import refresh
 from realm_jax.index_builder.run import run as run_builder
+from realm_jax.index_builder.shards import VECTORS
 from realm_jax.models.modules import Modules
-from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -47,21 +49,22 @@ def snapshot(run, step, config, parameters):
     return read_snapshot(run.snapshots / step_name(step))
 
 
-class CountingEmbedder(PassageEmbedder):
-    """Notes how many passages it was asked for."""
+class CountingEncoder(Encoder):
+    """Counts the passages that it embeds."""
 
-    asked = 0
+    embedded = 0
 
-    def vectors(self, numbers):
-        self.asked += len(numbers)
-        return super().vectors(numbers)
+    def embed_passages(self, params, store, ids):
+        self.embedded += len(ids)
+        return super().embed_passages(params, store, ids)
 
 
 def test_vectors_of_batches_by_length_equal_those_of_passages_alone(config, parameters, tiny):
     numbers = np.array([5, 3, 39, 0, 0, 17, 8])
-    embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
-    assert len(set(np.searchsorted(embedder._widths, embedder._lengths[numbers]))) > 1
-    found = embedder.vectors(numbers)
+    encoder = Encoder(config, tiny.store.vocabulary.size)
+    lengths = np.minimum(tiny.store.lengths(), config.lengths.passage)
+    assert len(set(np.searchsorted(encoder._widths, lengths[numbers]))) > 1
+    found = encoder.embed_passages(parameters["embedder"], tiny.store, numbers)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     alone = jax.jit(lambda given, rows: modules.bind(given).embedder.embed(*rows))
     for row, number in enumerate(numbers):
@@ -70,25 +73,27 @@ def test_vectors_of_batches_by_length_equal_those_of_passages_alone(config, para
 
 
 def test_all_batches_but_the_last_are_full(config, parameters, tiny):
-    embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
-    numbers = np.arange(len(tiny.store))[::-1]
-    *full, (last, widest) = embedder._batches(numbers)
-    for places, width in full:
-        assert len(places) == config.builder.batch_pieces // width and width <= widest
-        assert (embedder._lengths[numbers[places]] <= width).all()
-    together = np.concatenate([*(places for places, _ in full), last])
-    np.testing.assert_array_equal(np.sort(together), np.arange(len(numbers)))
+    lengths = np.minimum(tiny.store.lengths(), config.lengths.passage)[::-1]
+    *full, (last, widest) = Encoder(config, tiny.store.vocabulary.size)._batches(lengths)
+    for members, width in full:
+        assert len(members) == config.builder.batch_pieces // width and width <= widest
+        assert (lengths[members] <= width).all()
+    together = np.concatenate([*(members for members, _ in full), last])
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(lengths)))
 
 
 def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(parameters, tiny):
     config = tiny_config(tiny.folder, model__layers=1, model__remat=True)  # a model of its own
-    numbers = np.arange(len(tiny.store))
+    ids, lengths = (
+        np.arange(len(tiny.store)),
+        np.minimum(tiny.store.lengths(), config.lengths.passage),
+    )
     for _ in range(2):
-        embedder = PassageEmbedder(config, tiny.store, parameters["embedder"])
-        embedder.vectors(numbers)
-        embedder.vectors(numbers[7:9])
-        batches = [*embedder._batches(numbers), *embedder._batches(numbers[7:9])]
-        assert embedder._embed._cache_size() == len({width for _, width in batches}) > 1
+        encoder = Encoder(config, tiny.store.vocabulary.size)
+        for some in (ids, ids[7:9]):
+            encoder.embed_passages(parameters["embedder"], tiny.store, some)
+        batches = [*encoder._batches(lengths), *encoder._batches(lengths[7:9])]
+        assert encoder.program._cache_size() == len({width for _, width in batches}) > 1
 
 
 def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters, tiny):
@@ -96,48 +101,56 @@ def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters
     stop, folder = threading.Event(), run.shards(0)
 
     def embed(stop, progress):
-        embedder = CountingEmbedder(config, tiny.store, parameters["embedder"])
+        encoder = CountingEncoder(config, tiny.store.vocabulary.size)
+        embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
         try:
-            return embed_corpus(
-                config, tiny.store, embedder, folder, stop, progress
-            ), embedder.asked
+            vectors = embed_corpus(config, tiny.store, embed, folder, stop, progress)
         except Stopped:
-            return None, embedder.asked
+            vectors = None
+        return vectors, encoder.embedded
 
     assert embed(stop, lambda done: stop.set()) == (None, 16)
     vectors, asked = embed(threading.Event(), lambda done: None)
     assert asked == 24 and isinstance(vectors, np.memmap)  # not in memory beside an index
-    assert all(path.name.startswith("shard_") for path in folder.iterdir())
-    direct = PassageEmbedder(config, tiny.store, parameters["embedder"])
-    expected = direct.vectors(np.arange(len(tiny.store)))
+    names = [path.name for path in folder.iterdir()]
+    assert all(name == VECTORS or name.startswith("shard_") for name in names)
+    encoder = Encoder(config, tiny.store.vocabulary.size)
+    ids = np.arange(len(tiny.store))
+    expected = encoder.embed_passages(parameters["embedder"], tiny.store, ids)
     np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
     assert embed(threading.Event(), lambda done: None)[1] == 0
 
 
-@pytest.mark.parametrize("harm", ["cut", "altered", "unmarked", "mark torn"])
-def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm):
+@pytest.mark.parametrize(
+    ("harm", "again"), [("cut", 16 + 8), ("altered", 16), ("unmarked", 16), ("mark torn", 16)]
+)
+def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm, again):
+    """Shards of 16, 16 and 8 passages; the second is damaged."""
     folder = run.shards(0)
 
     def asked():
-        embedder = CountingEmbedder(config, tiny.store, parameters["embedder"])
-        nothing = lambda done: None  # noqa: E731
-        embed_corpus(config, tiny.store, embedder, folder, threading.Event(), nothing)
-        return embedder.asked
+        encoder = CountingEncoder(config, tiny.store.vocabulary.size)
+        embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
+        ignored = lambda done: None  # noqa: E731
+        embed_corpus(config, tiny.store, embed, folder, threading.Event(), ignored)
+        return encoder.embedded
 
     assert asked() == len(tiny.store)
-    shard = folder / "shard_0000000016.npy"
-    mark = folder / (shard.name + ".json")
-    content = shard.read_bytes()
-    if harm == "cut":
-        shard.write_bytes(content[:-8])
+    array, mark = folder / VECTORS, folder / "shard_0000000016.json"
+    content = array.read_bytes()
+    stop = 32 * 4 * config.model.embedding  # of the second shard, in bytes
+    if harm == "cut":  # the third shard is cut off as well
+        array.write_bytes(content[: stop - 8])
     elif harm == "altered":
-        shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        damaged = bytearray(content)
+        damaged[stop - 1] ^= 1
+        array.write_bytes(damaged)
     elif harm == "unmarked":
         mark.unlink()
     else:
         mark.write_bytes(mark.read_bytes()[:4])
-    assert asked() == 16
-    assert shard.read_bytes() == content
+    assert asked() == again
+    assert array.read_bytes() == content
 
 
 def test_refresh_publishes_what_the_trainer_needs(run, config, parameters, tiny):
@@ -148,7 +161,8 @@ def test_refresh_publishes_what_the_trainer_needs(run, config, parameters, tiny)
     assert manifest["config_hash"] == config_lib.model_hash(config)
     assert (manifest["passages"], manifest["dims"], manifest["recall"]) == (40, 8, 1.0)
     jax.tree.map(np.testing.assert_array_equal, index.query_params, parameters["embedder"])
-    vectors = PassageEmbedder(config, tiny.store, parameters["embedder"]).vectors(np.arange(40))
+    encoder = Encoder(config, tiny.store.vocabulary.size)
+    vectors = encoder.embed_passages(parameters["embedder"], tiny.store, np.arange(40))
     found, _ = index.searcher.search(vectors, 1)
     np.testing.assert_array_equal(index.rows[found[:, 0]], np.argmax(vectors @ vectors.T, axis=1))
     assert not run.shards(6).exists()

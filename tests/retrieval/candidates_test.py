@@ -6,14 +6,15 @@ import numpy as np
 from support.tiny_corpus import tiny_config
 
 from realm_jax.data.rows import NULL_PASSAGE, Rows
-from realm_jax.retrieval import retriever
+from realm_jax.retrieval import retriever as retriever_module
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.retriever import Retriever, candidates
+from realm_jax.retrieval.host_retriever import HostRetriever
+from realm_jax.retrieval.retriever import search, select_candidates
 
 
 def chosen(hits, own, count=4, null_passage=True):
     own = None if own is None else np.array(own)
-    numbers, valid = candidates(np.array(hits), own, count, null_passage)
+    numbers, valid = select_candidates(np.array(hits), own, count, null_passage)
     return numbers.tolist(), valid.astype(int).tolist()
 
 
@@ -49,7 +50,7 @@ def test_two_candidates_are_the_null_passage_and_one_hit():
     assert chosen([[7, 3]], [7], count=2) == ([[NULL_PASSAGE, 3]], [[1, 1]])
 
 
-class Interrupted(Retriever):
+class Interrupted(HostRetriever):
     """Each time it has looked at what is placed, another thread searches another index."""
 
     @property
@@ -64,18 +65,19 @@ class Interrupted(Retriever):
 
 def test_an_index_is_searched_with_its_own_parameters_whatever_other_threads_search(monkeypatch):
     retriever = Interrupted(tiny_config(), vocabulary=8)
-    monkeypatch.setattr(retriever, "vectors_by", lambda parameters, _: np.asarray(parameters))
+    embedded = lambda params, _: np.asarray(params)  # noqa: E731
+    monkeypatch.setattr(retriever._encoder, "embed_queries", embedded)
     vectors = np.ones((1, 1), np.float32)
     parts = {"searcher": ExactSearcher(vectors), "rows": np.arange(1), "query_params": vectors}
     index, ids = SimpleNamespace(step=1, **parts), np.zeros((1, 4), np.int32)
     for placed in ((-1, None), (1, vectors), (2, 2 * vectors)):
         retriever.placed = placed
-        assert retriever.vectors(index, Rows(ids, ids == 0, ids)) == 1
+        assert retriever.embed_queries(index, Rows(ids, ids == 0, ids)) == 1
 
 
 def test_many_queries_are_searched_in_parts(monkeypatch):
     """Exact searchers hold all scores of a call; a training set of questions is one call."""
-    monkeypatch.setattr(retriever, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(retriever_module, "MAX_QUERIES", 4)
     vectors = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
     searcher = ExactSearcher(vectors)
     index = SimpleNamespace(step=0, searcher=searcher, rows=np.arange(11) + 100, query_params={})
@@ -88,6 +90,6 @@ def test_many_queries_are_searched_in_parts(monkeypatch):
 
     index.searcher.search = counted
     queries = np.random.default_rng(1).normal(size=(10, 5)).astype(np.float32)
-    found = retriever.hits(index, queries, 20)
+    found = search(index, queries, 20)
     assert sizes == [4, 4, 2]
     np.testing.assert_array_equal(found, whole(queries, 11)[0] + 100)

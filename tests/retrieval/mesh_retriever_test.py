@@ -13,13 +13,16 @@ from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.models.modules import Modules
 from realm_jax.parallel.sharding import make_mesh, param_shardings, shard_arrays
 from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
 from realm_jax.retrieval.mesh_searcher import MeshSearcher
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.retriever import LocalRows
 
 
 def test_it_finds_what_the_host_finds_with_the_parameters_it_is_given(tiny):
-    config = tiny_config(tiny.folder, model__layers=1, search__kind="mesh")
+    config = tiny_config(
+        tiny.folder, model__layers=1, search__kind="mesh", retrieval__search_with="fresh"
+    )
     mesh = make_mesh(ConfigDict({"replica": 1, "data": 2, "fsdp": 2, "model": 2}))
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     old, fresh = (
@@ -33,15 +36,16 @@ def test_it_finds_what_the_host_finds_with_the_parameters_it_is_given(tiny):
     queries = MaskedTextSource(tiny.store, tiny.spans, config).batch(0, 8).queries
     retriever = MeshRetriever(config, tiny.store.vocabulary.size, mesh)
     placed = shard_arrays(fresh, param_shardings(mesh, modules.axes, modules.shapes)["embedder"])
+    everyone = LocalRows(np.arange(8), 8)
     for given, parameters in ((None, old), (placed, fresh)):
         host = SimpleNamespace(
             step=id(parameters), searcher=ExactSearcher(vectors), rows=rows, query_params=parameters
         )
-        expected = Retriever(config, tiny.store.vocabulary.size).hits(host, queries, 5)
-        found = retriever.hits(searched, queries, np.arange(8), 8, 5, given)
+        expected = HostRetriever(config, tiny.store.vocabulary.size).hits(host, queries, 5)
+        found = retriever.hits(searched, queries, 5, local_rows=everyone, params=given)
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(MismatchError, match=r"config\.search\.kind"):
-        retriever.hits(host, queries, np.arange(8), 8, 5)
+        retriever.hits(host, queries, 5, local_rows=everyone)
 
 
 def test_fresh_needs_the_mesh():

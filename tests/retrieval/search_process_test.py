@@ -16,7 +16,7 @@ import pytest
 from realm_jax import config as configs
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.retrieval import search_process
-from realm_jax.retrieval.search_process import CHILD, FROM_ROWS, SearchProcess, load_apart
+from realm_jax.retrieval.search_process import CHILD, FROM_ROWS, SearchProcess, load_in_subprocess
 from realm_jax.retrieval.search_worker import LOWER
 from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, load_searcher
 
@@ -56,7 +56,7 @@ def until_gone(pid):
 
 
 def test_it_is_the_searcher_that_was_saved(saved, queries):
-    here, apart = load_searcher(saved), load_apart(saved)
+    here, apart = load_searcher(saved), load_in_subprocess(saved)
     assert isinstance(apart, SearchProcess)
     for name in ("kind", "size", "dims", "bytes"):
         assert getattr(apart, name) == getattr(here, name)
@@ -100,7 +100,7 @@ def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
 
 @pytest.mark.parametrize(("kind", "size"), [("exact", FROM_ROWS), ("scann", 1000)])
 def test_what_loads_at_once_is_loaded_here(kind, size, tmp_path):
-    searcher = load_apart(save(tmp_path / kind, kind, size))
+    searcher = load_in_subprocess(save(tmp_path / kind, kind, size))
     assert not isinstance(searcher, SearchProcess)
     assert (searcher.kind, searcher.size) == (kind, size)
 

@@ -13,10 +13,10 @@ from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answer, Answerer, relevance
-from realm_jax.inference.batches import batches
-from realm_jax.inference.blanks import BLANK, BlankFiller, Filling
+from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller
+from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
-from realm_jax.retrieval.retriever import hits
+from realm_jax.retrieval.retriever import search
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class Run:
         """`ask` for many questions, 64 at a time."""
         questions = _texts(questions, "questions")
         for question in questions:
-            if BLANK in question:
+            if MASK in question:
                 raise InputError("a blank is filled, not asked", where=question, fix="run.fill(…)")
             self._answerer.check_whole(question)
         answers: list[Answer] = []
-        for some, count in batches(questions):
+        for some, count in padded_batches(questions):
             answers += self._answerer.ask_all(some, k)[:count]
         return answers
 
@@ -109,7 +109,7 @@ class Run:
         """What goes into the one `[MASK]` of a text, or how likely `answer` is there.
 
         Raises:
-          InputError: no string, or see `BlankFiller.fill`.
+          InputError: no string, or see `MaskFiller.fill`.
         """
         _require_text(text, "text")
         _require_text("" if answer is None else answer, "answer")
@@ -126,7 +126,7 @@ class Run:
         vectors = np.atleast_2d(self.encode_query(texts))
         if not len(vectors):
             return []
-        found = hits(self._index, vectors, k)
+        found = search(self._index, vectors, k)
         scores, store = relevance(self._index, vectors, found), self._answerer.store
         lists = [
             [
@@ -148,7 +148,7 @@ class Run:
           InputError: a text that is no string, empty or longer than `lengths.query`.
         """
         many = _texts(texts, "texts")
-        tuned = [self.answers_questions and BLANK not in text for text in many]
+        tuned = [self.answers_questions and MASK not in text for text in many]
         vectors = self._nothing(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):
             places = [i for i, one in enumerate(tuned) if one == wanted]
@@ -200,7 +200,7 @@ class Run:
     def _query(self, text: str) -> np.ndarray:
         """Word pieces, `[MASK]` as the special one."""
         words, most = self._answerer.store.vocabulary, self.config.lengths.query - 2
-        first, *others = [ids for ids, _ in words.pieces(text.split(BLANK))]
+        first, *others = [ids for ids, _ in words.pieces(text.split(MASK))]
         pieces = np.concatenate([first, *(np.append(words.mask, ids) for ids in others)])
         if not 1 <= len(pieces) <= most:
             raise InputError(
@@ -214,15 +214,15 @@ class Run:
     def _joined(
         self, vectors_of: Callable[[list[Any]], np.ndarray], items: list[Any]
     ) -> Float32[np.ndarray, "B E"]:
-        parts = [vectors_of(some)[:count] for some, count in batches(items)]
+        parts = [vectors_of(some)[:count] for some, count in padded_batches(items)]
         return np.concatenate([self._nothing(0), *parts])
 
     def _nothing(self, count: int) -> Float32[np.ndarray, "B E"]:
         return np.zeros((count, self.get_sentence_embedding_dimension()), np.float32)
 
     @cached_property
-    def _filler(self) -> BlankFiller:
-        return BlankFiller(self._answerer)
+    def _filler(self) -> MaskFiller:
+        return MaskFiller(self._answerer)
 
     @cached_property
     def _writer(self) -> PassageWriter:

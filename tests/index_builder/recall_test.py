@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.index_builder.check import recall
+from realm_jax.index_builder.recall import probe_recall
 from realm_jax.retrieval.searcher import build_searcher
 
 ROWS, DIMS = 2_000, 64
@@ -21,11 +21,13 @@ def test_exact_search_of_nearly_equal_vectors_is_not_blamed_for_rounding(spread)
     nearly_one = (np.full(DIMS, 1.4) + 1e-6 * spread).astype(np.float32)
     for kind in ("exact", "scann"):  # of so few rows ScaNN looks at all
         searcher = build_searcher(kind, nearly_one, config.search)
-        assert recall(searcher, nearly_one, config.builder) == 1.0
+        assert probe_recall(searcher, nearly_one, config.builder) == 1.0
 
 
 def test_hits_that_are_worse_are_missed(spread):
     config = tiny_config()
-    assert recall(build_searcher("exact", spread, config.search), spread, config.builder) == 1.0
+    assert (
+        probe_recall(build_searcher("exact", spread, config.search), spread, config.builder) == 1.0
+    )
     worst = build_searcher("exact", -spread, config.search)
-    assert recall(worst, spread, config.builder) == 0.0
+    assert probe_recall(worst, spread, config.builder) == 0.0

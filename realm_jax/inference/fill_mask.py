@@ -20,7 +20,7 @@ from realm_jax.losses import (
 )
 from realm_jax.retrieval.retriever import search, select_candidates
 
-BLANK = "[MASK]"
+MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Filling(Shown):
         return asdict(self)
 
 
-class BlankFiller:
+class MaskFiller:
     """Fills blanks with the pre-trained embedder and reader of a run."""
 
     def __init__(self, answerer: Answerer):
         self._a = answerer
 
-    def over(self, answerer: Answerer) -> "BlankFiller":
+    def over(self, answerer: Answerer) -> "MaskFiller":
         """The same, over the passages of another answerer."""
         other = copy.copy(self)
         other._a = answerer
@@ -73,11 +73,11 @@ class BlankFiller:
         Raises:
           InputError: not exactly one blank, or a text too long to be a query.
         """
-        if text.count(BLANK) != 1:
+        if text.count(MASK) != 1:
             raise InputError(
                 "not exactly one blank",
-                expected=f"one {BLANK} in the text",
-                found=text.count(BLANK),
+                expected=f"one {MASK} in the text",
+                found=text.count(MASK),
             )
         most = self._a.config.lengths.masks
         if answer is not None:
@@ -89,7 +89,7 @@ class BlankFiller:
                     found=len(pieces),
                 )
             return self._filled(text, pieces, None)[1]
-        beside = sum(len(self._pieces(part)) for part in text.split(BLANK))
+        beside = sum(len(self._pieces(part)) for part in text.split(MASK))
         widest = min(most, self._a.config.lengths.query - 2 - beside)
         # Where not even one piece fits, trying it says so.
         tries = [self._filled(text, None, width) for width in range(1, max(widest, 1) + 1)]
@@ -105,7 +105,7 @@ class BlankFiller:
         count = len(answer) if answer is not None else width
         assert count is not None
         a, words = self._a, self._a.store.vocabulary
-        before, after = (self._pieces(part) for part in text.split(BLANK))
+        before, after = (self._pieces(part) for part in text.split(MASK))
         pieces = np.concatenate([before, np.full(count, words.mask), after]).astype(np.int32)
         if len(pieces) > a.config.lengths.query - 2:
             raise InputError(

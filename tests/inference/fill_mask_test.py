@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from realm_jax.errors import InputError
-from realm_jax.inference.blanks import BlankFiller
+from realm_jax.inference.fill_mask import MaskFiller
 
 TEXT = "The Café in [MASK] is old."
 
 
 @pytest.fixture(scope="module")
 def filler(answerer):
-    return BlankFiller(answerer)
+    return MaskFiller(answerer)
 
 
 @pytest.mark.parametrize("answer", [None, "ora", "1850", "é"])

@@ -10,10 +10,10 @@ from support.tiny_corpus import tiny_config
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import ConfigError
 from realm_jax.models.modules import Modules
-from realm_jax.retrieval.encoder import PassageEmbedder
+from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.reranker import Reranker
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.host_retriever import HostRetriever
+from realm_jax.retrieval.make_retriever import make_retriever
 
 WIDTH, K = 12, 4
 
@@ -25,23 +25,23 @@ def parts(tiny):
     modules = Modules(config.model, pieces, ("embedder",))
     old, fresh = (jax.jit(modules.init)(jax.random.key(n))["embedder"] for n in (0, 1))
     rows = np.arange(len(tiny.store))[::-1]
+    encoder = Encoder(config, pieces)
     vectors = {
-        name: PassageEmbedder(config, tiny.store, own).vectors(rows)
+        name: encoder.embed_passages(own, tiny.store, rows)
         for name, own in (("old", old), ("fresh", fresh))
     }
     index = SimpleNamespace(
         step=0, searcher=ExactSearcher(vectors["old"]), rows=rows, query_params=old
     )
     queries = MaskedTextSource(tiny.store, tiny.spans, config).batch(0, 8).queries
-    retriever = Retriever(config, pieces)
     scores = {
-        name: (retriever.vectors_by(own, queries) @ vectors[name].T)[:, np.argsort(rows)]
+        name: (encoder.embed_queries(own, queries) @ vectors[name].T)[:, np.argsort(rows)]
         for name, own in (("old", old), ("fresh", fresh))
     }
-    ranked = Reranker(config, tiny.store, retriever)
+    ranked = make_retriever(config, tiny.store)
     return SimpleNamespace(
-        ranked=lambda given: ranked.hits(index, queries, K, given),
-        stale=retriever.hits(index, queries, WIDTH),
+        ranked=lambda given: ranked.hits(index, queries, K, params=given),
+        stale=HostRetriever(config, pieces).hits(index, queries, WIDTH),
         scores=scores,  # by passage id
         old=old,
         fresh=fresh,

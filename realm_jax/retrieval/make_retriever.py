@@ -1,0 +1,42 @@
+"""The retriever that a config asks for."""
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import RealmError
+from realm_jax.parallel import hosts
+from realm_jax.retrieval.host_retriever import HostRetriever
+from realm_jax.retrieval.mesh_retriever import MeshRetriever
+from realm_jax.retrieval.reranking_retriever import RerankingRetriever
+from realm_jax.retrieval.retriever import Retriever
+
+
+def make_retriever(config: ConfigDict, store: PassageStore, mesh: Mesh | None = None) -> Retriever:
+    """Chooses the retriever by `config.search.kind` and `config.retrieval`.
+
+    Args:
+      config: of the run.
+      store: the knowledge corpus.
+      mesh: of the trainer; without one, mesh indexes are searched from the host.
+
+    Raises:
+      RealmError: re-ranking on several processes.
+    """
+    if config.retrieval.rerank:
+        _require_one_process(config)
+        return RerankingRetriever(config, store)
+    if config.search.kind == "mesh" and mesh is not None:
+        return MeshRetriever(config, store.vocabulary.size, mesh)
+    return HostRetriever(config, store.vocabulary.size)
+
+
+def _require_one_process(config: ConfigDict) -> None:
+    if hosts.process_count() > 1:
+        raise RealmError(
+            "re-ranking works on one process only",
+            where="config.retrieval.rerank",
+            expected="0, or one process",
+            found=f"{config.retrieval.rerank} on {hosts.process_count()} processes",
+            fix="set search.kind to mesh and retrieval.search_with to fresh",
+        )
