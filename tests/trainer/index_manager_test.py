@@ -1,4 +1,4 @@
-"""Which index each step searches: swaps beside the training, replays, refusals, patience."""
+"""Which index each training step searches: swaps, replays, refused indexes and time limits."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.swap_log import staleness
 
 CORPUS = "c0ffee"
-PATIENCE = 30.0
+TIMEOUT = 30.0  # seconds
 
 
 def publish(run, *steps, corpus=CORPUS, width=8):
@@ -43,7 +43,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def make(run):
-    """Makes an `IndexManager`; all are closed in the end."""
+    """Creates index managers, and closes them after the test."""
     made = []
 
     def make(mode="async", replay=(), stop=None, **changes):
@@ -64,7 +64,8 @@ def search(index, step):
 
 
 def until(holds):
-    deadline = time.monotonic() + PATIENCE
+    """Waits until `holds()` is true."""
+    deadline = time.monotonic() + TIMEOUT
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -79,7 +80,7 @@ def test_sync_waits_for_the_index_of_each_snapshot(run, make):
     assert [(r["step"], r["index_step"]) for r in map(json.loads, lines)] == index.swaps
 
 
-def test_what_would_hold_up_other_threads_is_loaded_in_another_process(run, make):
+def test_an_index_that_blocks_other_threads_is_loaded_in_another_process(run, make):
     vectors = np.random.default_rng(0).normal(size=(FROM_ROWS, 8)).astype(np.float32)
     searcher = build_searcher("scann", vectors, tiny_config().search)
     rows, fields = np.arange(FROM_ROWS), {"corpus_hash": CORPUS}
@@ -90,13 +91,13 @@ def test_what_would_hold_up_other_threads_is_loaded_in_another_process(run, make
     np.testing.assert_array_equal(found.search(some, 5)[0], searcher.search(some, 5)[0])
 
 
-def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypatch):
+def test_steps_do_not_wait_while_a_new_index_is_opened(run, make, monkeypatch):
     opening, gate = threading.Event(), threading.Event()
 
     def slow_open(folder, *others):
         if folder.name != "00000000":
             opening.set()
-            assert gate.wait(PATIENCE)
+            assert gate.wait(TIMEOUT)
         return open_index(folder, *others)
 
     monkeypatch.setattr(index_manager, "open_index", slow_open)
@@ -104,7 +105,7 @@ def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypat
     index = make()
     assert [search(index, step) for step in (0, 1)] == [0, 0]
     publish(run, 2)
-    assert opening.wait(PATIENCE)  # the new one is being opened, and takes its time
+    assert opening.wait(TIMEOUT)  # the new index is being opened
     assert [search(index, step) for step in range(2, 50)] == [0] * 48
     gate.set()
     steps = iter(range(50, 1_000_000))
@@ -115,7 +116,7 @@ def test_a_new_index_is_in_use_soon_and_no_step_ever_waited(run, make, monkeypat
 
 
 @pytest.mark.parametrize("wrong", [{"corpus": "other"}, {"width": 4}])
-def test_an_index_that_does_not_belong_is_refused_and_the_old_one_stays(run, make, wrong, caplog):
+def test_an_index_of_another_corpus_or_width_is_refused(run, make, wrong, caplog):
     publish(run, 0)
     index = make()
     assert [search(index, step) for step in (0, 1)] == [0, 0]
@@ -128,7 +129,7 @@ def test_an_index_that_does_not_belong_is_refused_and_the_old_one_stays(run, mak
     assert [of for _, of in index.swaps] == [0, 4]
 
 
-def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
+def test_a_damaged_index_is_refused(run, make, caplog):
     publish(run, 0)
     index = make()
     assert [search(index, step) for step in (0, 1)] == [0, 0]
@@ -142,16 +143,16 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays(run, make, caplog):
     assert search(index, 2) == 0
 
 
-def test_a_replay_follows_the_swap_log_whatever_is_newest(run, make):
+def test_a_replay_follows_the_swap_log_and_ignores_newer_indexes(run, make):
     publish(run, 0, 2, 4)
     log = [(0, 0), (3, 2)]
     index = make(replay=log)
     assert [search(index, step) for step in range(1, 4)] == [0, 0, 2]
     assert index.swaps == log
-    assert not run.swaps.exists()  # nothing is logged twice
+    assert not run.swaps.exists()  # replayed swaps are not logged again
 
 
-def test_a_replay_may_begin_between_two_swaps(run, make):
+def test_a_replay_can_start_between_two_swaps(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2), (4, 4)])
     assert [search(index, step) for step in (3, 4, 5)] == [2, 4, 4]
@@ -159,7 +160,7 @@ def test_a_replay_may_begin_between_two_swaps(run, make):
     assert staleness(index.swaps, 6) == {"mean": 0.5, "max": 1.0}
 
 
-def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
+def test_a_storage_error_is_retried(run, make, monkeypatch, caplog):
     failures = iter([OSError(errno.EIO, "Input/output error")] * 2)
 
     def flaky(folder, *others):
@@ -177,18 +178,18 @@ def test_a_storage_that_fails_is_asked_again(run, make, monkeypatch, caplog):
     assert caplog.text.count("Input/output error") == 1
 
 
-def test_trouble_that_lasts_is_raised_where_the_index_is_asked_for(run, make, monkeypatch):
+def test_a_lasting_error_of_the_watcher_is_raised_in_the_training_step(run, make, monkeypatch):
     publish(run, 0)
     index = make(refresh__wait_seconds=0.1)
     search(index, 0)
-    monkeypatch.setattr(index_manager, "open_index", lambda *given: 1 / 0)
+    monkeypatch.setattr(index_manager, "open_index", lambda *arguments: 1 / 0)
     publish(run, 2)
     steps = iter(range(2, 1_000_000))
     with pytest.raises(ZeroDivisionError):
         until(lambda: search(index, next(steps)) == 2)
 
 
-def test_what_came_while_the_one_before_was_swapped_in_stays(run):
+def test_an_index_opened_during_a_swap_is_kept(run):
     publish(run, 2, 4)
     opened = {step: open_index(run.published_index / step_name(step)) for step in (2, 4)}
     config = tiny_config().refresh
@@ -200,25 +201,25 @@ def test_what_came_while_the_one_before_was_swapped_in_stays(run):
     assert watcher.ready() is opened[4]
 
 
-def test_all_processes_start_the_probes_of_a_mesh_index_at_the_swap(run, make, monkeypatch):
-    """They run on all devices, so a thread of one process may not start them when it likes."""
+def test_a_mesh_index_is_probed_at_the_swap(run, make, monkeypatch):
+    """The probe runs on all devices, so all processes must start it at the same step."""
     vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     searcher = build_searcher("mesh", vectors, tiny_config().search)
     threads = []
 
-    def noted(index):
+    def probed(index):
         threads.append(threading.current_thread())
         return probe_hash_of(index)
 
-    monkeypatch.setattr(index_manager, "probe_hash_of", noted)
-    index, given = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
+    monkeypatch.setattr(index_manager, "probe_hash_of", probed)
+    index, rest = make(), ({"w": np.zeros(3)}, {"corpus_hash": CORPUS}, "{}")
     for step in (0, 2):
-        publish_index(run, step, searcher, np.arange(5), vectors, *given)
+        publish_index(run, step, searcher, np.arange(5), vectors, *rest)
         until(lambda of=step: search(index, of) == of)
     assert threads == [threading.main_thread()] * 2
 
 
-def test_after_the_log_the_run_is_on_its_own_again(run, make):
+def test_newer_indexes_are_used_after_the_end_of_the_replay(run, make):
     publish(run, 0, 2, 4)
     index = make(replay=[(0, 0), (3, 2)])
     assert search(index, 3) == 2
@@ -227,31 +228,31 @@ def test_after_the_log_the_run_is_on_its_own_again(run, make):
     assert [of for _, of in index.swaps] == [0, 2, 4]
 
 
-def test_a_killed_run_does_not_search_an_index_of_its_own_future(run, make):
-    """It was killed at some step after 6, and goes on from a checkpoint at 3."""
+def test_a_resumed_run_does_not_search_indexes_of_later_steps(run, make):
+    """The run was killed after step 6 and resumes from a checkpoint at step 3."""
     publish(run, 0, 2, 6)
     first = make()
     assert search(first, 3) == 2
-    first.close()  # a run has one trainer, so only one writes its lease
+    first.close()  # only one trainer may write the lease
     index = make(replay=[(0, 0)])
     assert search(index, 3) == 0
     until(lambda: (ready := index._watcher.ready()) is not None and ready.step == 6)
     assert [search(index, step) for step in (4, 5, 6)] == [0, 0, 6]
 
 
-def test_where_nothing_else_is_left_the_index_nearest_to_come_is_searched(run, make):
+def test_without_an_earlier_index_the_oldest_one_is_searched(run, make):
     publish(run, 4, 6)
     assert search(make(), 3) == 4
 
 
-def test_sync_needs_no_log_to_be_resumed_where_a_new_index_is_due(run, make):
+def test_sync_resumes_at_a_refresh_boundary_without_a_log_entry(run, make):
     publish(run, 0, 2, 4)
     index = make("sync", replay=[(0, 0), (2, 2)])
     assert [search(index, step) for step in (4, 5)] == [4, 4]
     assert index.swaps == [(0, 0), (2, 2), (4, 4)]
 
 
-def test_sync_waits_for_no_index_that_nobody_would_build(run, make):
+def test_sync_fails_if_the_index_it_needs_was_deleted(run, make):
     publish(run, 0, 4, 6)
     index = make("sync")
     assert search(index, 1) == 0
@@ -259,9 +260,7 @@ def test_sync_waits_for_no_index_that_nobody_would_build(run, make):
         search(index, 2)
 
 
-def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_does(
-    run, make, caplog
-):
+def test_a_stale_index_is_warned_about_once_with_the_state_of_the_builder(run, make, caplog):
     publish(run, 0)
     beat(run, "index_builder", state="embedding", done=3, total=5)
     index = make(refresh__alarm_steps=4)
@@ -270,9 +269,9 @@ def test_an_index_older_than_the_alarm_is_warned_of_once_with_what_the_builder_d
     assert "old" not in caplog.text
     for step in range(5, 8):
         search(index, step)
-    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
-    assert "step 5 searches the index of step 0" in warned
-    assert "'state': 'embedding'" in warned and "realm index --workdir=" in warned
+    [warning] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert "step 5 searches the index of step 0" in warning
+    assert "'state': 'embedding'" in warning and "realm index --workdir=" in warning
     publish(run, 2)
     until(lambda: search(index, 8) == 2)
     assert "step 8 searches the index of step 2" in caplog.text
@@ -284,33 +283,33 @@ def test_staleness_counts_steps():
     assert staleness(swaps, 8) == {"mean": np.mean(ages), "max": 3.0}
 
 
-def test_retention_leaves_the_index_manager(run, make):
+def test_retention_keeps_the_index_in_use(run, make):
     publish(run, 0, 2, 4)
     index = make("sync")
     search(index, 1)
     assert retain(run, PUBLISHED_INDEX, keep=1) == [2]
 
 
-def test_patience_ends_with_what_is_known_of_the_builder(make):
+def test_the_wait_for_the_first_index_times_out_with_the_state_of_the_builder(make):
     with pytest.raises(RealmError, match="no heartbeat received"):
         make(refresh__wait_seconds=0.05).for_step(0)
 
 
-def test_who_waits_says_which_job_builds_the_index(run, make, monkeypatch, caplog):
+def test_a_long_wait_logs_the_command_that_builds_the_index(run, make, monkeypatch, caplog):
     monkeypatch.setattr(index_wait, "LOG_AFTER_SECONDS", 0.0)
     with caplog.at_level("INFO"), pytest.raises(RealmError):
         make(refresh__wait_seconds=0.05, builder__poll_seconds=0.01).for_step(0)
     assert f"of any step, built by `realm index --workdir={run.workdir}`" in caplog.text
 
 
-def test_the_stop_signal_ends_the_waiting(make):
+def test_the_stop_signal_ends_the_wait(make):
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
     with pytest.raises(WaitInterrupted):
         make(stop=stop).for_step(0)
 
 
-def test_too_old_an_index_is_not_searched_and_the_step_waits_for_a_newer_one(run, make):
+def test_a_step_waits_if_the_index_is_too_stale(run, make):
     publish(run, 0)
     index = make(refresh__every=3, refresh__max_staleness=4, builder__poll_seconds=0.01)
     assert [search(index, step) for step in range(5)] == [0] * 5
@@ -322,22 +321,22 @@ def test_too_old_an_index_is_not_searched_and_the_step_waits_for_a_newer_one(run
     assert index.swaps == [(0, 0), (5, 3)]
 
 
-def test_what_waits_for_a_newer_index_can_be_stopped_and_has_its_limits(run, make):
+def test_the_wait_for_a_newer_index_can_be_stopped_and_times_out(run, make):
     publish(run, 0)
     stop = threading.Event()
-    patient = {"refresh__max_staleness": 2, "builder__poll_seconds": 0.01}
-    index = make(stop=stop, **patient)
+    limits = {"refresh__max_staleness": 2, "builder__poll_seconds": 0.01}
+    index = make(stop=stop, **limits)
     search(index, 2)
     stop.set()
     with pytest.raises(WaitInterrupted):
         search(index, 3)
-    hasty = make(refresh__wait_seconds=0.05, **patient)
-    search(hasty, 2)
+    impatient = make(refresh__wait_seconds=0.05, **limits)
+    search(impatient, 2)
     with pytest.raises(RealmError, match="an index of step 1 or newer within"):
-        search(hasty, 3)
+        search(impatient, 3)
 
 
-def test_a_resumed_run_does_not_begin_with_an_index_too_old(run, make):
+def test_a_resumed_run_does_not_start_with_a_stale_index(run, make):
     publish(run, 0)
     index = make(refresh__max_staleness=2, builder__poll_seconds=0.01)
     later = threading.Timer(0.3, publish, (run, 6))

@@ -1,4 +1,4 @@
-"""The training loop: resuming, stopping, tracing once, and refusing to keep what is broken."""
+"""The training loop: resume, stop, a single trace, non-finite losses."""
 
 import json
 import re
@@ -28,7 +28,7 @@ FOREIGN = b'{"stage": "ict", "step": 1, "batch": {"type": "os:stat_result", "par
 
 
 class SlowPublisher(NoPublisher):
-    """Its snapshots are not durable before they were waited for."""
+    """Snapshots become durable only in `wait`."""
 
     def __init__(self):
         self.written, self.durable = [], []
@@ -41,14 +41,14 @@ class SlowPublisher(NoPublisher):
 
 
 class WatchedStage(IctStage):
-    """Counts traces, notes the batches made, and stops the run at an evaluation."""
+    """Counts traces, records the built batches, and stops the run at an evaluation."""
 
     def __init__(self, config, store, stop):
         super().__init__(config, store, DEVICES, usual=False)  # one bucket, so one trace
-        self.stop, self.traces, self.made = stop, 0, []
+        self.stop, self.traces, self.built = stop, 0, []
 
     def batch(self, step, *batch_rows):
-        self.made.append(step)
+        self.built.append(step)
         return super().batch(step, *batch_rows)
 
     def loss(self, networks, batch, key):
@@ -66,7 +66,7 @@ def config_of(tiny, **changes):
 
 
 def run(workdir, tiny, stage=None, **changes):
-    """Trains, and returns the stage; `Stopped` if it stopped itself."""
+    """Trains, and returns the stage; raises `Stopped` if the stage stopped the run."""
     config = config_of(tiny, **changes)
     stop = threading.Event()
     stage = (
@@ -84,43 +84,43 @@ def saved(workdir, step):
     return load_parameters(folder / PARAMETERS), load_parameters(folder / "optimizer")
 
 
-def test_two_steps_a_stop_and_two_more_equal_four_straight_bit_for_bit(tiny, tmp_path):
-    run(tmp_path / "straight", tiny)
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tiny, tmp_path):
+    run(tmp_path / "uninterrupted", tiny)
     with pytest.raises(Stopped, match="step 2"):
-        run(tmp_path / "cut", tiny, stages__ict__evaluate_every=2)
-    assert commit.steps(RunDir(tmp_path / "cut").checkpoints("ict")) == [2]
-    resumed = run(tmp_path / "cut", tiny)
-    assert resumed.made == [2, 3]
+        run(tmp_path / "resumed", tiny, stages__ict__evaluate_every=2)
+    assert commit.steps(RunDir(tmp_path / "resumed").checkpoints("ict")) == [2]
+    resumed = run(tmp_path / "resumed", tiny)
+    assert resumed.built == [2, 3]
     jax.tree.map(
         np.testing.assert_array_equal,
-        saved(tmp_path / "cut", STEPS),
-        saved(tmp_path / "straight", STEPS),
+        saved(tmp_path / "resumed", STEPS),
+        saved(tmp_path / "uninterrupted", STEPS),
     )
-    before, after = saved(tmp_path / "cut", 2), saved(tmp_path / "cut", STEPS)
+    before, after = saved(tmp_path / "resumed", 2), saved(tmp_path / "resumed", STEPS)
     assert not np.array_equal(
         before[0]["embedder"]["bert"]["word"], after[0]["embedder"]["bert"]["word"]
     )
 
 
-def test_the_step_is_traced_once_and_each_batch_made_once(tiny, tmp_path):
+def test_the_step_is_traced_once_and_each_batch_built_once(tiny, tmp_path):
     stage = run(tmp_path, tiny)
     assert stage.traces == 1
-    assert stage.made == list(range(STEPS))
+    assert stage.built == list(range(STEPS))
 
 
-def test_no_checkpoint_goes_ahead_of_a_snapshot_that_a_resumed_run_would_not_take(tiny, tmp_path):
+def test_snapshots_are_durable_before_the_checkpoint_of_their_step(tiny, tmp_path):
     config = config_of(tiny, checkpoint__every=1, checkpoint__keep=9)
     stage, publisher = IctStage(config, tiny.store, DEVICES), SlowPublisher()
-    given = (RunDir(tmp_path), config, stage, {}, make_mesh(config.mesh), threading.Event())
-    train(*given, publisher, lambda step: {"durable": publisher.durable})
-    saved = {manifest["step"]: manifest["durable"] for manifest in kept_fields(given[0], "ict")}
+    arguments = (RunDir(tmp_path), config, stage, {}, make_mesh(config.mesh), threading.Event())
+    train(*arguments, publisher, lambda step: {"durable": publisher.durable})
+    saved = {manifest["step"]: manifest["durable"] for manifest in kept_fields(arguments[0], "ict")}
     assert saved == {1: [0], 2: [0, 2], 3: [0, 2], 4: [0, 2, 4]}
 
 
 def test_a_finished_stage_is_not_trained_again(tiny, tmp_path):
     run(tmp_path, tiny)
     again = run(tmp_path, tiny)
-    assert (again.made, again.traces) == ([], 0)
+    assert (again.built, again.traces) == ([], 0)
 
 
 def test_every_step_is_reported_with_its_metrics(tiny, tmp_path):
@@ -132,9 +132,9 @@ def test_every_step_is_reported_with_its_metrics(tiny, tmp_path):
     assert all(np.isfinite(record["loss"]) and record["gradient_norm"] > 0 for record in measured)
 
 
-def test_speed_counts_the_pieces_that_are_not_padding(tiny, tmp_path):
+def test_throughput_excludes_padding(tiny, tmp_path):
     stage = run(tmp_path, tiny, report__every=2, report__peak_flops=1e9)
-    assert stage.traces == 2  # of the step, and to count its products
+    assert stage.traces == 2  # the step, and the FLOP count
     lines = (tmp_path / "logs" / "ict.jsonl").read_text().splitlines()
     measured = [r for r in map(json.loads, lines) if "loss" in r]
     assert [record["step"] for record in measured] == [2, 4]
@@ -148,7 +148,7 @@ def test_speed_counts_the_pieces_that_are_not_padding(tiny, tmp_path):
     assert "eta_s" not in measured[-1]
 
 
-def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_path):
+def test_a_non_finite_loss_is_an_error_that_names_the_steps_and_is_not_saved(tiny, tmp_path):
     changes = {"stages__ict__learning_rate": 1e30, "checkpoint__every": 1, "stages__ict__steps": 8}
     with pytest.raises(RealmError, match=r"stage ict, steps \d to \d") as error:
         run(tmp_path, tiny, report__every=100, **changes)
@@ -159,24 +159,24 @@ def test_a_loss_that_is_not_finite_names_the_steps_and_is_not_kept(tiny, tmp_pat
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved(tmp_path, step)))
 
 
-def test_the_batch_at_which_it_happened_is_saved_and_runs_again(tiny, tmp_path):
-    """Step 0 makes the parameters enormous, so step 1 is the first to give no number."""
+def test_the_batch_with_a_non_finite_loss_is_saved_and_can_be_replayed(tiny, tmp_path):
+    """Step 0 makes the params huge, so the loss of step 1 is the first that is not finite."""
     changes = {"stages__ict__learning_rate": 1e30, "stages__ict__steps": 8, "report__every": 3}
     with pytest.raises(RealmError, match=r"steps 1 to 2[\s\S]*--replay=(.*)\n") as error:
         run(tmp_path, tiny, **changes)
     path = re.search("--replay=(.*)", str(error.value))[1]
     stage, step, batch = read_batch(path)
     config = config_of(tiny, **changes)
-    made = IctStage(config, tiny.store, DEVICES, usual=False).batch(1)
-    assert (stage, step, type(batch)) == ("ict", 1, type(made))
-    jax.tree.map(np.testing.assert_array_equal, batch, made)
+    built = IctStage(config, tiny.store, DEVICES, usual=False).batch(1)
+    assert (stage, step, type(batch)) == ("ict", 1, type(built))
+    jax.tree.map(np.testing.assert_array_equal, batch, built)
     report = replay(str(tmp_path), config, path)
     assert (report["stage"], report["step"], report["checkpoint_step"]) == ("ict", 1, 0)
-    assert np.isfinite(report["figures"]["loss"])  # fresh parameters: the batch is sound
-    assert not RunDir(tmp_path).config.exists()  # to look at a run changes nothing of it
+    assert np.isfinite(report["figures"]["loss"])  # with initial params the loss is finite
+    assert not RunDir(tmp_path).config.exists()  # a replay writes nothing
 
 
-def test_micro_batches_run_again_give_the_figures_of_training(tiny, tmp_path):
+def test_a_replay_with_micro_batches_gives_the_metrics_of_training(tiny, tmp_path):
     changes = {"optimizer__accumulate_steps": 2, "stages__ict__batch": 16}
     changes |= {"stages__ict__steps": 2, "checkpoint__every": 1}
     stage = run(tmp_path, tiny, lambda config, store, n: IctStage(config, store, 2 * n), **changes)
@@ -190,7 +190,7 @@ def test_micro_batches_run_again_give_the_figures_of_training(tiny, tmp_path):
         assert figures[name] == pytest.approx(trained[name], rel=1e-5)
 
 
-def test_what_is_no_saved_batch_is_refused(tmp_path):
+def test_a_file_that_is_no_saved_batch_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such batch"):
         read_batch(tmp_path / "none.npz")
     for content in (b"", b"PK\x03\x04", b"\x93NUMPY", b"[]"):
@@ -203,7 +203,7 @@ def test_what_is_no_saved_batch_is_refused(tmp_path):
         read_batch(tmp_path / "foreign.npz")
 
 
-def test_what_making_a_batch_raises_reaches_the_caller(tiny, tmp_path):
+def test_an_error_in_the_prefetch_thread_is_raised_by_train(tiny, tmp_path):
     class Broken(IctStage):
         def batch(self, step, *batch_rows):
             if step == 1:

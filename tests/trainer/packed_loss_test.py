@@ -1,4 +1,4 @@
-"""Packed rows and padded ones: the same loss and the same gradients."""
+"""Packed rows have the same loss and gradients as padded rows."""
 
 import jax
 import numpy as np
@@ -28,14 +28,14 @@ def hits():
 
 
 def loss_and_gradients(stage, loss, batch):
-    parameters = jax.jit(stage.modules.init)(jax.random.key(1))
-    of = jax.value_and_grad(lambda p, made: loss(stage.modules.bind(p), made), has_aux=True)
-    return jax.device_get(jax.jit(of)(parameters, batch))
+    params = jax.jit(stage.modules.init)(jax.random.key(1))
+    function = jax.value_and_grad(lambda p, b: loss(stage.modules.bind(p), b), has_aux=True)
+    return jax.device_get(jax.jit(function)(params, batch))
 
 
-def assert_same(mine, theirs):
-    (loss, metrics), gradients = mine
-    (other_loss, other_metrics), other_gradients = theirs
+def assert_same(found, expected):
+    (loss, metrics), gradients = found
+    (other_loss, other_metrics), other_gradients = expected
     np.testing.assert_allclose(loss, other_loss, rtol=1e-5)
     for name, value in other_metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -50,7 +50,7 @@ def assert_same(mine, theirs):
     ("marginal", "groups", "usual"),
     [("paper", 1, True), ("released", 4, True), ("paper", 2, False)],
 )
-def test_realm_has_the_loss_and_the_gradients_of_padded_rows(
+def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
     tiny, config, hits, marginal, groups, usual
 ):
     config.stages.realm.marginal = marginal
@@ -61,20 +61,22 @@ def test_realm_has_the_loss_and_the_gradients_of_padded_rows(
     assert len(set(drawn.weights.sum(1))) > 1
     packed = stage.with_candidates(drawn, hits, SIZE // groups, stage._usual if usual else None)
     assert len(packed.embedded.starts) == groups
-    mine = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), packed)
+    found = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), packed)
     padded = padded_batch(config, tiny.store, drawn, hits)
-    theirs = loss_and_gradients(stage, lambda n, b: padded_realm_loss(n, b, marginal), padded)
-    assert_same(mine, theirs)
+    expected = loss_and_gradients(stage, lambda n, b: padded_realm_loss(n, b, marginal), padded)
+    assert_same(found, expected)
     read = (padded.text.queries, padded.passages, padded.joint)
-    real = sum(rows.mask.sum() for rows in read) + 3 * groups  # and the null passage of each group
-    assert mine[0][1]["real_pieces"] * SIZE == pytest.approx(real)
+    real = (
+        sum(rows.mask.sum() for rows in read) + 3 * groups
+    )  # the last term: null passages, 3 tokens each
+    assert found[0][1]["real_pieces"] * SIZE == pytest.approx(real)
     if usual:
-        assert mine[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
+        assert found[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_inverse_cloze_has_the_loss_and_the_gradients_of_padded_rows(tiny, config, groups):
+def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, groups):
     stage = IctStage(config, tiny.store, groups)
-    mine = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), stage.batch(0))
-    theirs = loss_and_gradients(stage, padded_ict_loss, stage._source.batch(0, SIZE))
-    assert_same(mine, theirs)
+    found = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), stage.batch(0))
+    expected = loss_and_gradients(stage, padded_ict_loss, stage._source.batch(0, SIZE))
+    assert_same(found, expected)

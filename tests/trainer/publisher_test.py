@@ -1,4 +1,4 @@
-"""Snapshots that cannot be written: nobody waits for an index that will never be built."""
+"""A snapshot that cannot be written stops the run."""
 
 import threading
 
@@ -11,7 +11,7 @@ from realm_jax.trainer import run as trainer
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_snapshot_that_cannot_be_written_ends_the_wait_for_its_index(tiny, tmp_path, mode):
+def test_a_full_disk_ends_the_wait_for_the_index_of_its_snapshot(tiny, tmp_path, mode):
     config = tiny_config(
         tiny.folder, stages__realm__steps=4, refresh__mode=mode, refresh__wait_seconds=60.0
     )

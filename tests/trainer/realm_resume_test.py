@@ -1,4 +1,4 @@
-"""REALM pre-training with a real index builder: cut and resumed, it is the same run."""
+"""REALM pre-training with a real index builder: a resumed run equals an uninterrupted one."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.resume import required_indexes
 
 STEPS, POLL = 6, 0.02
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 def config_of(tiny):
@@ -53,16 +53,16 @@ def builder(workdir):
         yield
     finally:
         stop.set()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
 
 
 def run_with_builder(workdir, config):
-    """Both jobs, the builder in a thread, until the run has ended."""
+    """Runs both jobs until the run has ended, the builder in a thread."""
     trainer.run(str(workdir), config, threading.Event(), lambda: builder(workdir))
 
 
 def stop_while_waiting(workdir, config, built):
-    """Builds these indexes only, and stops the trainer while it waits for the next one."""
+    """Builds only these indexes, and stops the trainer while it waits for the next one."""
     run, stop, stopped = RunDir(workdir), threading.Event(), []
 
     def train():
@@ -78,7 +78,7 @@ def stop_while_waiting(workdir, config, built):
         index_builder.refresh(run, read_snapshot(folder), threading.Event())
     wait_for(run.snapshots, built[-1] + config.refresh.every, thread)
     stop.set()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     [error] = stopped
     return error
 
@@ -98,69 +98,69 @@ def checkpoint(workdir):
 
 
 @pytest.fixture(scope="module")
-def straight(tiny, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("straight")
+def uninterrupted(tiny, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("uninterrupted")
     run_with_builder(workdir, config_of(tiny))
     return workdir
 
 
-def test_a_straight_run_swaps_at_every_snapshot_and_exports(straight):
-    swaps, _, _ = checkpoint(straight)
+def test_a_run_swaps_at_every_snapshot_and_exports(uninterrupted):
+    swaps, _, _ = checkpoint(uninterrupted)
     assert swaps == [[0, 0], [2, 2], [4, 4]]
-    export = read_export(RunDir(straight))
+    export = read_export(RunDir(uninterrupted))
     assert (export.step, export.index_step) == (STEPS, STEPS)
     assert sorted(export.networks) == ["embedder", "reader"]
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_cut_and_resumed_it_is_the_same_run_bit_for_bit(tiny, straight, tmp_path, killed):
-    """Stopped at step 4 while waiting for its index; or killed, with step 3 the newest saved."""
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    tiny, uninterrupted, tmp_path, killed
+):
+    """Stopped at step 4 while waiting for its index, or killed with a checkpoint of step 3."""
     config = config_of(tiny)
     error = stop_while_waiting(tmp_path, config, built=[0, 2])
     assert (error.stage, error.step) == ("realm", 4)
     if killed:
         shutil.rmtree(RunDir(tmp_path).checkpoints("realm") / step_name(4))
     run_with_builder(tmp_path, config)
-    jax.tree.map(np.testing.assert_array_equal, checkpoint(tmp_path), checkpoint(straight))
+    jax.tree.map(np.testing.assert_array_equal, checkpoint(tmp_path), checkpoint(uninterrupted))
 
 
-def test_an_ended_run_has_nothing_left_to_do(tiny, straight):
-    before = checkpoint(straight)
-    trainer.run(str(straight), config_of(tiny), threading.Event())
-    jax.tree.map(np.testing.assert_array_equal, checkpoint(straight), before)
+def test_a_finished_run_is_not_changed_by_a_rerun(tiny, uninterrupted):
+    before = checkpoint(uninterrupted)
+    trainer.run(str(uninterrupted), config_of(tiny), threading.Event())
+    jax.tree.map(np.testing.assert_array_equal, checkpoint(uninterrupted), before)
 
 
-def test_a_run_is_not_ended_before_where_it_is(tiny, straight):
-    before = RunDir(straight).config.read_bytes()
+def test_fewer_steps_than_already_trained_are_refused(tiny, uninterrupted):
+    before = RunDir(uninterrupted).config.read_bytes()
     shorter = changed(config_of(tiny), stages__realm__steps=STEPS - 2)
-    with pytest.raises(InputError, match="for more steps than its config says"):
-        trainer.run(str(straight), shorter, threading.Event())
-    assert RunDir(straight).config.read_bytes() == before
+    with pytest.raises(InputError, match="for more steps than the config asks for"):
+        trainer.run(str(uninterrupted), shorter, threading.Event())
+    assert RunDir(uninterrupted).config.read_bytes() == before
 
 
-def test_who_waits_for_another_trainer_has_changed_nothing(tiny, straight):
-    run, stop = RunDir(straight), threading.Event()
+def test_a_trainer_that_waits_for_the_lock_writes_nothing(tiny, uninterrupted):
+    run, stop = RunDir(uninterrupted), threading.Event()
     before = run.config.read_bytes()
     stop.set()
     with job_lock(run, trainer.JOB, threading.Event()), pytest.raises(Stopped):
-        run_both(str(straight), changed(config_of(tiny), stages__realm__steps=STEPS + 2), stop)
+        run_both(str(uninterrupted), changed(config_of(tiny), stages__realm__steps=STEPS + 2), stop)
     assert run.config.read_bytes() == before
     assert run.end_marker.exists()
 
 
-def test_the_indexes_that_are_still_asked_for_are_those_of_checkpoints_and_export(
-    tiny, straight, tmp_path
-):
-    """Checkpoints 3 and 6 searched those of 2 and 4; in sync mode 3 is resumed with all since."""
+def test_indexes_of_checkpoints_and_export_are_required(tiny, uninterrupted, tmp_path):
+    """Checkpoints 3 and 6 use indexes 2 and 4; in sync mode, 3 also needs all later indexes."""
     sync = config_of(tiny).refresh
-    beside = changed(config_of(tiny), refresh__mode="async").refresh
-    assert required_indexes(RunDir(straight), beside) == {2, 4, 6}
+    asynchronous = changed(config_of(tiny), refresh__mode="async").refresh
+    assert required_indexes(RunDir(uninterrupted), asynchronous) == {2, 4, 6}
     run = RunDir(tmp_path / "run")
-    shutil.copytree(straight, run.root)
+    shutil.copytree(uninterrupted, run.root)
     shutil.rmtree(run.export)
-    assert required_indexes(run, beside) == {2, 4}
+    assert required_indexes(run, asynchronous) == {2, 4}
     shutil.rmtree(run.checkpoints("realm") / step_name(STEPS))
-    assert required_indexes(run, beside) == {2}
+    assert required_indexes(run, asynchronous) == {2}
     assert required_indexes(run, sync) == {2, 4, 6}
 
 
@@ -175,25 +175,27 @@ def questions(tiny, tmp_path):
     return tmp_path / "questions"
 
 
-def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path, questions, caplog):
-    """At learning rate 0 it exports the span head of the reader stage and the reader of REALM;
-    pre-trained further, the run exports what it has learnt since, not its tuning of before."""
+def test_fine_tuning_starts_from_the_params_of_each_stage(tiny, tmp_path, questions, caplog):
+    """At learning rate 0, it exports the span head of stage reader and the reader of stage realm.
+
+    After further pre-training, the export has the newer params instead of the earlier fine-tuning.
+    """
     steps = {"stages__reader__steps": 2, "stages__realm__steps": 2, "stages__qa__steps": 1}
     config = tiny_config(tiny.folder, model__layers=1, **steps)
     run_with_builder(tmp_path / "run", config)
-    taught = changed(config, corpus__questions=questions, stages__qa__learning_rate=0.0)
-    trainer.finetune(str(tmp_path / "run"), taught, threading.Event())
+    tuned = changed(config, corpus__questions=questions, stages__qa__learning_rate=0.0)
+    trainer.finetune(str(tmp_path / "run"), tuned, threading.Event())
     run = RunDir(tmp_path / "run")
     assert last_beat(run, trainer.JOB)["stage"] == "done"
     networks = read_export(run).networks
-    read, realm = (
+    reader, realm = (
         load_parameters(run.checkpoints(stage) / step_name(2) / PARAMETERS)
         for stage in ("reader", "realm")
     )
-    jax.tree.map(np.testing.assert_array_equal, networks["span_head"], read["span_head"])
+    jax.tree.map(np.testing.assert_array_equal, networks["span_head"], reader["span_head"])
     jax.tree.map(np.testing.assert_array_equal, networks["question_reader"], realm["reader"])
     jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
-    run_with_builder(tmp_path / "run", changed(taught, stages__realm__steps=4))
+    run_with_builder(tmp_path / "run", changed(tuned, stages__realm__steps=4))
     export = read_export(run)
     assert (export.step, export.index_step) == (5, 4)
     assert "fine-tuning starts again" in caplog.text
@@ -202,22 +204,22 @@ def test_fine_tuning_goes_on_from_what_each_stage_taught(tiny, tmp_path, questio
     jax.tree.map(np.testing.assert_array_equal, networks["question_embedder"], realm["embedder"])
 
 
-def test_fine_tuning_may_start_from_the_reader_of_another_run(tiny, straight, tmp_path):
-    lent = pretrained_reader(str(straight), config_of(tiny))
-    folder = RunDir(straight).checkpoints("realm") / step_name(STEPS)
+def test_fine_tuning_can_start_from_the_reader_of_another_run(tiny, uninterrupted, tmp_path):
+    reader = pretrained_reader(str(uninterrupted), config_of(tiny))
+    folder = RunDir(uninterrupted).checkpoints("realm") / step_name(STEPS)
     theirs = load_parameters(folder / PARAMETERS)["reader"]
-    assert lent.keys() == {"reader"}
-    jax.tree.map(np.testing.assert_array_equal, lent["reader"], theirs)
-    asked, theirs = r"expected: +model.layers 2\n", r"found: +model.layers 1\n"
-    with pytest.raises(MismatchError, match=rf"another model(.|\n)*{asked}(.|\n)*{theirs}"):
-        pretrained_reader(str(straight), tiny_config(tiny.folder, model__layers=2))
+    assert reader.keys() == {"reader"}
+    jax.tree.map(np.testing.assert_array_equal, reader["reader"], theirs)
+    expected, found = r"expected: +model.layers 2\n", r"found: +model.layers 1\n"
+    with pytest.raises(MismatchError, match=rf"another model(.|\n)*{expected}(.|\n)*{found}"):
+        pretrained_reader(str(uninterrupted), tiny_config(tiny.folder, model__layers=2))
     with pytest.raises(InputError, match="reader_from"):
         pretrained_reader(str(tmp_path), config_of(tiny))
 
 
-def test_a_reader_whose_pre_training_goes_on_is_not_lent(tiny, straight, tmp_path):
+def test_the_reader_of_an_unfinished_run_is_refused(tiny, uninterrupted, tmp_path):
     run = RunDir(tmp_path / "run")
-    shutil.copytree(straight, run.root)
+    shutil.copytree(uninterrupted, run.root)
     longer = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS + 1)
     run.config.write_text(config_lib.to_json(longer))
     with pytest.raises(InputError, match=rf"not finished[\s\S]*step {STEPS + 1}\n.*step {STEPS}\n"):

@@ -1,4 +1,4 @@
-"""What the trainer says once the null passage has all the weight."""
+"""The warning about collapsed retrieval."""
 
 import pytest
 from support.finished_run import STEP, publish_random_index, random_params
@@ -12,7 +12,7 @@ from realm_jax.trainer.index_manager import IndexManager
 
 @pytest.fixture
 def evaluated(tiny, tmp_path):
-    """Evaluates a stage with an index and random networks, as often as it is asked to."""
+    """A function that evaluates a stage with random params on a published index."""
     config = tiny_config(tiny.folder)
     run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
     networks = random_params(config, tiny.store.vocabulary.size)
@@ -25,15 +25,15 @@ def evaluated(tiny, tmp_path):
     stage.close()
 
 
-def test_a_share_of_the_null_passage_is_no_reason_to_speak(evaluated, caplog):
+def test_a_moderate_weight_of_the_null_passage_is_not_warned_about(evaluated, caplog):
     assert 0.0 < evaluated()["held_out_p_null"] < 0.95
     assert not caplog.messages
 
 
-def test_retrieval_given_up_is_said_once(evaluated, caplog, monkeypatch):
-    """Random networks give the null passage a share; where the line is drawn is moved below it."""
+def test_collapsed_retrieval_is_warned_about_once(evaluated, caplog, monkeypatch):
+    """The threshold is lowered below the weight that random params give the null passage."""
     monkeypatch.setattr(realm_stage, "COLLAPSE_THRESHOLD", 0.01)
     evaluated()
     evaluated()
-    [said] = caplog.messages
-    assert "retrieval has collapsed" in said and "retrieval.candidates" in said
+    [warning] = caplog.messages
+    assert "retrieval has collapsed" in warning and "retrieval.candidates" in warning

@@ -1,4 +1,4 @@
-"""What the warm start hands on from stage to stage."""
+"""Params that a warm-start stage passes to the next stage."""
 
 import threading
 
@@ -13,28 +13,28 @@ from realm_jax.trainer import run as trainer
 from realm_jax.trainer.checkpoint import final_parameters
 
 
-def bert_after(workdir, stage, network):
+def bert_after(workdir, stage, module):
     _, trained = final_parameters(RunDir(workdir), stage)
-    return trained[network]["bert"]
+    return trained[module]["bert"]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_ict_begins_with_the_encoder_of_the_reader_where_it_is_told_to(tiny, tmp_path, told):
+@pytest.mark.parametrize("from_reader", [True, False])
+def test_ict_starts_from_the_encoder_of_the_reader_if_configured(tiny, tmp_path, from_reader):
     config = tiny_config(
         tiny.folder,
         model__layers=1,
         stages__reader__steps=2,
         stages__ict__steps=1,
         stages__ict__learning_rate=0.0,
-        stages__ict__from_reader=told,
+        stages__ict__from_reader=from_reader,
         stages__realm__steps=0,
     )
     trainer.run(str(tmp_path), config, threading.Event())
     both = (bert_after(tmp_path, *of) for of in (("reader", "reader"), ("ict", "embedder")))
     same = jax.tree.leaves(jax.tree.map(np.array_equal, *both))
-    assert all(same) if told else not any(same)
+    assert all(same) if from_reader else not any(same)
 
 
-def test_there_must_be_a_reader_to_begin_with(tiny):
+def test_from_reader_needs_a_reader_stage(tiny):
     with pytest.raises(ConfigError, match=r"stages\.ict\.from_reader"):
         tiny_config(tiny.folder, stages__ict__from_reader=True, stages__reader__steps=0)
