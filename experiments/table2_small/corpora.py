@@ -31,7 +31,7 @@ from realm_jax import config as config_lib
 from realm_jax.corpus.build import build
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
 from realm_jax.tagging.marker import TaggerMarker
@@ -100,7 +100,7 @@ def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: P
     """Z, and the spans of X tied to it, unless they are there; and those of sentences shown."""
     shown = text.path / SHOWN_SPANS
     if not (shown / MANIFEST).exists():
-        SpanStore.write(shown, text, _shown(marked, text), own=np.arange(len(text)))
+        SpanStore.write(shown, text, _shown(marked, text), source=np.arange(len(text)))
     knowledge = home / "knowledge"
     first = begins(text)
     if not (knowledge / MANIFEST).exists():
@@ -113,7 +113,7 @@ def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: P
             home / "text_spans",
             text,
             _spans_of_the_rest(marked, text, store, article, first),
-            own=np.full(len(text), -1, np.int64),
+            source=np.full(len(text), -1, np.int64),
             evidence=article,
             knowledge=store,
         )
@@ -189,7 +189,7 @@ def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
         home / "news_spans",
         news,
         map(tied, range(len(news))),
-        own=nowhere,
+        source=nowhere,
         evidence=nowhere,
         knowledge=knowledge,
     )

@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.corpus.build import peak_memory
-    from realm_jax.corpus.mark_spans import annotate
+    from realm_jax.corpus.mark_spans import mark_spans
 
     if arguments.dry_run:
         from realm_jax.cli.dry_run_corpus import dry_run_build
@@ -96,7 +96,7 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         store = PassageStore.open(arguments.out)
         log.info("%d passages; marking names and dates", report["passages"])
         told = _now_and_then("names and dates of %d passages")
-        annotate(store, knowledge=knowledge, workers=workers, progress=told)
+        mark_spans(store, knowledge=knowledge, workers=workers, progress=told)
     report["seconds"] = time.monotonic() - began
     fresh = report["passages"] - report["resumed"]
     report["passages_per_second"] = fresh / report["seconds"]
@@ -111,14 +111,14 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:
     """Builds the passages, unless an earlier run was killed after that and before the spans."""
-    from realm_jax.corpus.build import build, is_made_of
+    from realm_jax.corpus.build import build, was_built_from
 
     out = Path(arguments.out)
     if (out / MANIFEST).exists():
         store = PassageStore.open(out)
         theirs = knowledge.path / VOCABULARY if knowledge else None
         how = (arguments.format, arguments.input, arguments.vocab or theirs)
-        if (out / SPANS / MANIFEST).exists() or not is_made_of(
+        if (out / SPANS / MANIFEST).exists() or not was_built_from(
             store, *how, arguments.passage_pieces
         ):
             raise InputError(
@@ -208,7 +208,7 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     from collections import Counter
 
     from realm_jax.corpus.readers import read
-    from realm_jax.corpus.writer import no_passage
+    from realm_jax.corpus.store_writer import no_passage
     from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 
     skipped: Counter[str] = Counter()

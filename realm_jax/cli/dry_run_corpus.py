@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.cli.dry_run import format_bytes
+from realm_jax.corpus.input_files import files
 from realm_jax.corpus.readers import SUFFIXES, read
-from realm_jax.corpus.sources import files
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError

@@ -55,7 +55,7 @@ def _of_run(workdir: str) -> Any:
     """The networks of a finished run, the span head with the reader it was tuned with."""
     from realm_jax import config as config_lib
     from realm_jax.artifacts.export import read_export
-    from realm_jax.corpus.writer import VOCABULARY
+    from realm_jax.corpus.store_writer import VOCABULARY
     from realm_jax.interop.weights import of_networks
     from realm_jax.storage.layout import RunDir
 

@@ -11,7 +11,7 @@ from realm_jax.corpus.almanac import Almanac, Question, Sentence, write_almanac
 from realm_jax.corpus.almanac_facts import all_facts
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import InputError
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
 
@@ -93,7 +93,7 @@ def _write_sentences(folder: Path, sentences: list[Sentence], knowledge: Passage
     ]
     evidence = np.array([sentence.passage for sentence in sentences], np.int64)
     own = np.full(len(sentences), -1, np.int64)
-    SpanStore.write(None, store, spans, own=own, evidence=evidence, knowledge=knowledge)
+    SpanStore.write(None, store, spans, source=own, evidence=evidence, knowledge=knowledge)
 
 
 def _write_questions(path: Path, questions: list[Question]) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from realm_jax.corpus.parallel import batches
+from realm_jax.corpus.input_files import files
 from realm_jax.corpus.readers import SUFFIXES, read
-from realm_jax.corpus.sources import files
 from realm_jax.corpus.split import PASSAGE_PIECES, split
 from realm_jax.corpus.tfds_builder import Example, PassagesInfo, examples_of, prepare
+from realm_jax.corpus.worker_pool import batches
 from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.corpus.parallel import batches
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import Fingerprint, write_store
+from realm_jax.corpus.store_writer import Fingerprint, write_store
+from realm_jax.corpus.worker_pool import batches
 from realm_jax.storage.files import digest
 
 
@@ -68,7 +68,7 @@ def build(
     }
 
 
-def is_made_of(
+def was_built_from(
     store: PassageStore,
     format: str,
     input: str,

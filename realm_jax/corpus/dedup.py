@@ -8,7 +8,7 @@ from jaxtyping import Int64, UInt64
 from realm_jax.corpus.store import PassageStore
 
 
-def own_passages(store: PassageStore, knowledge: PassageStore) -> Int64[np.ndarray, "N"]:
+def source_passages(store: PassageStore, knowledge: PassageStore) -> Int64[np.ndarray, "N"]:
     """For each passage of X (`store`) the passage of Z with the same title and body, -1 for none.
 
     Retrieving that one would be a copy, not evidence (REALM section 3.4). As in the released code,

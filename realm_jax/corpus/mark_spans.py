@@ -5,10 +5,10 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from realm_jax.corpus.dedup import own_passages
-from realm_jax.corpus.parallel import in_order
+from realm_jax.corpus.dedup import source_passages
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.worker_pool import in_order
 from realm_jax.text.dates import date_spans
 from realm_jax.text.names import name_spans
 
@@ -17,7 +17,7 @@ _ROWS = 2048  # passages handed to a worker at a time
 Spans = list[tuple[int, int]]
 
 
-def annotate(
+def mark_spans(
     store: PassageStore,
     path: str | Path | None = None,
     *,
@@ -48,8 +48,8 @@ def annotate(
             if progress is not None:
                 progress(done)
 
-    own = own_passages(store, knowledge)
-    return SpanStore.write(path, store, spans(), own=own, knowledge=knowledge)
+    source = source_passages(store, knowledge)
+    return SpanStore.write(path, store, spans(), source=source, knowledge=knowledge)
 
 
 def _salient_rows(store: PassageStore, rows: range) -> list[Spans]:

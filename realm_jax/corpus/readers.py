@@ -18,8 +18,8 @@ from realm_jax.corpus.documents import (
     json_texts,
     lines_until,
 )
-from realm_jax.corpus.news import read_cc_news, read_reuters
-from realm_jax.corpus.sources import Suffix, damage_named, stem, streams
+from realm_jax.corpus.input_files import Suffix, naming_damage, stem, streams
+from realm_jax.corpus.news_readers import read_cc_news, read_reuters
 from realm_jax.errors import InputError
 
 # JSON can spell half of a surrogate pair, which no UTF-8 file can hold.
@@ -60,7 +60,7 @@ def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
 
 def _from_files(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
     for stream in streams(input, SUFFIXES.get(format, "")):
-        with damage_named(stream.name):
+        with naming_damage(stream.name):
             yield from READERS[format](stream.name, stream.file, skipped)
 
 

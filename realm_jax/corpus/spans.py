@@ -53,7 +53,7 @@ class SpanStore:
         self._store = store
         self._spans = np.asarray(np.load(self.path / "spans.npy", mmap_mode="r"))
         self._starts = np.asarray(np.load(self.path / "span_starts.npy", mmap_mode="r"))
-        self.own: np.ndarray | None = self._optional(manifest, "own.npy")
+        self.source: np.ndarray | None = self._optional(manifest, "own.npy")
         self.evidence: np.ndarray | None = self._optional(manifest, "evidence.npy")
         self.rows = np.flatnonzero(np.diff(self._starts))
 
@@ -94,7 +94,7 @@ class SpanStore:
         store: PassageStore,
         spans: Iterable[Sequence[tuple[int, int]]],
         *,
-        own: Integer[np.ndarray, "N"] | None = None,
+        source: Integer[np.ndarray, "N"] | None = None,
         evidence: Integer[np.ndarray, "N"] | None = None,
         knowledge: PassageStore | None = None,
     ) -> "SpanStore":
@@ -129,7 +129,7 @@ class SpanStore:
                     expected=f"{len(store)} passages",
                     found=f"{starts.size - 1}",
                 )
-            for name, ids in (("own.npy", own), ("evidence.npy", evidence)):
+            for name, ids in (("own.npy", source), ("evidence.npy", evidence)):
                 if ids is not None:
                     folder.array(name, np.int64).append(_checked_ids(name, ids, store, knowledge))
             folder.commit(

@@ -25,7 +25,7 @@ from etils import epath
 from jaxtyping import Int32, Int64, Integer
 
 from realm_jax.corpus.split import Block
-from realm_jax.corpus.writer import KIND, TEXT, VOCABULARY
+from realm_jax.corpus.store_writer import KIND, TEXT, VOCABULARY
 from realm_jax.storage import integrity
 from realm_jax.text.wordpiece import WordPieces
 

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from realm_jax.corpus.split import Block
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import StoreWriter
+from realm_jax.corpus.store_writer import StoreWriter
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.wordpiece import WordPieces
 

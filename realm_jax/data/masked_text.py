@@ -14,22 +14,26 @@ from realm_jax.data.rows import Rows, query_rows
 from realm_jax.errors import InputError
 
 _HELD_OUT_EVERY = 50
-_TRIES = 100  # passages drawn for one place in a batch before the corpus is called unusable
+_TRIES = 100  # passages drawn for one batch row before an error is raised
 
 
-# (row, masked pieces, hidden positions, what they were)
+# (passage, masked tokens, masked positions, original tokens)
 _Example = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
-class _Chance(NamedTuple):
-    """Two streams, so that every masking scheme meets the same sentences and the same spans."""
+class _Generators(NamedTuple):
+    """Two random streams, so that all masking schemes use the same sentences and spans."""
 
     choose: np.random.Generator
-    hide: np.random.Generator
+    mask: np.random.Generator
 
 
 class MaskedText(NamedTuple):
-    """Masked queries with what was hidden; `source` and `evidence` are passage ids in Z, or -1."""
+    """Masked queries and their targets.
+
+    `source` is the passage of Z that holds the sentence, `evidence` the passage known to state the
+    masked span; -1 if unknown.
+    """
 
     queries: Rows
     positions: Int32[Any, "B M"]
@@ -40,14 +44,14 @@ class MaskedText(NamedTuple):
 
 
 class MaskedTextSource:
-    """One masked sentence per draw of a passage of X; only the sentence is the query.
+    """Draws passages of X and masks one sentence of each; the sentence is the query x.
 
     Args:
       store: the pre-training corpus X.
       spans: its salient spans.
-      config: of the run.
-      part: which passages with a span to use: `all`, or `held_out` for every fiftieth, or `train`
-        for the others.
+      config: the run's config.
+      part: which passages with a salient span to use. `held_out`: every fiftieth; `train`: the
+        others; `all`: both.
     """
 
     def __init__(
@@ -58,21 +62,21 @@ class MaskedTextSource:
         held_out = spans.rows % _HELD_OUT_EVERY == 0
         chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
         self.rows = spans.rows[chosen]
-        self._own = _or_none(spans.own, len(store))
-        self._evidence = _or_none(spans.evidence, len(store))
+        self._source = _ids_or_unknown(spans.source, len(store))
+        self._evidence = _ids_or_unknown(spans.evidence, len(store))
         if not len(self.rows):
             raise InputError(
                 "no salient span in the pre-training corpus",
                 where=spans.path,
-                expected="names or dates in more than one passage: every fiftieth is held out",
-                fix="give it more text, or annotate it",
+                expected="names or dates in several passages; every fiftieth passage is held out",
+                fix="add text, or mark spans with `realm tag annotate`",
             )
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def masked_by(self, masking: ConfigDict) -> "MaskedTextSource":
-        """The same sentences, hidden by another `config.masking`."""
+        """The same sentences with other masking settings."""
         other = copy.copy(self)
         other.masking = masking
         return other
@@ -80,20 +84,20 @@ class MaskedTextSource:
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> MaskedText:
-        """The masked queries of one training step, or those at `batch_rows` of it.
+        """The masked queries of one training step; only those at `batch_rows` if it is given.
 
-        Every place has a stream of its own, so that one host need not draw for the others.
+        Each batch row has its own random stream, so a host draws only its own rows.
         """
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         drawn = self.rows[sampling.example_ids(self.seed, step, size, len(self.rows))[batch_rows]]
         rows = zip(drawn.tolist(), batch_rows.tolist(), strict=True)
         return self._collect(
-            [self._draw(r, self._chance("mask", step, place)) for r, place in rows]
+            [self._draw(r, self._generators("mask", step, row)) for r, row in rows]
         )
 
     def first(self, count: int) -> MaskedText:
-        """The first `count` usable passages, masked the same way every time; for evaluation."""
-        rngs = self._chance("evaluation")
+        """The first `count` usable passages with fixed masks, for evaluation."""
+        rngs = self._generators("evaluation")
         found: list[_Example] = []
         for row in self.rows.tolist():
             if len(found) == count:
@@ -102,28 +106,28 @@ class MaskedTextSource:
             found += [example] if example else []
         return self._collect(found)
 
-    def _chance(self, name: str, *numbers: int) -> _Chance:
-        return _Chance(
+    def _generators(self, name: str, *numbers: int) -> _Generators:
+        return _Generators(
             sampling.generator(self.seed, name, *numbers),
             sampling.generator(self.seed, f"{name}, hide", *numbers),
         )
 
-    def _draw(self, row: int, rngs: _Chance) -> _Example:
+    def _draw(self, row: int, rngs: _Generators) -> _Example:
         for _ in range(_TRIES):
             example = self._mask(row, rngs)
             if example is not None:
                 return example
             row = int(self.rows[rngs.choose.integers(len(self.rows))])
         raise InputError(
-            f"{_TRIES} passages in a row have no salient span that fits",
+            f"{_TRIES} consecutive passages have no salient span that fits a query",
             where=self.spans.path,
-            expected=f"spans of at most {self.lengths.masks} pieces in sentences of at most "
+            expected=f"spans of at most {self.lengths.masks} word pieces in sentences of at most "
             f"{self.lengths.query - 2}",
-            fix="raise config.lengths.query or annotate more spans",
+            fix="raise config.lengths.query or mark more spans",
         )
 
-    def _mask(self, row: int, rngs: _Chance) -> _Example | None:
-        """One sentence of the passage with a span hidden; None if no span fits."""
+    def _mask(self, row: int, rngs: _Generators) -> _Example | None:
+        """One sentence of the passage with a span masked; None if no span fits."""
         bounds = self.store.sentences(row)
         spans = self.spans.of(row)
         sentence = np.searchsorted(bounds, spans[:, 0], side="right") - 1
@@ -136,35 +140,35 @@ class MaskedTextSource:
         stop = min(stop, start + self.lengths.query - 2)
         pieces = self.store.body_ids(row)[start:stop].copy()
         first, last = (spans[chosen] - start).tolist()
-        hidden, shown = masking.mask_tokens(
+        positions, shown = masking.mask_tokens(
             self.masking.scheme,
             pieces,
             (first, last),
             self.masking.rate,
             self.store.vocabulary,
-            rngs.hide,
+            rngs.mask,
         )
-        targets = pieces[hidden]
-        pieces[hidden] = shown
-        return row, pieces, hidden, targets
+        targets = pieces[positions]
+        pieces[positions] = shown
+        return row, pieces, positions, targets
 
     def _collect(self, examples: list[_Example]) -> MaskedText:
         size, masks = len(examples), self.lengths.masks
         positions = np.zeros((size, masks), np.int32)
         targets = np.zeros((size, masks), np.int32)
         weights = np.zeros((size, masks), np.float32)
-        for number, (_, _, hidden, answer) in enumerate(examples):
-            count = min(len(hidden), masks)
-            positions[number, :count] = hidden[:count] + 1  # [CLS] comes first
+        for number, (_, _, masked, answer) in enumerate(examples):
+            count = min(len(masked), masks)
+            positions[number, :count] = masked[:count] + 1  # [CLS] comes first
             targets[number, :count] = answer[:count]
             weights[number, :count] = 1.0
         rows = np.array([example[0] for example in examples], np.int64)
         words = self.store.vocabulary
         queries = query_rows([example[1] for example in examples], self.lengths.query, words)
         return MaskedText(
-            queries, positions, targets, weights, self._own[rows], self._evidence[rows]
+            queries, positions, targets, weights, self._source[rows], self._evidence[rows]
         )
 
 
-def _or_none(ids: np.ndarray | None, size: int) -> Int64[np.ndarray, "N"]:
+def _ids_or_unknown(ids: np.ndarray | None, size: int) -> Int64[np.ndarray, "N"]:
     return np.full(size, -1, np.int64) if ids is None else ids

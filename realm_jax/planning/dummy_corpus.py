@@ -6,10 +6,10 @@ structure of the batches of a run.
 
 from pathlib import Path
 
-from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL
 
@@ -17,7 +17,7 @@ _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
 _SENTENCES = ("The capital of Ora is Ube.", "The river of Ora is Ilo.")
 
 
-def write_stand_in(folder: Path, vocabulary: int) -> tuple[PassageStore, SpanStore]:
+def write_dummy_corpus(folder: Path, vocabulary: int) -> tuple[PassageStore, SpanStore]:
     """Writes the corpus under `folder`.
 
     Args:
@@ -29,4 +29,4 @@ def write_stand_in(folder: Path, vocabulary: int) -> tuple[PassageStore, SpanSto
     write_vocabulary(folder / "vocab.txt", pieces)
     write_passages(folder / "passages", [("Ora", _SENTENCES)] * 2, folder / "vocab.txt")
     store = PassageStore.open(folder / "passages")
-    return store, annotate(store)
+    return store, mark_spans(store)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from realm_jax.corpus.sources import Stream, damage_named, streams
+from realm_jax.corpus.input_files import Stream, naming_damage, streams
 from realm_jax.errors import InputError
 from realm_jax.tagging.bio import entities, split_tag, tags_of
 
@@ -93,7 +93,7 @@ def _sentences(input: str) -> Iterator[tuple[str, list[Row]]]:
 
 def _rows(stream: Stream) -> Iterator[Row]:
     columns, set_by = 0, ""
-    with damage_named(stream.name):
+    with naming_damage(stream.name):
         for number, line in enumerate(stream.file, start=1):
             where = f"{stream.name}:{number}"
             try:  # bytes split at ASCII blanks only: a word may hold a no-break space

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from realm_jax.corpus.dedup import own_passages
+from realm_jax.corpus.dedup import source_passages
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError, MismatchError
@@ -89,8 +89,8 @@ def annotate_corpus(
             done(finished)
     spans = (marked for path in shards for marked in _read(path))
     knowledge = store if knowledge is None else knowledge
-    own = own_passages(store, knowledge)
-    made = SpanStore.write(out, store, spans, own=own, knowledge=knowledge)
+    source = source_passages(store, knowledge)
+    made = SpanStore.write(out, store, spans, source=source, knowledge=knowledge)
     shutil.rmtree(folder)
     seconds = time.monotonic() - began
     return {

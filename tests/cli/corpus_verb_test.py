@@ -190,7 +190,7 @@ def test_news_is_tied_to_the_corpus_it_will_be_trained_with(build, realm, tmp_pa
     x, z = PassageStore.open(tmp_path / "x"), PassageStore.open(tmp_path / "z")
     spans = SpanStore.open(None, x)
     assert spans.knowledge_hash == z.corpus_hash
-    assert spans.own.tolist() == [-1]
+    assert spans.source.tolist() == [-1]
     assert x.vocabulary.sha256 == z.vocabulary.sha256
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_store
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from realm_jax.corpus import parallel
+from realm_jax.corpus import worker_pool
 from realm_jax.corpus.build import build
 from realm_jax.corpus.inspect import inspect
 from realm_jax.corpus.store import PassageStore
@@ -24,7 +24,7 @@ def files(tmp_path, documents):
 
 
 def test_one_and_two_workers_give_the_same_store(files, tmp_path, vocabulary, monkeypatch):
-    monkeypatch.setattr(parallel, "BATCH_CHARACTERS", 3000)  # several batches under way at once
+    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 3000)  # several batches under way at once
     seen = []
     one = build("jsonl", str(files), tmp_path / "one", vocabulary, passage_pieces=64)
     two = build(
@@ -45,8 +45,8 @@ def test_one_and_two_workers_give_the_same_store(files, tmp_path, vocabulary, mo
 
 
 def test_batches_do_not_depend_on_files(documents, monkeypatch):
-    monkeypatch.setattr(parallel, "BATCH_CHARACTERS", 3000)
-    batches = list(parallel.batches(iter(documents)))
+    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 3000)
+    batches = list(worker_pool.batches(iter(documents)))
     assert [d for batch in batches for d in batch] == documents
     assert all(sum(len(d.body) for d in batch[:-1]) < 3000 for batch in batches)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from realm_jax.corpus import parallel, writer
+from realm_jax.corpus import store_writer, worker_pool
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_store
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.errors import InputError, RealmError
 from realm_jax.storage.layout import JOURNAL
 
 PROGRAM = """
 import multiprocessing, sys, time
-from realm_jax.corpus import parallel, writer
+from realm_jax.corpus import store_writer, worker_pool
 from realm_jax.corpus.build import build
 
 def tell(documents, passages):
@@ -27,7 +27,7 @@ def tell(documents, passages):
     time.sleep(0.05)  # so that the kill comes in the middle
 
 if __name__ == "__main__":
-    parallel.BATCH_CHARACTERS, writer.SHARD_RUNS = 1000, 2
+    worker_pool.BATCH_CHARACTERS, store_writer.SHARD_RUNS = 1000, 2
     input, out, vocabulary, workers = sys.argv[1:]
     build("jsonl", input, out, vocabulary, passage_pieces=64, workers=int(workers), progress=tell)
 """
@@ -35,8 +35,8 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(parallel, "BATCH_CHARACTERS", 1000)
-    monkeypatch.setattr(writer, "SHARD_RUNS", 2)
+    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(store_writer, "SHARD_RUNS", 2)
 
 
 @pytest.fixture

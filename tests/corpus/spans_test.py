@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import InputError, MismatchError
 
 
@@ -22,13 +22,13 @@ def test_only_pieces_fully_inside_count(characters, pieces):
 def test_spans_come_back_as_written(store):
     spans = [[(0, 1)] if i % 3 else [] for i in range(len(store))]
     own = np.arange(len(store))[::-1]
-    written = SpanStore.write(None, store, iter(spans), own=own)
+    written = SpanStore.write(None, store, iter(spans), source=own)
     opened = SpanStore.open(None, store)
     assert opened.path == written.path == store.path / "spans"
     assert [opened.of(i).tolist() for i in range(3)] == [[], [[0, 1]], [[0, 1]]]
     assert opened.of(0).shape == (0, 2)
     assert opened.rows.tolist() == [i for i in range(len(store)) if i % 3]
-    assert opened.own.tolist() == own.tolist()
+    assert opened.source.tolist() == own.tolist()
     assert opened.evidence is None
     assert opened.knowledge_hash == store.corpus_hash
     assert opened.verify() == []
@@ -64,23 +64,23 @@ def test_counts_and_ids_must_fit(store, tmp_path):
             SpanStore.write(tmp_path / "a", store, spans)
     for own in (np.zeros(3, int), np.full(len(store), len(store)), np.full(len(store), -2)):
         with pytest.raises(InputError, match=r"own\.npy"):
-            SpanStore.write(tmp_path / "a", store, [[]] * len(store), own=own)
+            SpanStore.write(tmp_path / "a", store, [[]] * len(store), source=own)
 
 
 def test_annotation_marks_names_and_dates_in_their_sentence(tmp_path, vocabulary):
     sentences = ["The Danube flows near Vienna.", "In 1848 the old king met Berlin."]
     write_passages(tmp_path / "s", [("River", sentences), ("River", ["The old."])], vocabulary)
     store = PassageStore.open(tmp_path / "s")
-    spans = annotate(store)
+    spans = mark_spans(store)
     body, offsets = store.body(0), store.body_offsets(0)
     found = [body[offsets[a, 0] : offsets[b - 1, 1]] for a, b in spans.of(0)]
     assert found == ["Danube", "Vienna", "1848", "Berlin"]
     assert spans.rows.tolist() == [0]
-    assert spans.own.tolist() == [0, 1]
+    assert spans.source.tolist() == [0, 1]
 
 
 def test_annotated_spans_never_cross_sentences_or_overlap(store):
-    spans = annotate(store)
+    spans = mark_spans(store)
     for i in spans.rows.tolist():
         bounds = store.sentences(i)
         last = 0
@@ -93,8 +93,8 @@ def test_annotated_spans_never_cross_sentences_or_overlap(store):
 def test_annotation_is_the_same_on_two_processes(store, tmp_path, monkeypatch):
     monkeypatch.setattr("realm_jax.corpus.mark_spans._ROWS", 20)
     done = []
-    one = annotate(store, tmp_path / "one", progress=done.append)
-    two = annotate(store, tmp_path / "two", workers=2)
+    one = mark_spans(store, tmp_path / "one", progress=done.append)
+    two = mark_spans(store, tmp_path / "two", workers=2)
     assert done == [*range(20, len(store), 20), len(store)]
     for name in ("spans.npy", "span_starts.npy", "own.npy"):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
@@ -105,9 +105,9 @@ def test_text_tied_to_another_corpus_knows_its_own_passages_there(store, tmp_pat
     passages = [(store.title(i), [store.body(i)]) for i in there]
     write_passages(tmp_path / "z", [*passages, ("News", ["The river."])], vocabulary)
     knowledge = PassageStore.open(tmp_path / "z")
-    spans = annotate(store, knowledge=knowledge)
+    spans = mark_spans(store, knowledge=knowledge)
     expected = np.full(len(store), -1)
     expected[[2, 7, 5]] = 0, 1, 2
-    assert spans.own.tolist() == expected.tolist()
+    assert spans.source.tolist() == expected.tolist()
     assert spans.knowledge_hash == knowledge.corpus_hash != store.corpus_hash
-    assert SpanStore.open(None, store).own.tolist() == expected.tolist()
+    assert SpanStore.open(None, store).source.tolist() == expected.tolist()

@@ -8,7 +8,7 @@ import pytest
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.split import greedy, split
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_store
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.errors import InputError
 from realm_jax.text.sentences import sentence_bounds
 

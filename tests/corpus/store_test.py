@@ -10,7 +10,7 @@ from etils import epath
 
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus.store import PassageStore, verify
-from realm_jax.corpus.writer import ARRAYS, StoreWriter, write_passages, write_store
+from realm_jax.corpus.store_writer import ARRAYS, StoreWriter, write_passages, write_store
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import files
 from realm_jax.storage.appendable import ArrayFile

@@ -8,8 +8,8 @@ import tensorflow_datasets as tfds
 
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import ARRAYS
 from realm_jax.corpus.tfds_builder import build_tfds, store_from_tfds
-from realm_jax.corpus.writer import ARRAYS
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.vocabulary import write_vocabulary
 

@@ -5,7 +5,7 @@ import pytest
 from support.tiny_corpus import vocabulary
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.entity_permutation import RarePieces, permute_rows
 from realm_jax.text.vocabulary import write_vocabulary
 

@@ -8,7 +8,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data import masking
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.errors import ConfigError

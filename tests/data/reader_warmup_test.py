@@ -9,7 +9,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.reader_warmup import ReaderWarmupSource, matching_spans
 from realm_jax.data.rows import Rows
@@ -32,7 +32,7 @@ def names(tmp_path_factory):
     store = PassageStore.open(folder / "z")
     spans = [[(3, 4)]] * len(store)
     own = np.arange(len(store), dtype=np.int64)
-    SpanStore.write(None, store, spans, own=own, evidence=None, knowledge=store)
+    SpanStore.write(None, store, spans, source=own, evidence=None, knowledge=store)
     return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
 
 

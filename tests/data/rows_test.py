@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.rows import NULL_PASSAGE, joint_rows, passage_rows, query_rows
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.text.wordpiece import SPECIAL

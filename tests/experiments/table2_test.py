@@ -15,9 +15,9 @@ from table2_small.rows import COPYING, PAPER, READING, ROWS, in_order, row_confi
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_store
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.storage.layout import RunDir
 from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.trainer.checkpoint import final_parameters
@@ -168,7 +168,7 @@ def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
     ]
     write_store(tmp_path / "news", stories, home / "vocab.txt", passage_pieces=64)
     news = PassageStore.open(tmp_path / "news")
-    marked = annotate(news, tmp_path / "marked")
+    marked = mark_spans(news, tmp_path / "marked")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(titles, "RARE", 1.0)
         (tmp_path / "knowledge").symlink_to(home / "knowledge")
@@ -270,7 +270,7 @@ def home(tmp_path_factory, data):
     write_vocabulary(folder / "vocab.txt", tiny_corpus.vocabulary())
     write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
     text = PassageStore.open(folder / "wikipedia")
-    marked = annotate(text, folder / "wikipedia" / "tagged_spans")
+    marked = mark_spans(text, folder / "wikipedia" / "tagged_spans")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(titles, "RARE", 1.0)  # lands are few, and name each other
         patched.setattr(corpora, "SHOWN_PIECES", SHOWN)  # passages are shorter than usual

@@ -10,7 +10,7 @@ from support.tiny_corpus import TinyCorpus, passages, tiny_config, vocabulary
 from realm_jax.corpus.mark_spans import salient
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.report.write import write_report
 from realm_jax.text.vocabulary import write_vocabulary
 
@@ -57,7 +57,7 @@ def hostile(tmp_path_factory):
     own = np.full(len(store), -1, np.int64)
     spans = [salient(store, row) for row in range(len(store))]
     return TinyCorpus(
-        folder / "land", store, SpanStore.write(None, store, spans, own=own, evidence=rows), []
+        folder / "land", store, SpanStore.write(None, store, spans, source=own, evidence=rows), []
     )
 
 

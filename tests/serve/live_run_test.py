@@ -7,7 +7,7 @@ import pytest
 
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.rows import joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index

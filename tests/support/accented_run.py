@@ -2,9 +2,9 @@
 
 import pytest
 
-from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.open_qa import Question
 from realm_jax.inference.answerer import Answerer
 from realm_jax.text.vocabulary import write_vocabulary
@@ -31,7 +31,7 @@ def accents(tmp_path_factory):
     questions = [
         Question(f"what is {title}?", (title,), row) for row, (title, _) in enumerate(PASSAGES)
     ]
-    return TinyCorpus(folder / "land", store, annotate(store), questions)
+    return TinyCorpus(folder / "land", store, mark_spans(store), questions)
 
 
 @pytest.fixture(scope="session")

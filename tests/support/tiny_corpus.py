@@ -11,10 +11,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.corpus.mark_spans import annotate
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.writer import write_passages
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.open_qa import Question
 from realm_jax.defaults import STAGES
 from realm_jax.text.vocabulary import write_vocabulary
@@ -74,7 +74,7 @@ def write_tiny_corpus(folder: Path, count: int = 40) -> TinyCorpus:
         Question(f"What is the capital of {title}?", (sentences[0].split()[-1].rstrip("."),), row)
         for row, (title, sentences) in enumerate(texts)
     ]
-    return TinyCorpus(folder / "corpus", store, annotate(store), questions)
+    return TinyCorpus(folder / "corpus", store, mark_spans(store), questions)
 
 
 def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:

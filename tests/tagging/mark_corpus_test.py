@@ -40,7 +40,7 @@ def test_by_capitals_it_is_what_the_corpus_has(tiny, tmp_path):
     assert report["spans"] == sum(map(len, all_spans(None, tiny.store)))
     assert told[-1] == 40 and told == sorted(told)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert SpanStore.open(tmp_path / "out", tiny.store).own.tolist() == list(range(40))
+    assert SpanStore.open(tmp_path / "out", tiny.store).source.tolist() == list(range(40))
 
 
 def test_stopped_and_gone_on_it_is_the_same_and_nothing_is_done_twice(tiny, tmp_path):
@@ -106,16 +106,16 @@ def test_text_for_another_knowledge_corpus_says_so(tiny, tmp_path):
     shutil.copytree(tiny.folder, tmp_path / "same")
     other = type(tiny.store).open(tmp_path / "same")
     annotate_corpus(tiny.store, tmp_path / "a", CapitalsMarker(), knowledge=other)
-    assert SpanStore.open(tmp_path / "a", tiny.store).own is not None  # the same corpus, copied
+    assert SpanStore.open(tmp_path / "a", tiny.store).source is not None  # the same corpus, copied
 
-    from realm_jax.corpus.writer import write_passages
+    from realm_jax.corpus.store_writer import write_passages
 
     write_passages(tmp_path / "z", [("Ora", ["The river."])], tiny.folder / "vocab.txt")
     knowledge = type(tiny.store).open(tmp_path / "z")
     annotate_corpus(tiny.store, tmp_path / "b", CapitalsMarker(), knowledge=knowledge)
     spans = SpanStore.open(tmp_path / "b", tiny.store)
-    assert spans.own is not None
-    assert set(spans.own.tolist()) == {-1}
+    assert spans.source is not None
+    assert set(spans.source.tolist()) == {-1}
     assert spans.knowledge_hash == knowledge.corpus_hash
 
 

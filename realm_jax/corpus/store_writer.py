@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.corpus.parallel import batches, in_order
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
+from realm_jax.corpus.worker_pool import batches, in_order
 from realm_jax.errors import InputError
 from realm_jax.storage.appendable import FolderWriter
 from realm_jax.text.wordpiece import WordPieces

@@ -103,7 +103,7 @@ def streams(input: str, suffix: Suffix = "") -> Iterator[Stream]:
     """
     count = 0
     for path in files(input, suffix):
-        with damage_named(path):
+        with naming_damage(path):
             found = _members(path, suffix) if path.name.endswith(_ARCHIVES) else _single(path)
             for stream in found:
                 count += 1
@@ -113,7 +113,7 @@ def streams(input: str, suffix: Suffix = "") -> Iterator[Stream]:
 
 
 @contextmanager
-def damage_named(where: object) -> Iterator[None]:
+def naming_damage(where: object) -> Iterator[None]:
     """Turns the errors of the decompressors into one that names the file.
 
     Around the reading of a stream too: that happens outside `streams`.
