@@ -15,7 +15,7 @@ from typing import Any
 from realm_jax import config as config_lib
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import plan, seconds
-from realm_jax.planning.reference_reports import GOLDEN, STEPS, read_reports, reports_for
+from realm_jax.planning.reference_reports import REFERENCE_REPORTS, STEPS, read_reports, reports_for
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parent / "experiments" / "realm_wikipedia.py"
@@ -30,7 +30,7 @@ def compile_all(slices: list[str]) -> None:
     for name in slices:
         for step in STEPS:
             command = [sys.executable, "-m", "realm_jax.cli.main", "compile", f"--step={step}"]
-            command += [f"--topology={name}", f"--config={CONFIG}", f"--save={GOLDEN}"]
+            command += [f"--topology={name}", f"--config={CONFIG}", f"--save={REFERENCE_REPORTS}"]
             subprocess.run(command, check=True)
 
 
@@ -48,7 +48,7 @@ def tables() -> str:
         "roofline, ms | compute / HBM / ICI, ms | compile time, s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    kept = read_reports(GOLDEN)
+    kept = read_reports(REFERENCE_REPORTS)
     lines += [_row(report) for report in kept]
     lines += [
         "",
@@ -96,7 +96,7 @@ def _plans() -> list[str]:
         "days | chip-hours | first limit, at passages | failed checks |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    compiled = [(report["topology"], report["step"]) for report in read_reports(GOLDEN)]
+    compiled = [(report["topology"], report["step"]) for report in read_reports(REFERENCE_REPORTS)]
     for name in sorted({name for name, step in compiled if (name, "train") in compiled}):
         tpu_slice = slice_of(name)
         reports = reports_for(tpu_slice)

@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     prepare()
     runtime.start_interruptible()
     config = config_lib.load(arguments.config, arguments.overrides)
-    from realm_jax.planning.compile_report import compile_report, readable
+    from realm_jax.planning.compile_report import compile_report, report_lines
 
     report = compile_report(config, place, arguments.step, arguments.vocabulary)
     if arguments.step == "embed":
@@ -55,5 +55,5 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.save is not None:
         add_report(arguments.save, report)
     if not arguments.json:
-        sys.stdout.write("".join(f"{line}\n" for line in readable(report)))
+        sys.stdout.write("".join(f"{line}\n" for line in report_lines(report)))
     return {**report, "exit_code": 0 if all(report["checks"].values()) else 1}

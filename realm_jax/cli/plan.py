@@ -8,8 +8,8 @@ from typing import Any
 from realm_jax import config as config_lib
 from realm_jax.cli.compile_step import add_corpus_arguments
 from realm_jax.planning.chips import slice_of
-from realm_jax.planning.plan import plan, readable
-from realm_jax.planning.reference_reports import GOLDEN, check_sizes, reports_for
+from realm_jax.planning.plan import plan, plan_lines
+from realm_jax.planning.reference_reports import REFERENCE_REPORTS, check_sizes, reports_for
 
 EXAMPLE = "realm plan --topology=v4:4x4x4 --passages=13353718 --builder_share=0.2"
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_corpus_arguments(parser)
     parser.add_argument("--config", help="experiments/NAME.py; default: the paper's sizes")
     parser.add_argument(
-        "--reports", type=Path, default=GOLDEN, help="of `realm compile --save`, of the same sizes"
+        "--reports", type=Path, default=REFERENCE_REPORTS, help="of `realm compile --save`, of the same sizes"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.set_defaults(overridable=True)
@@ -34,5 +34,5 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     check_sizes(reports, config, arguments.reports)
     made = plan(place, arguments.passages, arguments.builder_share, config, reports)
     if not arguments.json:
-        sys.stdout.write("".join(f"{line}\n" for line in readable(made)))
+        sys.stdout.write("".join(f"{line}\n" for line in plan_lines(made)))
     return made

@@ -145,7 +145,7 @@ def _too_large(error: Exception, place: Slice) -> RealmError:
     )
 
 
-def readable(report: dict[str, Any]) -> list[str]:
+def report_lines(report: dict[str, Any]) -> list[str]:
     """A table for people."""
     gib, mega = 2**30, 1e6
     times = ", ".join(f"{name} {value * 1e3:.1f}" for name, value in report["roofline"].items())

@@ -1,4 +1,4 @@
-"""What a compiled program does on one chip: products, memory traffic, talk between chips."""
+"""Costs of a compiled program on one chip: FLOPs, memory traffic and collectives."""
 
 import math
 import re
@@ -16,7 +16,7 @@ COLLECTIVES = (
     "collective-permute",
     "collective-broadcast",
 )
-# Kinds that only name, group or wait for what other instructions moved.
+# Instructions that move no data: they name, group or wait for results of others.
 _FREE = frozenset(
     """
     parameter constant tuple get-tuple-element bitcast while conditional call after-all partition-id
@@ -28,132 +28,136 @@ _SLICES = ("dynamic-slice", "slice")
 
 
 def product_flops(program: Program) -> float:
-    """Floating-point operations of all products of matrices (TPUs run them as convolutions)."""
+    """FLOPs of all matrix products; on TPUs they are convolutions."""
     total = 0.0
-    for computation, one, times, _ in program.running():
-        if one.kind == "convolution":
-            total += times * _convolution(computation, one)
-        elif one.kind == "dot":
-            total += times * _dot(computation, one)
+    for computation, instruction, count, _ in program.executed():
+        if instruction.kind == "convolution":
+            total += count * _convolution(computation, instruction)
+        elif instruction.kind == "dot":
+            total += count * _dot(computation, instruction)
     return total
 
 
-def _dot(computation: Computation, one: Instruction) -> float:
-    left = computation.operands(one)[0].results[0].shape
-    summed = [int(n) for n in re.findall(r"\d+", one.attribute("lhs_contracting_dims"))]
-    return 2.0 * math.prod(one.results[0].shape) * math.prod(left[axis] for axis in summed)
+def _dot(computation: Computation, dot: Instruction) -> float:
+    left = computation.operands(dot)[0].results[0].shape
+    contracted = [int(n) for n in re.findall(r"\d+", dot.attribute("lhs_contracting_dims"))]
+    return 2.0 * math.prod(dot.results[0].shape) * math.prod(left[axis] for axis in contracted)
 
 
-def _convolution(computation: Computation, one: Instruction) -> float:
-    """Two for each pair of a kernel element and an input element that meet.
+def _convolution(computation: Computation, convolution: Instruction) -> float:
+    """FLOPs of a convolution: two for each multiplied pair of a kernel and an input element.
 
-    Batch axes of a product become spatial axes here, dilated so that only equals meet.
+    XLA turns batch axes of a matrix product into spatial axes, dilated so that only elements with
+    the same batch index are multiplied.
     """
-    left, right = (operand.results[0].shape for operand in computation.operands(one)[:2])
-    names, out_names = one.attribute("dim_labels").split("->")
+    left, right = (operand.results[0].shape for operand in computation.operands(convolution)[:2])
+    names, out_names = convolution.attribute("dim_labels").split("->")
     left_names, right_names = names.split("_")
-    out = dict(zip(out_names, one.results[0].shape, strict=True))
-    given = dict(zip(left_names, left, strict=True))
+    out = dict(zip(out_names, convolution.results[0].shape, strict=True))
+    inputs = dict(zip(left_names, left, strict=True))
     kernel = dict(zip(right_names, right, strict=True))
-    window = one.attribute("window")
-    meetings = 1
+    window = convolution.attribute("window")
+    pairs = 1
     for number, axis in enumerate(sorted(name for name in out if name.isdigit())):
-        meetings *= _meetings(window, number, given[axis], kernel[axis], out[axis])
-    return 2.0 * out["b"] * out["f"] * kernel["i"] * meetings
+        pairs *= _multiplied_pairs(window, number, inputs[axis], kernel[axis], out[axis])
+    return 2.0 * out["b"] * out["f"] * kernel["i"] * pairs
 
 
-def _meetings(window: str, axis: int, size: int, kernel: int, out: int) -> int:
-    """Pairs (output place, kernel place) of one spatial axis that fall on an input place."""
-    stride, low = _of_window(window, "stride", axis, 1), _of_window(window, "pad", axis, 0)
-    spread = _of_window(window, "lhs_dilate", axis, 1)
-    kernel_spread = _of_window(window, "rhs_dilate", axis, 1)
-    found = 0
-    for place in range(out):
-        first = place * stride - low
-        for other in range(kernel):
-            at = first + other * kernel_spread
-            found += at % spread == 0 and 0 <= at // spread < size
-    return found
+def _multiplied_pairs(window: str, axis: int, size: int, kernel: int, out: int) -> int:
+    """Pairs (output index, kernel index) of one spatial axis that hit an input element."""
+    stride, low = _window_value(window, "stride", axis, 1), _window_value(window, "pad", axis, 0)
+    dilation = _window_value(window, "lhs_dilate", axis, 1)
+    kernel_dilation = _window_value(window, "rhs_dilate", axis, 1)
+    pairs = 0
+    for out_index in range(out):
+        for kernel_index in range(kernel):
+            position = out_index * stride - low + kernel_index * kernel_dilation
+            pairs += position % dilation == 0 and 0 <= position // dilation < size
+    return pairs
 
 
-def _of_window(window: str, name: str, axis: int, default: int) -> int:
-    """One number of `{size=8x4 pad=0_0x3_3 …}`; of a padding the lower one."""
+def _window_value(window: str, name: str, axis: int, default: int) -> int:
+    """One number of a window such as `{size=8x4 pad=0_0x3_3 …}`; of a padding, the lower one."""
     match = re.search(rf"\b{name}=([-\dx_]+)", window)
     return int(match[1].split("x")[axis].split("_")[0]) if match else default
 
 
 def collectives(program: Program) -> list[dict[str, Any]]:
-    """Kind, bytes and count of the talk between chips, most bytes first.
+    """Lists kind, bytes and count of the collectives, most bytes first.
 
-    Bytes are those of the whole array that each chip gives or gets: of an all-gather the gathered
-    one, of a reduce-scatter the one before it.
+    Bytes are those of the larger array per chip: the output of an all-gather, the input of a
+    reduce-scatter.
     """
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for computation, one, times, _ in program.running():
-        kind = one.kind.removesuffix("-start")
+    for computation, instruction, count, _ in program.executed():
+        kind = instruction.kind.removesuffix("-start")
         if kind in COLLECTIVES:
-            sums[kind][0] += times * _whole(computation, one)
-            sums[kind][1] += times
+            sums[kind][0] += count * _larger_side(computation, instruction)
+            sums[kind][1] += count
     found = [{"kind": k, "bytes": int(b), "count": int(n)} for k, (b, n) in sums.items()]
-    return sorted(found, key=lambda one: -one["bytes"])
+    return sorted(found, key=lambda collective: -collective["bytes"])
 
 
-def _whole(computation: Computation, one: Instruction) -> float:
-    given = sum((a.bytes for operand in computation.operands(one) for a in operand.results), 0.0)
-    return max(given, _made(one.kind, [array.bytes for array in one.results]))
+def _larger_side(computation: Computation, instruction: Instruction) -> float:
+    operands = computation.operands(instruction)
+    inputs = sum((array.bytes for operand in operands for array in operand.results), 0.0)
+    sizes = [array.bytes for array in instruction.results]
+    return max(inputs, _result_bytes(instruction.kind, sizes))
 
 
-def _made(kind: str, parts: list[float]) -> float:
-    """Bytes of a result; what starts a transfer names its operand beside it."""
-    return max(parts, default=0.0) if kind.endswith("-start") else sum(parts, 0.0)
+def _result_bytes(kind: str, sizes: list[float]) -> float:
+    """Bytes of a result; the result tuple of a `-start` instruction also lists its operand."""
+    return max(sizes, default=0.0) if kind.endswith("-start") else sum(sizes, 0.0)
 
 
 def hbm_traffic(program: Program) -> float:
-    """Bytes read from and written to device memory; what stays in a core's fast memory is free."""
+    """Bytes read from and written to HBM; data in the fast memory of a core is not counted."""
     moved = (
-        times * _traffic(program, computation, one)
-        for computation, one, times, fused in program.running()
-        if not fused and not _is_free(one)
+        count * _traffic(program, computation, instruction)
+        for computation, instruction, count, fused in program.executed()
+        if not fused and not _moves_nothing(instruction)
     )
     return sum(moved, 0.0)
 
 
-def _is_free(one: Instruction) -> bool:
-    if one.kind == "custom-call":
-        return any(name in one.attributes for name in _FREE_CALLS)
-    return one.kind in _FREE or one.kind.endswith("-done")
+def _moves_nothing(instruction: Instruction) -> bool:
+    if instruction.kind == "custom-call":
+        return any(name in instruction.attributes for name in _FREE_CALLS)
+    return instruction.kind in _FREE or instruction.kind.endswith("-done")
 
 
-def _traffic(program: Program, computation: Computation, one: Instruction) -> float:
-    operands = computation.operands(one)
-    if one.kind == "copy-start":  # (copy, original, …)
-        return one.results[0].bytes * sum(array.in_hbm for array in one.results[:2])
-    if one.kind == "slice-start":  # (original, slice, …)
-        return one.results[1].bytes * sum(array.in_hbm for array in one.results[:2])
-    inner = program.computations[program.called(one)[0]] if one.kind == "fusion" else None
+def _traffic(program: Program, computation: Computation, instruction: Instruction) -> float:
+    kind, results = instruction.kind, instruction.results
+    if kind == "copy-start":  # (copy, original, …)
+        return results[0].bytes * sum(array.in_hbm for array in results[:2])
+    if kind == "slice-start":  # (original, slice, …)
+        return results[1].bytes * sum(array.in_hbm for array in results[:2])
+    inner = program.computations[program.called(instruction)[0]] if kind == "fusion" else None
     read = 0.0
-    for number, operand in enumerate(operands):
+    for number, operand in enumerate(computation.operands(instruction)):
         whole = sum((array.bytes for array in operand.results if array.in_hbm), 0.0)
-        read += min(whole, _used(inner, number)) if inner else whole
-    written = _made(one.kind, [array.bytes for array in one.results if array.in_hbm])
-    root, around = (_root(inner), inner) if inner else (one, computation)
-    if root.kind == "dynamic-update-slice":  # in place: the rest is neither read nor written
+        read += min(whole, _bytes_read(inner, number)) if inner else whole
+    written = _result_bytes(kind, [array.bytes for array in results if array.in_hbm])
+    root, around = (_root(inner), inner) if inner else (instruction, computation)
+    if root.kind == "dynamic-update-slice":  # in place: only the slice is read and written
         written = min(written, around.operands(root)[1].results[0].bytes)
         return (read if inner else written) + written
-    return min(read, one.results[0].bytes) + written if one.kind in _SLICES else read + written
+    return min(read, results[0].bytes) + written if kind in _SLICES else read + written
 
 
 def _root(computation: Computation) -> Instruction:
     return next(one for one in computation.instructions.values() if one.root)
 
 
-def _used(inner: Computation, number: int) -> float:
-    """Bytes that a fusion reads of its operand: slices where it only slices it."""
+def _bytes_read(inner: Computation, number: int) -> float:
+    """Bytes that a fusion reads of an operand: its slices, or infinity for the whole operand."""
     name = next(
         (
-            one.name
-            for one in inner.instructions.values()
-            if one.kind == "parameter" and one.operands == () and _number(one) == number
+            instruction.name
+            for instruction in inner.instructions.values()
+            if instruction.kind == "parameter"
+            and instruction.operands == ()
+            and _parameter_number(instruction) == number
         ),
         None,
     )
@@ -169,15 +173,16 @@ def _used(inner: Computation, number: int) -> float:
     return total
 
 
-def _number(parameter: Instruction) -> int:
+def _parameter_number(parameter: Instruction) -> int:
     return int(parameter.attributes or -1)
 
 
 def host_calls(program: Program) -> list[str]:
-    """Names of instructions that would wait for the host in the middle of a step."""
+    """Names of the instructions that wait for the host during a step."""
     found = []
-    for _, one, _, _ in program.running():
-        callback = one.kind == "custom-call" and "callback" in one.attributes.lower()
-        transfer = one.kind in ("infeed", "outfeed") or "is_host_transfer=true" in one.attributes
-        found += [one.name] if callback or transfer else []
+    for _, instruction, _, _ in program.executed():
+        kind, attributes = instruction.kind, instruction.attributes
+        callback = kind == "custom-call" and "callback" in attributes.lower()
+        transfer = kind in ("infeed", "outfeed") or "is_host_transfer=true" in attributes
+        found += [instruction.name] if callback or transfer else []
     return found

@@ -1,7 +1,7 @@
 """A run on paper: from compile reports to step time, refresh, staleness, memory and chip-hours.
 
 Arithmetic only. The compiled programs give the least time their work can take (`roofline_seconds`);
-how near a real run comes to it is assumed, and every assumption is in `Assumed`, printed with the
+how near a real run comes to it is assumed, and every assumption is in `Assumptions`, printed with the
 plan.
 """
 
@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from realm_jax.errors import InputError
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.flops import train_flops
-from realm_jax.planning.limits import Assumed, index_row_bytes, limits
+from realm_jax.planning.limits import Assumptions, index_row_bytes, limits
 
 
 def plan(
@@ -23,7 +23,7 @@ def plan(
     builder_share: float,
     config: ConfigDict,
     reports: dict[str, dict[str, Any]],
-    assumed: Assumed | None = None,
+    assumed: Assumptions | None = None,
 ) -> dict[str, Any]:
     """The plan of a run whose trainer has the slice `place`.
 
@@ -45,7 +45,7 @@ def plan(
         raise InputError(
             "a corpus without passages", where="--passages", expected="at least 1", found=passages
         )
-    assumed = assumed or Assumed()
+    assumed = assumed or Assumptions()
     chips = builder_chips(place, builder_share)
     step = step_seconds(reports["train"], place.chips, assumed)
     parts = refresh_parts(passages, chips, place, config, reports["embed"], assumed)
@@ -98,7 +98,7 @@ def embedding_seconds(report: dict[str, Any], passages: int, chips: int) -> floa
     return passages * a_passage / chips
 
 
-def step_seconds(report: dict[str, Any], chips: int, assumed: Assumed) -> float:
+def step_seconds(report: dict[str, Any], chips: int, assumed: Assumptions) -> float:
     """A training step on `chips` chips of the report's kind: work divides over chips."""
     alone = report["roofline_seconds"] * report["chips"]
     return alone / chips / assumed.share_of_roofline
@@ -109,7 +109,7 @@ def stage_chip_hours(
     stage: str,
     report: dict[str, Any],
     vocabulary: int,
-    assumed: Assumed | None = None,
+    assumed: Assumptions | None = None,
 ) -> float:
     """Of the chips that train a whole stage, at the speed of the compiled REALM step.
 
@@ -120,7 +120,7 @@ def stage_chip_hours(
       vocabulary: V.
       assumed: what to assume.
     """
-    assumed = assumed or Assumed()
+    assumed = assumed or Assumptions()
     speed = report["flops_per_chip"] / report["roofline_seconds"] * assumed.share_of_roofline
     steps = config.stages[stage].steps
     return steps * train_flops(config, stage, vocabulary) / speed / 3600
@@ -132,7 +132,7 @@ def refresh_parts(
     place: Slice,
     config: ConfigDict,
     report: dict[str, Any],
-    assumed: Assumed,
+    assumed: Assumptions,
 ) -> dict[str, float]:
     """Seconds of one refresh, by what they go into; passages are taken to be of full length."""
     embed = embedding_seconds(report, passages, chips) / assumed.share_of_roofline
@@ -163,7 +163,7 @@ def share_for(refresh_steps: float, target: float, builder_share: float) -> floa
     return builders / (1 + builders)
 
 
-def readable(made: dict[str, Any]) -> list[str]:
+def plan_lines(made: dict[str, Any]) -> list[str]:
     """Lines for people."""
     parts = ", ".join(f"{name} {seconds(value)}" for name, value in made["refresh_parts"].items())
     lines = [

@@ -10,7 +10,7 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.flops import embed_flops, train_flops
 
-GOLDEN = Path(__file__).with_name("realm_wikipedia.json")  # of experiments/realm_wikipedia.py
+REFERENCE_REPORTS = Path(__file__).with_name("realm_wikipedia.json")  # of experiments/realm_wikipedia.py
 BERT_VOCABULARY = 30_522  # word pieces of BERT-base uncased
 WIKIPEDIA = 13_353_718  # passages of the paper's knowledge corpus
 STEPS = ("train", "embed")
@@ -47,7 +47,7 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def reports_for(place: Slice, path: Path = GOLDEN) -> dict[str, dict[str, Any]]:
+def reports_for(place: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[str, Any]]:
     """Step to report: of this slice, or else of another one of the same chips.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reading a compiled program: a small one by hand, in the form in which the TPU compiler prints."""
+"""Costs of a small hand-written program, in the text format of the TPU compiler."""
 
 import pytest
 
@@ -58,7 +58,7 @@ ENTRY %main (a: f32[16,64], b: f32[64,32], t: (s32[], bf16[8,384,4,64], f32[12,1
   ROOT %said = f32[64]{0} custom-call(%gathered), custom_call_target="TARGET"
 }
 """
-HEADS = 2.0 * 8 * 4 * 384 * 384 * 64  # rows x heads x places x places x width of a head
+HEADS = 2.0 * 8 * 4 * 384 * 384 * 64  # rows x heads x length x length x head size
 
 
 @pytest.fixture(scope="module")
@@ -66,29 +66,29 @@ def program():
     return hlo.parse(PROGRAM)
 
 
-def test_a_loop_runs_as_often_as_its_condition_says(program):
-    [loop] = [one for _, one, _, _ in program.running() if one.kind == "while"]
-    assert program.trips(loop) == 12
-    times = {one.name: times for _, one, times, _ in program.running()}
-    assert times["d"] == 1 and times["all-reduce.1"] == 12 and times["c"] == 12
+def test_iterations_of_a_loop_are_read_from_its_condition(program):
+    [loop] = [one for _, one, _, _ in program.executed() if one.kind == "while"]
+    assert program.iterations(loop) == 12
+    counts = {one.name: count for _, one, count, _ in program.executed()}
+    assert counts["d"] == 1 and counts["all-reduce.1"] == 12 and counts["c"] == 12
 
 
-def test_products_are_counted_once_for_each_turn(program):
+def test_products_in_a_loop_are_counted_once_per_iteration(program):
     assert costs.product_flops(program) == 12 * HEADS + 2 * 16 * 64 * 32
 
 
-def test_collectives_by_kind(program):
+def test_collectives_are_summed_by_kind(program):
     reduced = {"kind": "all-reduce", "bytes": 12 * 16 * 32 * 4, "count": 12}
     gathered = {"kind": "all-gather", "bytes": 64 * 32 * 4, "count": 1}
     assert costs.collectives(program) == [reduced, gathered]
 
 
-def test_traffic_is_what_moves_to_or_from_device_memory(program):
-    turn = 16 * 32 * 4 + 4 + 2 * 8 * 384 * 4 * 64 * 2  # slice, its place, both operands of heads
+def test_hbm_traffic_leaves_out_data_in_fast_memory(program):
+    iteration = 16 * 32 * 4 + 4 + 2 * 8 * 384 * 4 * 64 * 2  # slice, its index, operands of heads
     product = 4 * (16 * 64 + 64 * 32 + 16 * 32)
     gather = 4 * (16 * 32 + 64 * 32)
     call = 4 * (64 * 32 + 64)
-    assert costs.hbm_traffic(program) == pytest.approx(12 * turn + product + gather + call)
+    assert costs.hbm_traffic(program) == pytest.approx(12 * iteration + product + gather + call)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.main import main
 from realm_jax.errors import InputError
-from realm_jax.planning import reference_reports as golden
+from realm_jax.planning import reference_reports
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.flops import embed_flops, train_flops
-from realm_jax.planning.limits import Assumed
+from realm_jax.planning.limits import Assumptions
 from realm_jax.planning.plan import (
     embedding_seconds,
     plan,
@@ -23,7 +23,7 @@ from realm_jax.planning.plan import (
 TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30}
 EMBED = {"roofline_seconds": 1.0, "chips": 64, "rows": 6400}
 REPORTS = {"train": TRAIN, "embed": EMBED}
-ASSUMED = Assumed(share_of_roofline=0.5, build_seconds=32e-6, build_threads=32)
+ASSUMED = Assumptions(share_of_roofline=0.5, build_seconds=32e-6, build_threads=32)
 
 
 def made(passages=1_000_000, share=0.2, topology="v4:4x4x4", **changes):
@@ -113,7 +113,7 @@ def test_the_verb_prints_its_contract(tmp_path, capsys):
     for step, report in REPORTS.items():
         described = {"topology": "v4:4x4x4", "step": step, "program": step}
         described |= {"flops_per_chip": flops[step] / 64, "flops_analytic_ratio": 1.0}
-        golden.add_report(kept, {**report, **described})
+        reference_reports.add_report(kept, {**report, **described})
     arguments = ["plan", "--topology=v4:4x4x4", "--builder_share=0.2", f"--reports={kept}"]
     assert main([*arguments, "--passages=1e9", "--json"]) == exit_codes.DONE
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -155,7 +155,7 @@ def test_recomputed_activations_are_no_other_size(capsys):
 
 def test_a_chip_without_reports_is_named(tmp_path, capsys):
     kept = tmp_path / "reports.json"
-    golden.add_report(kept, {"topology": "v4:4x4x4", "step": "train", "program": "realm"})
+    reference_reports.add_report(kept, {"topology": "v4:4x4x4", "step": "train", "program": "realm"})
     assert main(["plan", "--topology=v6e:8x8", f"--reports={kept}"]) == exit_codes.PROBLEM
     assert "realm compile --topology=v6e:8x8" in capsys.readouterr().err
 
@@ -164,5 +164,5 @@ def test_a_report_takes_the_place_of_an_older_one(tmp_path):
     kept = tmp_path / "reports.json"
     for seconds in (1, 2):
         report = {"topology": "v4:4x4x4", "step": "train", "program": "realm", "n": seconds}
-        golden.add_report(kept, report)
-    assert [one["n"] for one in golden.read_reports(kept)] == [2]
+        reference_reports.add_report(kept, report)
+    assert [one["n"] for one in reference_reports.read_reports(kept)] == [2]
