@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import documents
+import documented_commands as documented
 import numpy as np
 import pytest
 
@@ -26,7 +26,7 @@ QUICK = {
     "realm doctor": [],
     "realm export --workdir": [],
     "realm index": ["--dry-run"],
-    "realm run --config=experiments/own_corpus.py --config.corpus.knowledge": [
+    "realm run --config=own_corpus --config.corpus.knowledge": [
         "--dry-run",
         "--workdir=runs/new",
     ],
@@ -36,8 +36,8 @@ QUICK = {
 }
 # corpora that a page speaks of and does not build
 CORPORA = {"commands.md": ["runs/notes"], "bring_a_corpus.md": ["runs/wiki"]}
-SHOWN = [(page, command) for page in documents.PAGES for command in documents.commands(page)]
-OTHERS = documents.of_helps() + documents.of_experiments()
+SHOWN = [(page, command) for page in documented.PAGES for command in documented.page_commands(page)]
+OTHERS = documented.help_commands() + documented.experiment_commands()
 
 
 def test_there_are_commands_to_look_at():
@@ -47,8 +47,8 @@ def test_there_are_commands_to_look_at():
 
 @pytest.mark.parametrize("command", dict.fromkeys([c for _, c in SHOWN] + OTHERS))
 def test_a_command_is_understood(command, monkeypatch):
-    monkeypatch.chdir(documents.ROOT)
-    words = documents.words(command)
+    monkeypatch.chdir(documented.ROOT)
+    words = documented.split(command)
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", Path("Makefile").read_text(), re.MULTILINE)
     elif words[:2] == ["pip", "install"]:
@@ -83,7 +83,7 @@ def clone(tmp_path_factory, documented_run):
     """What a user's clone holds, some text, and a run that looks finished."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("docs", "experiments"):
-        (folder / name).symlink_to(documents.ROOT / name)
+        (folder / name).symlink_to(documented.ROOT / name)
     (folder / "finished").symlink_to(documented_run)
     (folder / "notes").mkdir()
     for city in ("Rome", "Oslo", "Lima"):
@@ -108,7 +108,7 @@ def user(clone, tiny, tmp_path, monkeypatch):
 
 def _added(command):
     """What to add to run it quickly, or None."""
-    text = " ".join(documents.words(command))
+    text = " ".join(documented.split(command))
     known = sorted((begin for begin in QUICK if text.startswith(begin)), key=len)
     return QUICK[known[-1]] if known else None
 
@@ -117,9 +117,9 @@ def _added(command):
 def test_the_commands_of_a_page_run_in_order(page, user, tiny, capsys):
     for name in CORPORA.get(page.name, ()):
         (user / name).symlink_to(tiny.folder)
-    for command in documents.commands(page):
+    for command in documented.page_commands(page):
         more = _added(command)
-        words = documents.words(command)
+        words = documented.split(command)
         if more is None:
             continue
         assert main([*words[1:], *(flag for flag in more if flag not in words)]) == 0, command
@@ -128,26 +128,34 @@ def test_the_commands_of_a_page_run_in_order(page, user, tiny, capsys):
 
 def test_links_of_the_readme_lead_somewhere():
     """Those of docs/ are looked at when the site is built."""
-    targets = re.findall(r"\]\(([^)#]+)\)", (documents.ROOT / "README.md").read_text())
+    targets = re.findall(r"\]\(([^)#]+)\)", (documented.ROOT / "README.md").read_text())
     inside = [target for target in targets if "://" not in target]
     assert len(inside) > 3
-    assert [target for target in inside if not (documents.ROOT / target).exists()] == []
+    assert [target for target in inside if not (documented.ROOT / target).exists()] == []
 
 
 def test_python_on_a_page_runs(user):
-    for block in documents.python_blocks(documents.ROOT / "docs/how_to/use_from_python.md"):
+    for block in documented.python_blocks(documented.ROOT / "docs/how_to/use_from_python.md"):
         exec(compile(block, "docs/how_to/use_from_python.md", "exec"), {})
 
 
 def test_python_in_the_readme_runs(user):
-    import realm_jax
+    for block in documented.python_blocks(documented.ROOT / "README.md"):
+        exec(compile(block, "README.md", "exec"), {})
 
+
+def test_python_on_the_weights_page_runs(user):
     shutil.rmtree("weights")
     assert main(["export", "--workdir=runs/demo", "--to=weights/bert"]) == 0
     shape = (2, 12)
     ids = np.ones(shape, np.int32)
-    given = {"realm_jax": realm_jax, "ids": ids, "mask": ids, "segment_ids": 0 * ids}
-    given["positions"] = np.zeros((2, 1), np.int32)
-    for block in documents.python_blocks(documents.ROOT / "README.md"):
-        exec(compile(block, "README.md", "exec"), given)
-    assert given["model"].embed(ids, ids, 0 * ids).shape == (2, 8)
+    names = {
+        "ids": ids,
+        "mask": ids,
+        "segment_ids": 0 * ids,
+        "positions": np.zeros((2, 1), np.int32),
+    }
+    page = documented.ROOT / "docs/how_to/import_and_export_weights.md"
+    for block in documented.python_blocks(page):
+        exec(compile(block, page.name, "exec"), names)
+    assert names["model"].embed(ids, ids, 0 * ids).shape == (2, 8)

@@ -2,10 +2,10 @@
 
 import json
 
-import documents
+import documented_commands as documented
 import pytest
 
-NOTEBOOK = documents.ROOT / "docs/tour.ipynb"
+NOTEBOOK = documented.ROOT / "docs/tour.ipynb"
 
 
 @pytest.fixture(scope="module")
