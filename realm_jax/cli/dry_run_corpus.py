@@ -1,4 +1,4 @@
-"""`--dry-run` of what makes corpora and their spans; reads the beginning, writes nothing."""
+"""`--dry-run` of `realm corpus build` and `realm tag annotate`: checks inputs, writes nothing."""
 
 import argparse
 import sys
@@ -18,23 +18,23 @@ from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import JOURNAL, MANIFEST
 from realm_jax.text.wordpiece import WordPieces
 
-# Of benchmarks/RESULTS.md, on long articles of Wikipedia at 288 pieces.
-_TEXT_A_PASSAGE, _BYTES_A_PASSAGE, _PASSAGES_A_SECOND = 1209, 4000, 1538
-_PACKED = (".gz", ".xz", ".bz2", ".tar", ".tgz")
+# Measured on long Wikipedia articles at 288 word pieces per passage (benchmarks/RESULTS.md).
+_INPUT_BYTES_PER_PASSAGE, _BYTES_PER_PASSAGE, _PASSAGES_PER_SECOND = 1209, 4000, 1538
+_COMPRESSED = (".gz", ".xz", ".bz2", ".tar", ".tgz")
 
 
 def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `realm corpus build` would do; the first document is read.
+    """Checks the arguments of `realm corpus build` and reads the first document.
 
     Raises:
-      RealmError: input, vocabulary or folder could not be used.
+      RealmError: the input, vocabulary or output folder cannot be used.
     """
     out = Path(arguments.out)
     if (out / MANIFEST).exists() and (out / SPANS / MANIFEST).exists():
         raise InputError(
             "the corpus exists already",
             where=out,
-            fix="choose another --out, or delete this folder: finished ones never change",
+            fix="choose another --out, or delete this folder; a finished one never changes",
         )
     if arguments.beam is not None and find_spec("apache_beam") is None:
         raise InputError(
@@ -46,28 +46,32 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
     skipped: Counter[str] = Counter()
     first = next(read(arguments.format, arguments.input, skipped), None)
     if first is None:
-        raise InputError("no document", where=f"--input {arguments.input}", found=dict(skipped))
+        raise InputError(
+            "the input holds no document", where=f"--input {arguments.input}", found=dict(skipped)
+        )
     report: dict[str, Any] = {
         "dry_run": True,
         "out": str(out),
         "first_document": first.title,
-        "vocabulary": arguments.vocab or (knowledge and str(knowledge.path)) or "learnt from it",
+        "vocabulary": arguments.vocab
+        or (knowledge and str(knowledge.path))
+        or "learned from the input",
         "documents_done": _documents_done(out),
         **_input_sizes(arguments),
         "free_bytes": free_bytes(out),
     }
-    return _told(arguments, report)
+    return _printed(arguments, report)
 
 
 def dry_run_annotate(
     arguments: argparse.Namespace, store: PassageStore, out: Path
 ) -> dict[str, Any]:
-    """What `realm tag annotate` would do, its corpus and its tagger opened already."""
+    """Counts what `realm tag annotate` would do with an opened corpus."""
     if (out / MANIFEST).exists():
         raise InputError(
             "the spans exist already",
             where=out,
-            fix="choose another --out, or delete this folder: finished ones never change",
+            fix="choose another --out, or delete this folder; a finished one never changes",
         )
     shards = out.with_name(f"{out.name}.shards")
     report = {
@@ -79,34 +83,36 @@ def dry_run_annotate(
         "shards_done": len(list(shards.glob(f"*/{MANIFEST}"))),
         "free_bytes": free_bytes(out),
     }
-    return _told(arguments, report)
+    return _printed(arguments, report)
 
 
 def _documents_done(out: Path) -> int:
-    """Of an unfinished build."""
+    """Documents that an unfinished build has already processed."""
     journal = complete_lines(out / JOURNAL)
     return journal[-1]["documents"] if len(journal) > 1 else 0
 
 
 def _input_sizes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Files and bytes; for plain text what becomes of them, reckoned from text of Wikipedia."""
+    """Number and size of the input files; for plain text, also an estimate of the corpus."""
     if arguments.format == "tfds":
         return {"files": None}
     found = files(arguments.input, SUFFIXES.get(arguments.format, ""))
-    held = sum(path.stat().st_size for path in found)
-    sizes: dict[str, Any] = {"files": len(found), "input_bytes": held}
-    if any(path.name.endswith(_PACKED) for path in found):
+    input_bytes = sum(path.stat().st_size for path in found)
+    sizes: dict[str, Any] = {"files": len(found), "input_bytes": input_bytes}
+    if any(path.name.endswith(_COMPRESSED) for path in found):
         return sizes
-    passages = max(1, round(held / _TEXT_A_PASSAGE * 288 / arguments.passage_pieces))
+    passages = max(
+        1, round(input_bytes / _INPUT_BYTES_PER_PASSAGE * 288 / arguments.passage_pieces)
+    )
     return sizes | {
         "passages_about": passages,
-        "bytes_about": passages * _BYTES_A_PASSAGE,
-        "core_seconds_about": round(passages / _PASSAGES_A_SECOND, 1),
+        "bytes_about": passages * _BYTES_PER_PASSAGE,
+        "core_seconds_about": round(passages / _PASSAGES_PER_SECOND, 1),
     }
 
 
-def _told(arguments: argparse.Namespace, report: dict[str, Any]) -> dict[str, Any]:
-    """Prints every figure by its name."""
+def _printed(arguments: argparse.Namespace, report: dict[str, Any]) -> dict[str, Any]:
+    """Prints the report, one field per line, and returns it."""
     if not arguments.json:
         shown = {
             key: format_bytes(value) if "bytes" in key and value is not None else value

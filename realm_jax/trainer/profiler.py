@@ -37,7 +37,8 @@ class StepProfiler:
     """
 
     def __init__(self, run: RunDir, stage: str, steps: range):
-        self._folder, self._steps = run.logs / "tensorboard" / stage, steps
+        self._folder = run.logs / "tensorboard" / stage
+        self._stage, self._steps = stage, steps
         self._trace = contextlib.ExitStack()
         self._active = False
 
@@ -47,10 +48,12 @@ class StepProfiler:
 
         def call(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
             step = next(steps)
-            if step in self._steps:
-                self._start()
-            result = step_function(state, batch)
-            if self._active and step == self._steps[-1]:
+            if step not in self._steps:
+                return step_function(state, batch)
+            self._start()
+            with jax.profiler.StepTraceAnnotation(self._stage, step_num=step):
+                result = step_function(state, batch)
+            if step == self._steps[-1]:
                 jax.block_until_ready(result)
                 self.close()
             return result

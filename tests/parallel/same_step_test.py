@@ -1,4 +1,4 @@
-"""The same steps on one device and on every mesh of eight: same losses, same gradients."""
+"""Training steps on one device and on meshes of eight give the same losses and gradients."""
 
 import jax
 import numpy as np
@@ -31,11 +31,11 @@ MESHES = [
     (2, 1, 2, 2),
 ]
 STEPS = 2
-GROUPS = 8  # the same on every mesh, and with them the draws of dropout
+GROUPS = 8  # the same on every mesh, so that dropout masks are the same
 
 
 def stage_and_batches(name, tiny, steps=STEPS, **changes):
-    """A stage with dropout on, and its first batches; hits are drawn instead of searched."""
+    """A stage with dropout and its first batches; hits are random instead of retrieved."""
     changes = {"model__layers": 1, f"stages__{name}__steps": 2 * steps, **changes}
     config = tiny_config(tiny.folder, **changes)
     text = MaskedTextSource(tiny.store, tiny.spans, config)
@@ -62,16 +62,16 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
 
 
 def run(config, stage, batches, mesh, start):
-    """Metrics of each step, and the optimiser's first moments: a running mean of the gradients."""
+    """Metrics of each step, and the final state."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
     state = make_state(stage.modules, optimizer, mesh, config.seed, start)
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    step = make_step(stage, optimizer, mesh, places, config.seed)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    step = make_step(stage, optimizer, mesh, shardings, config.seed)
     metrics = []
     for batch in batches:
         state, measured = step(state, jax.device_put(batch, batch_sharding(mesh)))
         metrics.append(jax.device_get(measured))
-    assert jax.tree.map(lambda leaf: leaf.sharding, state) == places
+    assert jax.tree.map(lambda leaf: leaf.sharding, state) == shardings
     return metrics, state
 
 
@@ -80,8 +80,8 @@ def first_moments(state):
     return moments.mu
 
 
-def mesh_of(config, asked):
-    return make_mesh(type(config)(dict(zip(MESH_AXES, asked, strict=True))))
+def mesh_of(config, sizes):
+    return make_mesh(type(config)(dict(zip(MESH_AXES, sizes, strict=True))))
 
 
 def one_device():
@@ -89,21 +89,21 @@ def one_device():
 
 
 @pytest.mark.parametrize("name", ["ict", "reader", "realm", "qa"])
-def test_one_device_and_eight_take_the_same_step(name, tiny):
+def test_one_device_and_eight_give_the_same_steps(name, tiny):
     config, stage, batches = stage_and_batches(name, tiny)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
-    expected, alone = run(config, stage, batches, one_device(), start)
+    expected, single = run(config, stage, batches, one_device(), start)
     assert all(metrics["gradient_norm"] > 1e-3 for metrics in expected)
     metrics, state = run(config, stage, batches, mesh_of(config, EVERY_AXIS), start)
-    for mine, theirs in zip(metrics, expected, strict=True):
-        for key, value in theirs.items():
-            np.testing.assert_allclose(mine[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+    for found, single_metrics in zip(metrics, expected, strict=True):
+        for key, value in single_metrics.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
         jax.device_get(first_moments(state)),
-        jax.device_get(first_moments(alone)),
+        jax.device_get(first_moments(single)),
     )
-    assert_spread(state, EVERY_AXIS)
+    assert_sharded(state, EVERY_AXIS)
 
 
 @pytest.mark.parametrize(
@@ -115,23 +115,23 @@ def test_one_device_and_eight_take_the_same_step(name, tiny):
     ],
 )
 def test_twenty_steps_have_the_same_losses_on_every_mesh(name, meshes, tiny):
-    """The in-batch softmax of ICT and the marginal over candidates, across all devices."""
+    """Covers the in-batch softmax of ICT and the marginal over candidates, across all devices."""
     config, stage, batches = stage_and_batches(name, tiny, steps=20)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
     expected = losses(run(config, stage, batches, one_device(), start)[0])
     assert np.ptp(expected) > 0.05
-    for asked in meshes:
-        found = losses(run(config, stage, batches, mesh_of(config, asked), start)[0])
-        np.testing.assert_allclose(found, expected, rtol=1e-3, err_msg=str(asked))
+    for sizes in meshes:
+        found = losses(run(config, stage, batches, mesh_of(config, sizes), start)[0])
+        np.testing.assert_allclose(found, expected, rtol=1e-3, err_msg=str(sizes))
 
 
 def losses(metrics):
     return [float(of_step["loss"]) for of_step in metrics]
 
 
-def assert_spread(state, asked):
-    """Large parameters and their moments really lie in parts where the mesh has an axis for it."""
-    _, _, fsdp, model = asked
+def assert_sharded(state, sizes):
+    """Large params and their moments are sharded over the mesh axes fsdp and model."""
+    _, _, fsdp, model = sizes
     word = next(iter(state.parameters.values()))["bert"]["word"]
     moment = next(iter(first_moments(state).values()))["bert"]["word"]
     for leaf in (word, moment):

@@ -1,4 +1,4 @@
-"""Switches that change memory and time, and what they may and may not change besides."""
+"""Settings for memory and speed (remat, scan, bfloat16, micro-batches) keep the results."""
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +23,17 @@ DEEP = {"model__layers": 6, "model__dropout": 0.0}
 
 
 def gradients(config, size=4):
-    """Of a sum over all hidden vectors, and the jaxpr that makes them."""
+    """Gradients of a weighted sum of query vectors, and the jaxpr of the gradient function."""
     modules = Modules(config.model, 96, ("embedder",))
-    parameters = jax.jit(modules.init)(jax.random.key(0))
+    params = jax.jit(modules.init)(jax.random.key(0))
     ids = np.random.default_rng(0).integers(5, 96, (size, 20)).astype(np.int32)
     rows = jax.tree.map(jnp.asarray, Rows(ids, np.ones(ids.shape, bool), np.zeros_like(ids)))
 
-    def loss(parameters):
-        vectors = modules.bind(parameters).embedder.embed(*rows)
+    def loss(params):
+        vectors = modules.bind(params).embedder.embed(*rows)
         return (vectors * jnp.arange(vectors.size).reshape(vectors.shape)).sum()
 
-    return jax.jit(jax.grad(loss))(parameters), str(jax.make_jaxpr(jax.grad(loss))(parameters))
+    return jax.jit(jax.grad(loss))(params), str(jax.make_jaxpr(jax.grad(loss))(params))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def plain():
 
 
 @pytest.mark.parametrize("change", [{"model__remat": True}, {"model__scan": False}])
-def test_remat_and_scan_change_the_program_and_not_the_gradients(plain, change):
+def test_remat_and_scan_change_the_program_but_not_the_gradients(plain, change):
     expected, program = plain
     found, other = gradients(tiny_config(**DEEP, **change))
     jax.tree.map(
@@ -54,16 +54,16 @@ def test_remat_and_scan_change_the_program_and_not_the_gradients(plain, change):
         assert "unroll=5" in other.replace("unroll=True", "unroll=5") and "unroll=1" in program
 
 
-def test_bfloat16_products_keep_float32_sums_and_gradients():
+def test_bfloat16_products_accumulate_in_float32():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 300, 16)), jnp.bfloat16)
     kernel = jnp.asarray(np.random.default_rng(1).normal(size=(16, 8)), jnp.float32)
     run = jax.grad(lambda x, w: product("rli,io->rlo", x, w).sum(), argnums=(0, 1))
-    of_x, of_kernel = run(x, kernel)
-    assert (of_x.dtype, of_kernel.dtype) == (jnp.bfloat16, jnp.float32)
+    x_gradient, kernel_gradient = run(x, kernel)
+    assert (x_gradient.dtype, kernel_gradient.dtype) == (jnp.bfloat16, jnp.float32)
     exact = np.broadcast_to(np.asarray(x, np.float64).sum((0, 1))[:, None], (16, 8))
-    np.testing.assert_allclose(of_kernel, exact, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(kernel_gradient, exact, rtol=1e-5, atol=1e-3)
     text = str(jax.make_jaxpr(run)(x, kernel))
-    assert "f32[16,8]" in text and "bf16[8,16]" not in text  # never rounded on its way
+    assert "f32[16,8]" in text and "bf16[8,16]" not in text  # no intermediate result is rounded
 
 
 def one_step(stage, config, parts):
@@ -71,14 +71,14 @@ def one_step(stage, config, parts):
     optimizer = make_optimizer(config.optimizer, stage.settings)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
     state = make_state(stage.modules, optimizer, mesh, config.seed, start)
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    step = make_step(stage, optimizer, mesh, places, config.seed, parts)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    step = make_step(stage, optimizer, mesh, shardings, config.seed, parts)
     state, metrics = step(state, jax.device_put(stage.batch(0), batch_sharding(mesh)))
     return jax.device_get((state.parameters, metrics))
 
 
-def test_micro_batches_take_the_step_of_the_whole_batch(tiny):
-    """Sentences have masked pieces of different numbers, so unweighted means would not do."""
+def test_micro_batches_give_the_step_of_the_whole_batch(tiny):
+    """Micro-batches differ in masked tokens, so their unweighted mean would be wrong."""
     changes = {"model__layers": 1, "model__dropout": 0.0, "stages__reader__steps": 8}
     changes |= {"masking__scheme": "random_token", "masking__rate": 0.15}
     config = tiny_config(tiny.folder, **changes)
@@ -86,10 +86,10 @@ def test_micro_batches_take_the_step_of_the_whole_batch(tiny):
     counts = stage.batch(0).text.weights.sum(1)
     assert len({float(counts[part::4].sum()) for part in range(4)}) > 1
     stage.loss = lambda networks, batch, key: masked_lm(networks, batch)
-    whole, measured = one_step(stage, config, 1)
-    parts, also = one_step(stage, config, 4)
-    np.testing.assert_allclose(also["loss"], measured["loss"], rtol=1e-5)
-    np.testing.assert_allclose(also["gradient_norm"], measured["gradient_norm"], rtol=1e-4)
+    whole, metrics = one_step(stage, config, 1)
+    parts, part_metrics = one_step(stage, config, 4)
+    np.testing.assert_allclose(part_metrics["loss"], metrics["loss"], rtol=1e-5)
+    np.testing.assert_allclose(part_metrics["gradient_norm"], metrics["gradient_norm"], rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), parts, whole)
 
 
@@ -100,8 +100,8 @@ def masked_lm(networks, batch):
     return losses.masked_lm_loss(log_p, batch.text.weights)
 
 
-def test_in_batch_negatives_are_those_of_the_micro_batch(tiny):
-    """Stated in the config: with two rows in a micro-batch a guess costs log 2, not log 8."""
+def test_ict_negatives_come_from_the_micro_batch(tiny):
+    """With two rows in a micro-batch, the loss of a random guess is log 2, not log 8."""
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=8)
     whole, few = (
         one_step(IctStage(config, tiny.store, 2 * parts), config, parts)[1]["loss"]

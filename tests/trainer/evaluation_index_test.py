@@ -13,11 +13,11 @@ from realm_jax.trainer.realm_stage import RealmStage
 
 @pytest.fixture
 def stage(tiny, tmp_path):
-    """A stage in sync mode; indexes of steps 0 and 2 are published, with other vectors each."""
+    """A stage in sync mode; the indexes of steps 0 and 2 are published."""
     config = tiny_config(tiny.folder, refresh__every=2)
     run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
+    params = finished_run.random_params(config, tiny.store.vocabulary.size)
     for step in (0, 2):
-        params = finished_run.random_params(config, tiny.store.vocabulary.size)
         finished_run.publish_random_index(run, tiny, config, params["embedder"], step=step)
     index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
     stage = RealmStage(config, tiny.store, text, text, index)
@@ -27,7 +27,12 @@ def stage(tiny, tmp_path):
 
 def test_evaluation_is_not_moved_to_a_newer_index_by_prefetched_batches(stage, monkeypatch):
     searched = []
-    monkeypatch.setattr(stage, "evaluate_with", lambda index, params: searched.append(index.step))
+
+    def evaluate_with(index, params):
+        searched.append(index.step)
+        return {}
+
+    monkeypatch.setattr(stage, "evaluate_with", evaluate_with)
     for step in range(2):
         stage.batch(step)
     for step in range(2, 2 + AHEAD + 1):  # as the prefetch thread may do before evaluation 2

@@ -66,9 +66,7 @@ def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
     expected = loss_and_gradients(stage, lambda n, b: padded_realm_loss(n, b, marginal), padded)
     assert_same(found, expected)
     read = (padded.text.queries, padded.passages, padded.joint)
-    real = (
-        sum(rows.mask.sum() for rows in read) + 3 * groups
-    )  # the last term: null passages, 3 tokens each
+    real = sum(rows.mask.sum() for rows in read) + 3 * groups  # null passages have 3 tokens
     assert found[0][1]["real_pieces"] * SIZE == pytest.approx(real)
     if usual:
         assert found[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
