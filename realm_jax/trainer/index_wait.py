@@ -56,7 +56,7 @@ class IndexWait:
 
         Args:
           step: the training step that needs the index.
-          wanted: the index in words, for logs and errors.
+          wanted: describes the index, for logs and errors.
           look: what this process finds in the run folder; goes through JSON.
           choose: from the findings of all processes to the result, or None to keep waiting.
 

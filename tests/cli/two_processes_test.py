@@ -121,7 +121,7 @@ def test_a_builder_that_cannot_build_is_quoted(realm_process, run_command, tmp_p
 @pytest.mark.slow
 def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_command, tmp_path):
     alone = realm_process("train", *run_command[1:])
-    alone.until(lambda: "waiting for the index" in alone.err.read_text(), "waiting")
+    alone.until(lambda: "waits for an index" in alone.err.read_text(), "waiting")
     alone.process.send_signal(signal.SIGINT)
     assert "stopped in stage realm at step 0" in alone.wait(75, seconds=120.0)
     realm_process(*run_command).wait(0)
