@@ -1,8 +1,8 @@
-"""A run killed at twenty random steps equals one that was never killed, at every step, to the bit.
+"""A run killed at twenty random steps equals an uninterrupted run, bit for bit, at every step.
 
-Kept in step with the builder, both find the same indexes by themselves. Beside it, which index a
-step uses is a matter of luck: there, the run never killed follows the swap log of the other. Of two
-trainers that are one, process 1 is killed, and process 0 ends of it.
+In sync mode both runs use the same indexes. In async mode the index of a step depends on timing, so
+the uninterrupted run replays the swap log of the killed run. With a trainer of two processes,
+process 1 is killed and process 0 ends because of that.
 """
 
 import collections
@@ -22,24 +22,24 @@ from realm_jax.storage.failpoints import VARIABLE
 from realm_jax.storage.layout import PARAMETERS, step_name
 from realm_jax.storage.logs import read_log
 
-FORM = "bit for bit"
-AT_ONCE = 3
-KILLS, LONGEST_LIFE = 20, 9  # steps
+FAULT = "bit for bit"
+PARALLEL = 3
+KILLS, MAX_STEPS = 20, 9  # kills; steps from a start to the next kill
 STEPS, EVERY = 200, 10
-PATIENCE = 900.0
+TIMEOUT = 900.0
 SETTINGS = {"checkpoint__every": 3, "report__every": 1, "refresh__keep": 1000}
 
 
 def kill_at_random_steps(jobs, draw):
-    """SIGKILL as a step has been dispatched, twenty times; then to the end."""
+    """Kills the run twenty times, each time after a step was dispatched; then finishes it."""
     for _ in range(KILLS):
-        point = f"step.dispatched:{draw.randint(1, LONGEST_LIFE)}"
-        assert jobs.start(**{VARIABLE: point}).process.wait(PATIENCE) == -signal.SIGKILL
-    jobs.finish(PATIENCE)
+        point = f"step.dispatched:{draw.randint(1, MAX_STEPS)}"
+        assert jobs.start(**{VARIABLE: point}).process.wait(TIMEOUT) == -signal.SIGKILL
+    jobs.finish(TIMEOUT)
 
 
 def losses(jobs):
-    """Losses that any life reported, by step: of a step done again, all of them."""
+    """Returns step -> set of (loss, gradient norm); a repeated step may add a second element."""
     found = collections.defaultdict(set)
     for record in read_log(jobs.run.logs / "realm.jsonl"):
         if "loss" in record:
@@ -47,38 +47,40 @@ def losses(jobs):
     return dict(found)
 
 
-def final(jobs):
+def final_state(jobs):
+    """Returns swap log, params and optimizer state of the last checkpoint."""
     folder = jobs.run.checkpoints("realm") / step_name(STEPS)
     swaps = commit.read_manifest(folder)["swaps"]
     return swaps, load_parameters(folder / PARAMETERS), load_parameters(folder / "optimizer")
 
 
-def play(folder, fork_server, knowledge, mode):
-    def make(name):
+def run_case(folder, fork_server, knowledge, mode):
+    def make_jobs(name):
         settings = {**SETTINGS, "refresh__mode": "async" if mode == "async" else "sync"}
         kind = TwoTrainers if mode == "two trainers" else TwoJobs
         return kind(folder / name, fork_server, knowledge, STEPS, EVERY, **settings)
 
-    killed, straight = make("killed"), make("straight")
+    killed, uninterrupted = make_jobs("killed"), make_jobs("uninterrupted")
     kill_at_random_steps(killed, random.Random(mode))
     if mode == "async":
-        shutil.copytree(killed.run.published_index, straight.run.published_index)
-        shutil.rmtree(straight.run.published_index / step_name(STEPS))  # built after the last step
-        straight.run.logs.mkdir(parents=True)
-        shutil.copy(killed.run.swaps, straight.run.swaps)
-    straight.finish(PATIENCE)
-    return killed, straight
+        shutil.copytree(killed.run.published_index, uninterrupted.run.published_index)
+        # the index of the last step is built after training
+        shutil.rmtree(uninterrupted.run.published_index / step_name(STEPS))
+        uninterrupted.run.logs.mkdir(parents=True)
+        shutil.copy(killed.run.swaps, uninterrupted.run.swaps)
+    uninterrupted.finish(TIMEOUT)
+    return killed, uninterrupted
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("mode", ["sync", "async", "two trainers"])
-def test_a_run_killed_at_twenty_random_steps_is_the_run_never_killed(played, mode, cases):
-    killed, straight = played
-    assert final(killed)[0] == final(straight)[0] != []
-    jax.tree.map(np.testing.assert_array_equal, final(killed), final(straight))
-    assert losses(killed) == losses(straight)
+def test_a_run_killed_at_twenty_random_steps_equals_an_uninterrupted_run(outcome, mode, cases):
+    killed, uninterrupted = outcome
+    assert final_state(killed)[0] == final_state(uninterrupted)[0] != []
+    jax.tree.map(np.testing.assert_array_equal, final_state(killed), final_state(uninterrupted))
+    assert losses(killed) == losses(uninterrupted)
     assert len(losses(killed)) == STEPS
-    for step in commit.steps(straight.run.snapshots):
-        mine, other = (read_snapshot(j.run.snapshots / step_name(step)) for j in played)
-        jax.tree.map(np.testing.assert_array_equal, mine.params, other.params)
+    for step in commit.steps(uninterrupted.run.snapshots):
+        one, other = (read_snapshot(j.run.snapshots / step_name(step)) for j in outcome)
+        jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
     cases += range(KILLS)

@@ -1,4 +1,4 @@
-"""Every file of every kind of step, damaged in five ways: refused by name, reported, repaired."""
+"""Each file of each kind of artifact is damaged in five ways: it is refused, reported, repaired."""
 
 import shutil
 import time
@@ -15,8 +15,8 @@ from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
 from realm_jax.trainer.index_manager import IndexManager
 
-FORM = "damage"
-PATIENCE = 60.0
+FAULT = "damage"
+TIMEOUT = 60.0
 
 
 def delete(path, old):
@@ -45,27 +45,27 @@ DAMAGES = [delete, empty, cut_in_half, flip_a_bit, replace_by_the_old_one]
 
 
 def damaged(tmp_path, kind, damage):
-    """One run after another with one file of its newest step damaged: (run, file name)."""
-    sound = RunDir(tmp_path / "sound")
+    """Yields (run, file name): runs in which one file of the newest step is damaged."""
+    intact = RunDir(tmp_path / "intact")
     for step in (OLD, NEW):
-        KINDS[kind].publish(sound, step)
-    assert check(sound.root)["ok"]
-    parent = sound.root / KINDS[kind].folder
+        KINDS[kind].publish(intact, step)
+    assert check(intact.root)["ok"]
+    parent = intact.root / KINDS[kind].folder
     for number, name in enumerate(files.list_files(parent / step_name(NEW))):
         run = RunDir(tmp_path / f"{kind}_{number}")
-        shutil.copytree(sound.root, run.root)
+        shutil.copytree(intact.root, run.root)
         new, old = (run.root / KINDS[kind].folder / step_name(step) / name for step in (NEW, OLD))
         before = new.read_bytes()
         if old.exists():
             damage(new, old)
         elif damage is not replace_by_the_old_one:
             damage(new, None)
-        if not new.exists() or new.read_bytes() != before:  # the same file in both is no damage
+        if not new.exists() or new.read_bytes() != before:  # not if both steps have the same file
             yield run, name
 
 
-def chosen(*in_make_test):
-    """All kinds and damages, of which a few are in `make test`."""
+def all_cases(*in_make_test):
+    """Returns all kinds and damages; `make test` runs only the given ones."""
     return [
         pytest.param(
             kind, damage, marks=[] if (kind, damage) in in_make_test else pytest.mark.faults
@@ -77,7 +77,7 @@ def chosen(*in_make_test):
 
 @pytest.mark.parametrize(
     ("kind", "damage"),
-    chosen(("checkpoint", flip_a_bit), ("index", replace_by_the_old_one), ("snapshot", empty)),
+    all_cases(("checkpoint", flip_a_bit), ("index", replace_by_the_old_one), ("snapshot", empty)),
 )
 def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
     for run, name in damaged(tmp_path, kind, damage):
@@ -85,20 +85,20 @@ def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
         file = f"{KINDS[kind].folder}/{step_name(NEW)}/{name}"
         with pytest.raises((DamageError, commit.NotPublishedError), match=name):
             integrity.read_verified(parent / step_name(NEW), kind)
-        if name == MANIFEST:  # then there is no new step, for any reader
+        if name == MANIFEST:  # readers then do not see the new step
             assert commit.latest(parent) == (NEW if damage is replace_by_the_old_one else OLD)
         else:
             with pytest.raises(DamageError, match=name):
                 KINDS[kind].assert_intact(run, NEW)
         assert file in [problem["file"] for problem in check(run.root)["problems"]]
         before = {one: (run.root / one).read_bytes() for one in files.list_files(run.root)}
-        said = repair(run.root, dry_run=True)
+        announced = repair(run.root, dry_run=True)
         assert {one: (run.root / one).read_bytes() for one in files.list_files(run.root)} == before
-        assert repair(run.root) == said != []
+        assert repair(run.root) == announced != []
         assert check(run.root)["ok"]
         assert commit.latest(parent) == OLD
         KINDS[kind].assert_intact(run, OLD)
-        KINDS[kind].publish(run, NEW)  # what the job would do next
+        KINDS[kind].publish(run, NEW)  # as the job does next
         KINDS[kind].assert_intact(run, NEW)
         cases.append(file)
     assert len(cases) > 3
@@ -108,7 +108,7 @@ def test_damage_is_refused_reported_and_repaired(tmp_path, kind, damage, cases):
     "damage",
     [pytest.param(damage, marks=pytest.mark.faults) for damage in DAMAGES[:-1]] + DAMAGES[-1:],
 )
-def test_the_old_index_stays_in_use(tmp_path, damage, cases, caplog):
+def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damage, cases, caplog):
     config = tiny_config(refresh__mode="async", model__embedding=DIMS)
     for run, name in damaged(tmp_path, "index", damage):
         (run.published_index / step_name(NEW)).rename(run.root / "new")
@@ -116,7 +116,7 @@ def test_the_old_index_stays_in_use(tmp_path, damage, cases, caplog):
         assert index.for_step(0).step == OLD
         caplog.clear()
         (run.root / "new").rename(run.published_index / step_name(NEW))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while name != MANIFEST and "refused" not in caplog.text:
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -141,7 +141,7 @@ def test_small_files_are_repaired(tmp_path, name, damage):
     assert run.end_marker.exists() == (name == POINTER)
 
 
-def test_the_verb_says_what_it_would_do_and_does_it(tmp_path, capsys):
+def test_the_dry_run_prints_what_the_repair_then_does(tmp_path, capsys):
     run = RunDir(tmp_path)
     for step in (OLD, NEW):
         KINDS["index"].publish(run, step)
@@ -159,7 +159,7 @@ def test_the_verb_says_what_it_would_do_and_does_it(tmp_path, capsys):
     assert not folder.exists()
 
 
-def test_a_file_that_nobody_published_goes_and_its_step_stays(tmp_path, capsys):
+def test_repair_deletes_an_unpublished_file_and_keeps_its_step(tmp_path, capsys):
     run = RunDir(tmp_path)
     KINDS["snapshot"].publish(run, NEW)
     stray = run.snapshots / step_name(NEW) / PARAMETERS / ".DS_Store"
@@ -175,7 +175,7 @@ def test_a_file_that_nobody_published_goes_and_its_step_stays(tmp_path, capsys):
     KINDS["snapshot"].assert_intact(run, NEW)
 
 
-def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
+def test_repair_deletes_a_damaged_step_with_its_unpublished_files(tmp_path):
     run = RunDir(tmp_path)
     KINDS["snapshot"].publish(run, NEW)
     folder = run.snapshots / step_name(NEW)
@@ -185,7 +185,7 @@ def test_a_damaged_step_goes_with_what_nobody_published_in_it(tmp_path):
     assert not folder.exists()
 
 
-def test_the_command_that_a_refusal_names_repairs(tmp_path, capsys):
+def test_the_repair_command_in_an_error_message_works(tmp_path, capsys):
     run = RunDir(tmp_path)
     for step in (OLD, NEW):
         KINDS["index"].publish(run, step)
@@ -201,7 +201,7 @@ def test_the_command_that_a_refusal_names_repairs(tmp_path, capsys):
         assert commit.steps(run.published_index) == left
 
 
-def test_a_check_that_finds_damage_names_the_repair(tmp_path, capsys):
+def test_a_check_that_finds_damage_prints_the_repair_command(tmp_path, capsys):
     run = RunDir(tmp_path)
     for step in (OLD, NEW):
         KINDS["snapshot"].publish(run, step)
@@ -222,7 +222,7 @@ def test_a_check_that_finds_damage_names_the_repair(tmp_path, capsys):
     assert "--repair" not in capsys.readouterr().err
 
 
-def test_one_step_is_repaired_by_its_own_name(tmp_path):
+def test_a_single_step_can_be_repaired(tmp_path):
     run = RunDir(tmp_path)
     for step in (OLD, NEW):
         KINDS["snapshot"].publish(run, step)

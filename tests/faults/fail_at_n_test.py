@@ -1,7 +1,7 @@
-"""Every file operation of a publication fails once, in turn: readers see the old step or the new.
+"""Each file operation of a publication fails once; readers see either the old or the new step.
 
-N = 1, 2, ... until nothing fails any more. After each failure what a reader opens is whole, and the
-same call again succeeds.
+Operation N fails, for N = 1, 2, ... until the publication has fewer operations. After each failure,
+the step that a reader opens is intact, and a second call succeeds.
 """
 
 import itertools
@@ -14,18 +14,18 @@ from realm_jax.storage import commit, files, follow, leases
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir
 
-FORM = "fail at N"
+FAULT = "fail at N"
 ACTIONS = [
     pytest.param("error", marks=pytest.mark.faults),
     pytest.param("full", marks=pytest.mark.faults),
     "short",
 ]
-MOST = 200  # operations; a publication has a few dozen
+MAX_OPERATIONS = 200  # a publication has a few dozen
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
+def test_after_a_failed_publication_readers_see_the_old_or_the_new_step(
     tmp_path, kind, action, cases
 ):
     publish, assert_intact, folder = KINDS[kind]
@@ -46,17 +46,17 @@ def test_a_publication_that_fails_anywhere_leaves_the_old_step_or_the_new(
         publish(run, NEW)
         assert commit.latest(run.root / folder) == NEW
         assert_intact(run, NEW)
-        assert n < MOST
+        assert n < MAX_OPERATIONS
     assert len(cases) > 10
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action, cases):
-    snapshot, sound_snapshot, _ = KINDS["snapshot"]
+def test_after_a_failed_retention_all_listed_steps_are_intact(tmp_path, action, cases):
+    publish, assert_intact, _ = KINDS["snapshot"]
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         for step in (1, 2, 3):
-            snapshot(run, step)
+            publish(run, step)
         try:
             with armed(f"file:{n}={action}"):
                 leases.retain(run, "snapshots", keep=1)
@@ -64,16 +64,16 @@ def test_retention_that_fails_anywhere_leaves_only_whole_steps(tmp_path, action,
         except OSError:
             cases.append(n)
         for step in commit.steps(run.snapshots):
-            sound_snapshot(run, step)
+            assert_intact(run, step)
         leases.retain(run, "snapshots", keep=1)
         assert files.list_names(run.snapshots) == ["00000003", "LATEST.json"]
-        assert n < MOST
+        assert n < MAX_OPERATIONS
     assert len(cases) >= 4
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("name", ["lease", "end"])
-def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, name, action, cases):
+def test_after_a_failed_write_a_small_file_is_the_old_or_the_new_one(tmp_path, name, action, cases):
     for n in itertools.count(1):
         run = RunDir(tmp_path / f"{n}")
         lease = leases.Lease(run, "reader")
@@ -90,5 +90,5 @@ def test_a_small_file_that_fails_anywhere_is_the_old_one_or_the_new(tmp_path, na
         assert leases.leased(run, "snapshots") in ({OLD}, {NEW})
         marked = files.read_sealed(run.end_marker)
         assert marked is None or marked["step"] == NEW
-        assert n < MOST
+        assert n < MAX_OPERATIONS
     assert len(cases) >= 4

@@ -1,7 +1,7 @@
-"""Whatever bytes come from outside, only our own errors come out.
+"""Readers of external files raise only RealmError, whatever bytes a file contains.
 
-Every reader of text and every manifest meets files that are nearly right: a sound one with pieces
-cut out, put in, doubled or changed, JSON of any shape under a sound seal, and plain noise.
+Hypothesis edits valid files: it deletes, inserts, repeats and changes bytes. It also writes random
+JSON with a valid checksum, and random bytes.
 """
 
 import collections
@@ -40,7 +40,7 @@ from realm_jax.tagging.conll import read_conll, read_predictions
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.nonfinite import read_batch, write_batch
 
-FORM = "fuzz"
+FAULT = "fuzz"
 FEW, MANY = 30, 1000
 HERE = Path(__file__).parents[1]
 
@@ -63,13 +63,13 @@ def questions_of(format):
 
 
 def store_at(path):
-    """The file is the manifest of a passage store that is otherwise sound."""
+    """Opens the passage store of which `path` is the manifest; its other files are valid."""
     integrity.verify(epath.Path(path.parent))
     PassageStore.open(path.parent).verify()
 
 
 JSON_LINE = b'{"title": "A", "text": "B c.", "question": "q?", "answers": ["a"], "answer": ["a"]}\n'
-# name -> (file name, a sound content, what reads it)
+# format -> (file name, valid content, function from the format to its reader)
 TEXTS = {
     "wikiextractor": ("a", b'<doc id="1" url="u" title="A">\nA\n\nB c.\n</doc>\n', corpus_of),
     "jsonl": ("a", JSON_LINE, corpus_of),
@@ -94,7 +94,7 @@ assert {*readers.READERS, *QUESTIONS} == TEXTS.keys()
 
 
 def readings():
-    """(what, file name, sound bytes, reader of the path)."""
+    """Yields (name, file name, valid content, reader)."""
     for format, (name, content, make) in TEXTS.items():
         yield format, name, content, make(format)
     yield "archive", "a.tar.gz", packed("../../b.txt", b"A text."), corpus_of("text")
@@ -152,14 +152,14 @@ edits = st.tuples(st.integers(0, 1 << 16), st.integers(0, 9), st.binary(max_size
 
 
 @st.composite
-def nearly(draw, sound):
-    """`sound` with some of its pieces replaced; or noise."""
+def edited(draw, valid):
+    """Draws edits of the bytes `valid`, or random bytes."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
-    data = sound
-    for place, length, piece in draw(st.lists(edits, min_size=1, max_size=5)):
-        at = place % (len(data) + 1)
-        data = data[:at] + piece + data[at + length :]
+    data = valid
+    for position, length, inserted in draw(st.lists(edits, min_size=1, max_size=5)):
+        at = position % (len(data) + 1)
+        data = data[:at] + inserted + data[at + length :]
     return data
 
 
@@ -172,7 +172,8 @@ json_values = st.recursive(
 )
 
 
-def only_our_errors(read, path, content):
+def raises_only_realm_errors(read, path, content):
+    """Writes `content` to `path` and reads it; any error other than RealmError fails the test."""
     path.write_bytes(content)
     try:
         read(path)
@@ -180,7 +181,7 @@ def only_our_errors(read, path, content):
         assert error.problem
 
 
-def searching(examples):
+def search_settings(examples):
     return settings(
         max_examples=examples,
         deadline=None,
@@ -192,43 +193,43 @@ def searching(examples):
 
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("what", READINGS)
-def test_readers_of_text_and_weights(tmp_path, what, examples, cases):
-    name, sound, read = READINGS[what]
+def test_readers_of_text_and_weights_raise_only_realm_errors(tmp_path, what, examples, cases):
+    name, valid, read = READINGS[what]
 
-    @searching(examples)
-    @given(nearly(sound))
+    @search_settings(examples)
+    @given(edited(valid))
     def search(content):
-        only_our_errors(read, tmp_path / name, content)
+        raises_only_realm_errors(read, tmp_path / name, content)
         cases.append(content)
 
     search()
 
 
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
-def test_a_saved_batch(tmp_path, examples, cases):
-    write_batch(epath.Path(tmp_path / "sound.npz"), "ict", 1, np.zeros(3))
+def test_reading_a_saved_batch_raises_only_realm_errors(tmp_path, examples, cases):
+    write_batch(epath.Path(tmp_path / "valid.npz"), "ict", 1, np.zeros(3))
 
-    @searching(examples)
-    @given(nearly((tmp_path / "sound.npz").read_bytes()))
+    @search_settings(examples)
+    @given(edited((tmp_path / "valid.npz").read_bytes()))
     def search(content):
-        only_our_errors(read_batch, tmp_path / "batch.npz", content)
+        raises_only_realm_errors(read_batch, tmp_path / "batch.npz", content)
         cases.append(content)
 
     search()
 
 
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.faults)])
-def test_the_manifest_of_a_corpus(tmp_path, tiny, examples, cases):
+def test_reading_a_corpus_manifest_raises_only_realm_errors(tmp_path, tiny, examples, cases):
     import shutil
 
-    shutil.copytree(tiny.folder, tmp_path / "land")
-    path = tmp_path / "land" / "MANIFEST.json"
-    sound = path.read_bytes()
+    shutil.copytree(tiny.folder, tmp_path / "corpus")
+    path = tmp_path / "corpus" / "MANIFEST.json"
+    valid = path.read_bytes()
 
-    @searching(examples)
-    @given(nearly(sound) | changed(files.unseal(sound, path)).map(files.seal))
+    @search_settings(examples)
+    @given(edited(valid) | changed(files.unseal(valid, path)).map(files.seal))
     def search(content):
-        only_our_errors(store_at, path, content)
+        raises_only_realm_errors(store_at, path, content)
         check(path.parent)
         cases.append(content)
 
@@ -237,7 +238,7 @@ def test_the_manifest_of_a_corpus(tmp_path, tiny, examples, cases):
 
 @st.composite
 def changed(draw, content):
-    """The same JSON object with a key gone or of another value, at the top or one below."""
+    """Draws the JSON object with one key removed or changed, at the top level or one below."""
     content = json.loads(json.dumps(content))
     owner = content
     if draw(st.booleans()):
@@ -252,7 +253,7 @@ def changed(draw, content):
 
 
 def read_all(run):
-    """Everything that any verb reads of a run folder."""
+    """Calls every function with which a verb reads a run folder."""
     for reader in (
         lambda: check(run.root),
         lambda: repair(run.root, dry_run=True),
@@ -283,8 +284,8 @@ def read_all(run):
         "END.json",
     ],
 )
-def test_sealed_files_of_a_run(tmp_path, name, examples, cases):
-    """Both torn ones and such as are sealed by our own hand with another content."""
+def test_reading_sealed_files_of_a_run_raises_only_realm_errors(tmp_path, name, examples, cases):
+    """The files have edited bytes, or changed content with a valid checksum."""
     from realm_jax.storage import follow, heartbeat
 
     run = RunDir(tmp_path)
@@ -295,11 +296,11 @@ def test_sealed_files_of_a_run(tmp_path, name, examples, cases):
     heartbeat.beat(run, "index_builder", state="waiting")
     follow.mark_end(run, step=3)
     path = tmp_path / name
-    sound = path.read_bytes()
-    content = files.unseal(sound, path)
+    valid = path.read_bytes()
+    content = files.unseal(valid, path)
 
-    @searching(examples)
-    @given(nearly(sound) | changed(content).map(files.seal))
+    @search_settings(examples)
+    @given(edited(valid) | changed(content).map(files.seal))
     def search(data):
         path.write_bytes(data)
         read_all(run)
@@ -308,8 +309,8 @@ def test_sealed_files_of_a_run(tmp_path, name, examples, cases):
     search()
 
 
-def test_an_archive_cannot_escape_its_folder(tmp_path):
-    """Members are read where they are: nothing is ever unpacked, whatever they are called."""
+def test_reading_an_archive_creates_no_files(tmp_path):
+    """Members are streamed, not extracted, so that their names cannot lead out of the folder."""
     inside = tmp_path / "inside"
     inside.mkdir()
     for number, name in enumerate(["../out.txt", "/out.txt", "a/../../out.txt"]):

@@ -1,4 +1,4 @@
-"""The proof over both jobs' logs passes on what happened, and fails on what may not."""
+"""`assert_history` accepts the logs of a correct run and rejects each kind of violation."""
 
 import json
 
@@ -12,7 +12,7 @@ from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import commit
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name
 
-FORM = "history"
+FAULT = "history"
 ROWS = np.arange(120)[::-1].copy()
 STEPS, EVERY = 6, 2
 
@@ -33,7 +33,7 @@ def swap(run, step, index_step):
 
 @pytest.fixture
 def run(tmp_path):
-    """Three swaps, of which the log of the builder lacks one that it was killed before noting."""
+    """Three swaps; the builder logs the second one late, as after a kill before the log entry."""
     run = RunDir(tmp_path)
     for step in range(0, STEPS, EVERY):
         parts = publish(run, step)
@@ -45,11 +45,11 @@ def run(tmp_path):
     return run
 
 
-def test_what_happened_is_proved(run):
+def test_a_correct_history_is_accepted(run):
     assert assert_history(run, STEPS, bound=EVERY - 1) == 3
 
 
-def test_nothing_is_noted_twice(run):
+def test_an_index_is_logged_only_once(run):
     before = run.indexes.read_text()
     history.log_missing_indexes(run)
     history.log_index(run, 4, *publish(run, 4))
@@ -63,40 +63,40 @@ def change(path, line, **fields):
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_other_candidates_than_the_builder_s_are_found(run):
+def test_candidates_that_differ_from_the_builders_are_an_error(run):
     change(run.swaps, 1, candidates="0" * 64)
     with pytest.raises(AssertionError, match="candidates"):
         assert_history(run, STEPS)
 
 
-def test_an_index_that_changed_after_it_was_used_is_found(run):
+def test_an_index_that_changed_after_its_use_is_an_error(run):
     (run.published_index / step_name(2) / MANIFEST).unlink()
     publish(run, 2, seed=9)
     with pytest.raises(AssertionError):
         assert_history(run, STEPS)
 
 
-def test_an_index_used_without_a_finished_manifest_is_found(run):
+def test_an_index_that_the_builder_never_published_is_an_error(run):
     lines = run.indexes.read_text().splitlines()
     run.indexes.write_text("\n".join([lines[0], lines[2]]) + "\n")
     with pytest.raises(AssertionError, match="never published"):
         assert_history(run, STEPS)
 
 
-def test_a_step_back_is_found(run):
+def test_a_swap_to_an_older_index_is_an_error(run):
     swap(run, 5, 2)
     with pytest.raises(AssertionError, match="index steps of swaps"):
         assert_history(run, STEPS)
 
 
-def test_staleness_is_measured_at_every_step(run):
+def test_staleness_above_the_bound_is_an_error(run):
     with pytest.raises(AssertionError, match="step 9 searched"):
         assert_history(run, 10, bound=EVERY)
 
 
-def test_a_line_cut_short_harms_no_other(run):
-    whole = run.swaps.read_text()
-    run.swaps.write_text(whole[:-20])
+def test_a_truncated_log_line_does_not_affect_later_lines(run):
+    complete = run.swaps.read_text()
+    run.swaps.write_text(complete[:-20])
     swap(run, 4, 4)
     assert [r["index_step"] for r in map(json.loads, run.swaps.read_text().splitlines()[3:])] == [4]
     assert commit.steps(run.published_index) == [0, 2, 4]

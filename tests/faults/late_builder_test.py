@@ -1,4 +1,4 @@
-"""A builder that is slow, gone, doubled or out of space: training goes on, and says what to do."""
+"""Training continues when the index builder is slow, dead, started twice or out of disk space."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ from realm_jax.storage.logs import read_log
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.swap_log import staleness
 
-FORM = "slow, late, dead"
+FAULT = "slow, late, dead"
 STEPS, EVERY, ALARM = 60, 2, 8
-PATIENCE = 900.0
+TIMEOUT = 900.0
 
 
-def config_of(tiny):
+def make_config(tiny):
     return tiny_config(
         tiny.folder,
         model__layers=1,
@@ -34,13 +34,17 @@ def config_of(tiny):
         refresh__mode="async",
         refresh__every=EVERY,
         refresh__alarm_steps=ALARM,
-        refresh__wait_seconds=PATIENCE,
+        refresh__wait_seconds=TIMEOUT,
         report__every=10,
     )
 
 
-def train_beside(run, config, build):
-    """Trains while `build(run, trained)` stands in for the builder, and a real one ends the run."""
+def train_with_builder(run, config, build):
+    """Trains while `build(run, trained)` replaces the builder; a real builder then ends the run.
+
+    Returns:
+      The swaps (step, index step) of the run.
+    """
     trained = threading.Event()
 
     def builder():
@@ -50,13 +54,13 @@ def train_beside(run, config, build):
     thread = threading.Thread(target=builder, daemon=True)
     thread.start()
     trainer.run(str(run.root), config, threading.Event())
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert_history(run, STEPS)
     return logged_swaps(run)
 
 
 def trained_steps(run):
-    """Up to the newest report."""
+    """Returns the step of the newest report."""
     return max([record["step"] for record in read_log(run.logs / "realm.jsonl")], default=0)
 
 
@@ -70,27 +74,27 @@ def wait_for(holds):
         pause.wait(0.02)
 
 
-def test_without_a_builder_every_step_is_done_and_the_alarm_names_it(tiny, tmp_path, caplog):
-    """It published one index and died; it comes back only when there is nothing left to train."""
+def test_training_finishes_without_a_builder_and_warns_once(tiny, tmp_path, caplog):
+    """The builder publishes one index, dies, and is restarted after the last training step."""
 
-    def once(run, _):
+    def build_once(run, _):
         wait_for((run.snapshots / "LATEST.json").exists)
         refresh(run, 0)
         wait_for(lambda: trained_steps(run) == STEPS)
 
     run = RunDir(tmp_path)
-    swaps = train_beside(run, config_of(tiny), once)
+    swaps = train_with_builder(run, make_config(tiny), build_once)
     assert swaps == [(0, 0)]
     assert staleness(swaps, STEPS)["max"] == STEPS - 1
-    [warned] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
-    assert f"step {ALARM + 1} searches the index of step 0" in warned
-    assert "realm index --workdir=" in warned
+    [warning] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
+    assert f"step {ALARM + 1} searches the index of step 0" in warning
+    assert "realm index --workdir=" in warning
 
 
-def test_a_builder_ten_times_too_slow_holds_nothing_up(tiny, tmp_path, caplog):
-    """It builds each index only when the trainer is ten snapshots further on."""
+def test_a_slow_builder_does_not_delay_training(tiny, tmp_path, caplog):
+    """The builder starts an index only when the trainer is ten snapshots ahead."""
 
-    def slowly(run, _):
+    def build_slowly(run, _):
         built = -1
         for step in follow(
             run.snapshots,
@@ -103,7 +107,7 @@ def test_a_builder_ten_times_too_slow_holds_nothing_up(tiny, tmp_path, caplog):
             built = step
             wait_for(lambda built=built: trained_steps(run) >= min(built + 10 * EVERY, STEPS))
 
-    swaps = train_beside(RunDir(tmp_path), config_of(tiny), slowly)
+    swaps = train_with_builder(RunDir(tmp_path), make_config(tiny), build_slowly)
     assert 2 <= len(swaps) <= STEPS // (10 * EVERY) + 1
     assert staleness(swaps, STEPS)["max"] >= 10 * EVERY - 1
     assert "alarm_steps" in caplog.text
@@ -111,34 +115,32 @@ def test_a_builder_ten_times_too_slow_holds_nothing_up(tiny, tmp_path, caplog):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("n", [3, 40, 90])
-def test_a_full_disk_ends_the_run_in_words_and_the_same_command_finishes(
+def test_a_full_disk_stops_the_run_with_an_error_and_the_same_command_finishes(
     tmp_path, tiny, fork_server, n
 ):
-    """Both jobs meet it at their n-th file operation; who is first says so."""
+    """The n-th file operation of each job fails; the first job that gets there ends the run."""
     jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     first = jobs.start(**{VARIABLE: f"file:{n}=full"})
     try:
-        said = first.wait(1, PATIENCE)
+        stderr = first.wait(1, TIMEOUT)
     finally:
         jobs.kill()
-    assert "No space left" in said
-    assert "run the same command again" in said
-    jobs.finish(PATIENCE)
+    assert "No space left" in stderr
+    assert "run the same command again" in stderr
+    jobs.finish(TIMEOUT)
 
 
 @pytest.mark.faults
-def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, fork_server):
+def test_a_second_builder_waits_until_the_first_has_ended(tmp_path, tiny, fork_server):
     jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     try:
         first = jobs.start("index", "--poll=0.05")
-        first.until(
-            lambda: last_beat(jobs.run, "index_builder") is not None, "sign of life", PATIENCE
-        )
+        first.until(lambda: last_beat(jobs.run, "index_builder") is not None, "heartbeat", TIMEOUT)
         second = jobs.start("index", "--poll=0.05")
-        second.until(lambda: "another index_builder" in second.err.read_text(), "word", PATIENCE)
+        second.until(lambda: "another index_builder" in second.err.read_text(), "warning", TIMEOUT)
         os.kill(first.process.pid, signal.SIGKILL)
-        jobs.start("train").wait(0, PATIENCE)
-        second.wait(0, PATIENCE)
+        jobs.start("train").wait(0, TIMEOUT)
+        second.wait(0, TIMEOUT)
     finally:
         jobs.kill()
     assert ended(jobs.run)
@@ -146,17 +148,17 @@ def test_a_second_builder_waits_until_the_first_is_dead(tmp_path, tiny, fork_ser
 
 
 @pytest.mark.faults
-def test_a_second_trainer_waits_names_the_first_and_changes_nothing(tmp_path, tiny, fork_server):
+def test_a_second_trainer_waits_and_does_not_change_the_run(tmp_path, tiny, fork_server):
     jobs = TwoJobs(tmp_path, fork_server, tiny.folder, 30, 10)
     try:
         first = jobs.start("train")  # waits for its first index
-        first.until(lambda: last_beat(jobs.run, "trainer") is not None, "sign of life", PATIENCE)
+        first.until(lambda: last_beat(jobs.run, "trainer") is not None, "heartbeat", TIMEOUT)
         second = jobs.start("train")
-        second.until(lambda: "another trainer" in second.err.read_text(), "word", PATIENCE)
+        second.until(lambda: "another trainer" in second.err.read_text(), "warning", TIMEOUT)
         second.process.send_signal(signal.SIGTERM)
-        assert f"process {first.process.pid}" in second.wait(exit_codes.STOPPED, PATIENCE)
-        jobs.start("index", "--poll=0.05").wait(0, PATIENCE)
-        first.wait(0, PATIENCE)
+        assert f"process {first.process.pid}" in second.wait(exit_codes.STOPPED, TIMEOUT)
+        jobs.start("index", "--poll=0.05").wait(0, TIMEOUT)
+        first.wait(0, TIMEOUT)
     finally:
         jobs.kill()
     jobs.assert_complete()

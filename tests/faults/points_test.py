@@ -1,8 +1,8 @@
-"""Both jobs for real, hung at a named point, then killed, stopped or told to end: nothing is lost.
+"""Trainer and builder processes are killed, stopped or terminated at each failpoint.
 
-The same command, run again, finishes every one of these runs, and every byte of what it leaves is
-as published. Several cases run at a time, since each of them mostly waits; `make faults` runs them
-all, `make test` a few.
+A process first hangs at the failpoint, then gets the signal. The same command must then finish the
+run, and every checksum must match. Cases run in parallel because they mostly wait. `make faults`
+runs all cases, `make test` a few.
 """
 
 import os
@@ -15,13 +15,13 @@ from support.two_jobs import TwoJobs
 
 from realm_jax.storage.failpoints import VARIABLE
 
-FORM = "failpoints x signals"
+FAULT = "failpoints x signals"
 STEPS, EVERY = 30, 10
-AT_ONCE = 6
-HANGING = "T"
+PARALLEL = 6
+HANGING = "T"  # process state: stopped by a signal
 SECONDS_STOPPED = 30.0
-PATIENCE = 900.0
-# name -> which visit hangs: the second where there is one, so that a run is under way
+TIMEOUT = 900.0
+# failpoint -> the visit at which the process hangs; the second one, if any, is in mid-run
 TRAINER = {
     "snapshot.staged": 2,
     "snapshot.committed": 2,
@@ -43,7 +43,7 @@ BUILDER = {
     "published_index.committed": 2,
     "published_index.published": 2,
 }
-EITHER = {"retention.unlisted": 1}
+EITHER = {"retention.unlisted": 1}  # in either job
 POINTS = TRAINER | BUILDER | EITHER
 IN_MAKE_TEST = [
     ("checkpoint.committed", "kill_both"),
@@ -81,9 +81,9 @@ def terminate(trainer, builder):
 
 
 SIGNALS = [kill_trainer, kill_builder, kill_both, stop_builder, terminate]
-ENDS = {  # exit codes of the first life
+EXIT_CODES = {  # of the first process
     kill_trainer: {-signal.SIGKILL},
-    kill_builder: {1, 0},  # 0 where nothing was left for the builder to do
+    kill_builder: {1, 0},  # 0 if the builder had already done its last index
     kill_both: {-signal.SIGKILL},
     stop_builder: {0},
     terminate: {75, 0},
@@ -96,30 +96,30 @@ def go_on(pid):
 
 
 def hung_processes(jobs, command):
-    """Trainer and builder, once one of them hangs at the point."""
+    """Waits until one process hangs at the failpoint; returns the pids of trainer and builder."""
     trainer = command.process.pid
 
     def one_hangs():
         builder = builder_pid(jobs.run)
         return builder is not None and HANGING in (process_state(trainer), process_state(builder))
 
-    command.until(one_hangs, "process at the point", seconds=PATIENCE)
+    command.until(one_hangs, "process at the point", seconds=TIMEOUT)
     return trainer, builder_pid(jobs.run)
 
 
-def play(folder, fork_server, knowledge, point, do):
-    """One case, from the first life to the finished run."""
-    # a keep of 1 has either job's retention delete something in so short a run
+def run_case(folder, fork_server, knowledge, point, do):
+    """Runs one case from the first process to the finished run."""
+    # with keep=1, the retention of both jobs deletes something even in such a short run
     jobs = TwoJobs(
         folder, fork_server, knowledge, STEPS, EVERY, refresh__keep=1, checkpoint__keep=1
     )
     first = jobs.start(**{VARIABLE: f"{point}:{POINTS[point]}=hang"})
     try:
         do(*hung_processes(jobs, first))
-        assert first.process.wait(PATIENCE) in ENDS[do], first.err.read_text()
+        assert first.process.wait(TIMEOUT) in EXIT_CODES[do], first.err.read_text()
     finally:
         jobs.kill()
-    jobs.finish(PATIENCE)
+    jobs.finish(TIMEOUT)
 
 
 def marks(point, do):
@@ -134,5 +134,5 @@ def marks(point, do):
         for do in SIGNALS
     ],
 )
-def test_whatever_happens_at_a_point_the_same_command_finishes(played, point, do):
-    """`play` asserts it."""
+def test_the_same_command_finishes_after_a_signal_at_a_failpoint(outcome, point, do):
+    """`run_case` contains the assertions."""

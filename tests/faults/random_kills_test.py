@@ -1,4 +1,4 @@
-"""Either job or both killed at random times, again and again: what is left always finishes."""
+"""Trainer, builder or both are killed at random times; the same command still finishes the run."""
 
 import contextlib
 import os
@@ -10,42 +10,47 @@ import pytest
 from support.processes import builder_pid, logged_swaps, process_state
 from support.two_jobs import TwoJobs
 
-FORM = "kills at random times"
-AT_ONCE = 5
+FAULT = "kills at random times"
+PARALLEL = 5
 RUNS, KILLS = 10, 10
 STEPS, EVERY = 120, 10
-PATIENCE = 900.0
-# A life is killed within so many seconds at first; fewer once one got through, more where a kill
-# left nothing done, so that most kills meet a run under way on whatever machine.
-SECONDS, FEWER, MORE = 15.0, 0.6, 1.3
+TIMEOUT = 900.0
+# Upper limit of the time from a start to a kill. It is multiplied by SHORTER after a start that
+# reached the end of the run, and by LONGER after a start without an index swap. So most kills hit
+# a run in progress on a fast and on a slow machine.
+SECONDS, SHORTER, LONGER = 15.0, 0.6, 1.3
 
 
 def kill_one(jobs, draw, seconds):
-    """Kills something within so many seconds of a life; None where the run ended before."""
-    life = jobs.start()
+    """Starts the jobs and kills one or both within `seconds`.
+
+    Returns:
+      The names of the killed jobs, or None if the run ended before the kill.
+    """
+    command = jobs.start()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        assert life.process.wait(draw.uniform(0.0, seconds)) == 0, life.err.read_text()
+        assert command.process.wait(draw.uniform(0.0, seconds)) == 0, command.err.read_text()
         return None
     victims = draw.choice([["trainer"], ["builder"], ["builder", "trainer"]])
-    pids = {"trainer": life.process.pid, "builder": builder_pid(jobs.run)}
+    pids = {"trainer": command.process.pid, "builder": builder_pid(jobs.run)}
     for victim in victims:
         if pids[victim] is not None and process_state(pids[victim]) not in ("", "Z"):
             os.kill(pids[victim], signal.SIGKILL)
-    life.process.wait(PATIENCE)
+    command.process.wait(TIMEOUT)
     return "+".join(victims)
 
 
-def play(folder, fork_server, knowledge, seed):
-    """Ten kills of one run, or of the runs after it where it got through; then all are whole."""
+def run_case(folder, fork_server, knowledge, seed):
+    """Makes ten kills, in one run or in several if a run ends before; checks that all finish."""
     draw = random.Random(seed)
     done = []
 
-    def make():
+    def make_jobs():
         return TwoJobs(
             folder / str(len(done)), fork_server, knowledge, STEPS, EVERY, refresh__mode="async"
         )
 
-    jobs, kills, seconds = make(), [], SECONDS
+    jobs, kills, seconds = make_jobs(), [], SECONDS
     while len(kills) < KILLS:
         before = logged_swaps(jobs.run)
         killed = kill_one(jobs, draw, seconds)
@@ -54,17 +59,17 @@ def play(folder, fork_server, knowledge, seed):
         if killed is None:
             jobs.assert_complete()
             done.append(jobs)
-            jobs = make()
-            seconds *= FEWER
+            jobs = make_jobs()
+            seconds *= SHORTER
         else:
             kills.append(killed)
-            seconds *= MORE if after == before else 1.0
-    jobs.finish(PATIENCE)
+            seconds *= LONGER if after == before else 1.0
+    jobs.finish(TIMEOUT)
     return kills
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_kills_at_random_times_lose_nothing(played, seed, cases):
-    print(f"seed {seed}: {played}")
-    cases += played
+def test_runs_killed_at_random_times_finish_with_all_data_intact(outcome, seed, cases):
+    print(f"seed {seed}: {outcome}")
+    cases += outcome
