@@ -11,7 +11,7 @@ Hours:    850 s as logged, beside other work on two cores (0.2 s a step where th
 Expect:   on the validation file FB1 77.4 (precision 74.7, recall 80.4; LOC 83.6, PER 77.8, MISC
           77.2, ORG 68.7), one seed; conlleval prints the same of the predictions. The log of the
           run, experiments/results/tagger_conll.jsonl, ends at 72.5: there an entity beside one of
-          its type still cost nothing (`tagging.bio.SIDE_BY_SIDE`). That it should was seen in the
+          its type still cost nothing (`tagging.bio.ADJACENT_PENALTY`). That it should was seen in the
           errors on this very file; how much comes from the training file. Devlin et al. report
           96.4 for a cased BERT-base; a BERT goes in by config.model.start
 """

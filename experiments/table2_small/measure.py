@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.answers import accepted, contains_answer
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question
 from realm_jax.inference.answerer import Answerer
@@ -95,7 +95,7 @@ def zero_shot_recall(
     rows = question_rows([q.text for q in questions], store.vocabulary, length)
     found = retriever.hits(index, rows, NEIGHBOURS)
     right = [
-        any(says_answer(finder, store, passage) for passage in passages)
+        any(contains_answer(finder, store, passage) for passage in passages)
         for finder, passages in zip(map(accepted, questions), found.tolist(), strict=True)
     ]
     return float(np.mean(right))

@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.answers import accepted, contains_answer
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.text.answer_form import folded, normalise_answer, plain
@@ -55,7 +55,7 @@ class AnsweringPassages:
             if question.expression:
                 says = finder.may_be_in(self._bodies[row])
             else:
-                says = says_answer(finder, self._store, row)
+                says = contains_answer(finder, self._store, row)
             if says:
                 found.append(row)
             if len(found) > most:

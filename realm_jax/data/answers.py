@@ -1,4 +1,4 @@
-"""Where a passage says an answer: the runs of its word pieces that exact match would call right."""
+"""Finds answers in passages: the token spans whose text counts as correct by exact match."""
 
 import time
 from itertools import accumulate, chain, islice, pairwise, product, takewhile
@@ -12,36 +12,36 @@ from realm_jax.data.question_files import Question
 from realm_jax.text.answer_form import folded, normalise_answer, plain, without_articles
 from realm_jax.text.expression import MOST_SECONDS, Expression
 
-Offsets = Int32[np.ndarray, "n 2"]  # characters (start, stop) of each piece
+Offsets = Int32[np.ndarray, "n 2"]  # characters (start, stop) of each token
 
 
 @runtime_checkable
 class Accepted(Protocol):
-    """The accepted answers of one question, ready to be looked for."""
+    """The accepted answers of one question, prepared for search in passages."""
 
     def may_be_in(self, body: str) -> bool:
-        """Quick: false only where `spans` would find nothing."""
+        """A fast test without tokens; if it is False, `spans` finds nothing."""
         ...
 
     def spans(self, body: str, offsets: Offsets, widest: int) -> list[tuple[int, int]]:
-        """First and last piece of every place that says an answer in at most `widest` pieces.
+        """First and last token of every span of at most `widest` tokens that is an answer.
 
-        A run of pieces is meant whose text is right by the official rule. Of the runs that differ
-        in articles and punctuation around an answer only one is named: as the answer is written, or
-        else the least.
+        A span is an answer if its text is correct by the official metric. Spans that differ only
+        in surrounding articles and punctuation give one result: the span written like the answer,
+        else the shortest.
         """
         ...
 
 
 def accepted(question: Question) -> Accepted:
-    """The finder for a question's answers."""
+    """Prepares the accepted answers of a question."""
     if question.expression:
         return _Expressions(question.answers)
     return _Texts(question.answers)
 
 
-def says_answer(answers: Accepted, store: PassageStore, passage: int) -> bool:
-    """Whether the body of a passage says an answer, however wide it stands there."""
+def contains_answer(answers: Accepted, store: PassageStore, passage: int) -> bool:
+    """Whether the body of a passage contains an answer span of any width."""
     body = store.body(passage)
     if not answers.may_be_in(body):
         return False
@@ -50,7 +50,7 @@ def says_answer(answers: Accepted, store: PassageStore, passage: int) -> bool:
 
 
 class _Texts:
-    """Answers as texts: equal once normalised. One that normalises to nothing is never found."""
+    """Answers as text, compared after normalisation; an empty normalised answer never matches."""
 
     def __init__(self, answers: tuple[str, ...]):
         self._written = {normalise_answer(a): folded(a.strip()) for a in reversed(answers)}
@@ -58,7 +58,7 @@ class _Texts:
         self._longest_words = {max(form.split(), key=len) for form in self._written}
 
     def may_be_in(self, body: str) -> bool:
-        """Whether the longest word of an answer is there, punctuation apart."""
+        """Whether the body, without punctuation, contains the longest word of an answer."""
         text = plain(body)
         return any(word in text for word in self._longest_words)
 
@@ -68,8 +68,8 @@ class _Texts:
         forms = _forms(body, bounds)
         ends = list(accumulate(map(len, forms)))
         text = "".join(forms)
-        # Pieces without a form share their end with the piece before: the first one is meant, and
-        # so is the last one of those that begin at the same character.
+        # Tokens with an empty form share start and end with their neighbours. `last_at` keeps the
+        # non-empty token that ends at a character, `first_at` the last token that starts there.
         first_at = {
             end - len(form): i for i, (form, end) in enumerate(zip(forms, ends, strict=True))
         }
@@ -87,7 +87,7 @@ class _Texts:
 
 
 class _Expressions:
-    """Answers as regular expressions: right is what one matches from its first character on."""
+    """Answers as regular expressions: a span is an answer if an expression matches its start."""
 
     def __init__(self, patterns: tuple[str, ...]):
         self._expressions = [Expression(pattern) for pattern in patterns]
@@ -97,9 +97,9 @@ class _Expressions:
         return any(expression.found_in(body) for expression in self._expressions)
 
     def spans(self, body: str, offsets: Offsets, widest: int) -> list[tuple[int, int]]:
-        """See `Accepted.spans`; the match is cut at `widest` pieces before, not after it is made.
+        """See `Accepted.spans`. The text is truncated to `widest` tokens before matching.
 
-        So an expression that would run on to the end of the passage finds its shorter forms too.
+        Therefore an expression that could match to the end of the passage finds shorter matches.
         """
         piece_at = {start: piece for piece, start in enumerate(offsets[:, 0].tolist())}
         found = set()
@@ -120,7 +120,7 @@ class _Expressions:
 
 
 def _forms(body: str, bounds: list[list[int]]) -> list[str]:
-    """What each piece adds to the normalised text, spaces apart; "" for articles."""
+    """The normalised text of each token without spaces; "" for articles and punctuation."""
     forms = [plain(body[start:stop]) for start, stop in bounds]
     gaps = [before[1] < after[0] for before, after in pairwise(bounds)]
     spaced = forms[:1]
@@ -141,7 +141,7 @@ def _occurrences(needle: str, text: str) -> list[tuple[int, int]]:
 
 
 def _with_empty_ends(forms: list[str], first: int, last: int, most: int) -> list[tuple[int, int]]:
-    """A span, and it with up to `most` of the pieces beside it that normalise to nothing."""
+    """The span, and its extensions by up to `most` adjacent tokens with an empty form."""
     lefts = [first, *takewhile(lambda i: not forms[i], range(first - 1, -1, -1))]
     rights = [last, *takewhile(lambda i: not forms[i], range(last + 1, len(forms)))]
     return list(product(lefts[: most + 1], rights[: most + 1]))
@@ -150,7 +150,7 @@ def _with_empty_ends(forms: list[str], first: int, last: int, most: int) -> list
 def _best(
     spans: list[tuple[int, int]], texts: list[str], form: str, written: str
 ) -> list[tuple[int, int]]:
-    """The span whose text is as the answer is written, or else the first that is right; or none."""
+    """The first span written like the answer, else the first correct span, else no span."""
     as_written = (s for s, text in zip(spans, texts, strict=True) if folded(text) == written)
     right = (s for s, text in zip(spans, texts, strict=True) if normalise_answer(text) == form)
     return list(islice(chain(as_written, right), 1))

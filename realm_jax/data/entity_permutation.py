@@ -1,9 +1,9 @@
-"""Rows whose rare word pieces change places, so that a reader must read (after entity
-substitution in QA).
+"""Permutes rare word pieces within a row, so that a reader must copy from the passage.
 
-A small corpus is quicker learnt by heart than read. Under one permutation of the rare pieces,
-query, passage and target stay consistent with each other, and what the model may remember is of no
-use. Names become other names; the words that say how they belong together stay.
+A reader can memorise a small corpus instead of reading the passage. One permutation of the rare
+pieces is applied to query, passage and target, so they stay consistent, but memorised facts become
+useless. Names become other names; common words stay. Entity substitution in QA (Longpre et al.,
+2021) has the same purpose.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from jaxtyping import Bool, Int
 
 from realm_jax.corpus.store import PassageStore
 
-_COMMON = 5e-4  # share of all word pieces above which a piece keeps its place
-_SAMPLE = 4_000_000  # pieces of the corpus that are counted
+_COMMON = 5e-4  # pieces above this share of all tokens are never permuted
+_SAMPLE = 4_000_000  # tokens of the corpus that are counted
 
 
 class RarePieces:
-    """The pieces of a corpus that are not common, and permutations of them.
+    """The rare pieces of a corpus, and random permutations of them.
 
     Args:
-      store: the knowledge corpus; its special pieces are never rare.
+      store: the knowledge corpus; special tokens are never rare.
     """
 
     def __init__(self, store: PassageStore):
@@ -31,7 +31,7 @@ class RarePieces:
         self._size = words.size
 
     def permutation(self, rng: np.random.Generator) -> Int[np.ndarray, "V"]:
-        """Each piece's place holder: a common piece's is itself, a rare one's another rare one."""
+        """A table from piece to piece that permutes the rare pieces and keeps all others."""
         table = np.arange(self._size, dtype=np.int32)
         table[self.rare] = rng.permutation(self.rare)
         return table
@@ -40,5 +40,5 @@ class RarePieces:
 def permute_rows(
     pieces: Int[np.ndarray, "B L"], table: Int[np.ndarray, "V"], chosen: Bool[np.ndarray, "B"]
 ) -> Int[np.ndarray, "B L"]:
-    """The pieces of the chosen rows looked up in `table`; the others as they are."""
+    """Replaces the tokens of the chosen rows by `table[token]`; other rows are unchanged."""
     return np.where(chosen[:, None], table[pieces], pieces)

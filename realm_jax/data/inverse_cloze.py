@@ -1,4 +1,4 @@
-"""Inverse cloze pairs for the embedder's warm start (ORQA section 5, REALM_FACTS 1.5)."""
+"""Inverse cloze pairs for pre-training the embedder (ORQA section 5, REALM section 3.4)."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from realm_jax.data.rows import Rows, passage_rows, query_rows
 
 
 class InverseClozeBatch(NamedTuple):
-    """Sentences and the passages they came from, most of them without that sentence."""
+    """Sentences and their passages; most passages do not contain the sentence."""
 
     queries: Rows
     passages: Rows
@@ -20,9 +20,11 @@ class InverseClozeBatch(NamedTuple):
 
 
 class InverseClozeSource:
-    """A sentence of each drawn passage is the query; with chance `removal` it leaves it.
+    """Draws a passage and uses one of its sentences as the query.
 
-    A share `hidden` of the query's pieces is shown as [MASK]: later queries will hold some.
+    With probability `objective.removal` the sentence is removed from the passage. A share
+    `objective.hidden` of the query's tokens is replaced by [MASK], because the queries of REALM
+    contain [MASK] too.
     """
 
     def __init__(self, store: PassageStore, config: ConfigDict):
@@ -33,7 +35,7 @@ class InverseClozeSource:
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> InverseClozeBatch:
-        """The pairs of one training step, or those at `batch_rows` of it."""
+        """The pairs of one training step; only those at `batch_rows` if it is given."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         rows = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
         passages = passage_rows(self.store, rows, self.lengths.passage)
@@ -54,7 +56,7 @@ class InverseClozeSource:
 
 
 def _remove(passages: Rows, place: int, start: int, stop: int, pad: int) -> None:
-    """Cuts body pieces start .. stop out of a passage row and closes the gap."""
+    """Removes body tokens start .. stop from a passage row and shifts the rest left."""
     ids, mask, segments = (part[place] for part in passages)
     used = int(mask.sum())
     body = int(np.argmax(segments)) if segments.any() else used

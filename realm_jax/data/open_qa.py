@@ -1,4 +1,4 @@
-"""Questions with answers, and the rows that teach a span reader (ORQA, REALM_FACTS 1.8)."""
+"""Batches for open-QA fine-tuning: questions, hits and gold answer spans (ORQA section 4)."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -15,22 +15,22 @@ from realm_jax.text.wordpiece import WordPieces
 
 
 class QuestionBatch(NamedTuple):
-    """Questions, the hits of each, and where the answers stand in them."""
+    """Questions, the hits of each question, and the answer spans in these hits."""
 
     questions: Rows
     hits: Int64[Any, "B R"]  # passage ids
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
-    gold: Bool[Any, "B R J W"]  # entry (i, w): pieces i .. i + w are an answer
+    gold: Bool[Any, "B R J W"]  # entry (i, w): tokens i .. i + w are an answer
 
 
 def questions_hash(questions: list[Question]) -> str:
-    """What a fine-tuning was done on."""
+    """A checksum of the questions, which identifies the data of a fine-tuning run."""
     return hashlib.sha256(repr(questions).encode()).hexdigest()[:16]
 
 
 def question_rows(texts: list[str], words: WordPieces, length: int) -> Rows:
-    """Rows of questions as typed."""
+    """Tokenised questions as query rows [B, L]."""
     return query_rows([ids for ids, _ in words.pieces(texts)], length, words)
 
 
@@ -41,18 +41,18 @@ def answer_spans(
     store: PassageStore,
     widest: int,
 ) -> Bool[np.ndarray, "B R J W"]:
-    """Every place that says an answer in each joint row, as (first piece, width - 1).
+    """Gold answer spans in each joint row, indexed by (first token, width - 1).
 
     Args:
-      joint: [B, R, J].
-      hits: the passage of each row.
-      answers: of each of the B questions.
-      store: holds the passages.
-      widest: W, in pieces; what is wider, or cut off by the row, is never gold.
+      joint: rows [B, R, J].
+      hits: passage id of each row.
+      answers: the accepted answers of each question.
+      store: the knowledge corpus.
+      widest: W, in tokens. Longer answers, and answers cut off by the row, are not gold.
     """
     gold = np.zeros((*joint.ids.shape, widest), bool)
     in_body = joint.mask & (joint.segments == 1)
-    starts, rooms = in_body.argmax(-1), in_body.sum(-1) - 1  # the last of them is [SEP]
+    starts, rooms = in_body.argmax(-1), in_body.sum(-1) - 1  # without the closing [SEP]
     for row, accepted_here in enumerate(answers):
         for hit, passage in enumerate(hits[row].tolist()):
             body = store.body(passage)
@@ -65,14 +65,14 @@ def answer_spans(
 
 
 class QuestionSource:
-    """Questions joined with fixed hits: the index is frozen, so each question is searched once.
+    """Questions with fixed hits: the index is frozen, so each question is searched once.
 
     Args:
-      questions: to train on.
-      hits: passage ids of each question's hits, best first.
-      vectors: passage id -> frozen passage vector.
+      questions: training questions.
+      hits: passage ids of the hits of each question, best first.
+      vectors: frozen passage vectors, indexed by passage id.
       store: the knowledge corpus.
-      config: of the run.
+      config: the run's config.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class QuestionSource:
         return len(self._answers)
 
     def take(self, numbers: Int64[np.ndarray, "B"]) -> QuestionBatch:
-        """These questions as a batch."""
+        """The batch of the questions with these numbers."""
         questions = Rows(*(part[numbers] for part in self._rows))
         hits = self._hits[numbers]
         joint = joint_rows(questions, self._store, hits, self._lengths.joint)

@@ -1,4 +1,4 @@
-"""Masked queries and their candidates as the batch of a step of REALM."""
+"""Batches of REALM pre-training: masked queries and their candidates, packed."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -14,46 +14,46 @@ from realm_jax.data.packing import (
     SAMPLE_QUERIES,
     Packed,
     Widths,
-    sample_groups,
-    grouped,
-    make_buckets,
-    lengths_of,
-    pack,
     bucket_for,
+    grouped,
+    lengths_of,
+    make_buckets,
+    pack,
+    sample_groups,
 )
 from realm_jax.data.rows import NULL_LENGTH, NULL_PASSAGE, Rows, joint_rows, passage_rows
 from realm_jax.data.sampling import generator
 
 
 class PretrainingBatch(NamedTuple):
-    """Masked queries with K candidates each, in G groups of b; candidate 0 is the null passage.
+    """G groups of b masked queries with K candidates each; candidate 0 is the null passage.
 
-    The masked pieces of a group are listed without gaps, U of them at most.
+    The masked tokens of a group form a dense list of at most U entries.
     """
 
-    embedded: Packed  # b queries, the null passage, b (K - 1) candidates
-    read: Packed  # b K joint rows, candidate after candidate
-    query: Int32[Any, "G U"]  # of each masked piece: its query in the group
-    position: Int32[Any, "G U"]  # in the query
-    target: Int32[Any, "G U"]
-    listed: Int32[Any, "G b M"]  # where the masked pieces of a query stand in the list
-    weights: Float32[Any, "G b M"]  # 1 on those there are
-    valid: Bool[Any, "G b K"]
+    embedded: Packed  # rows of the embedder: b queries, the null passage, b (K - 1) candidates
+    read: Packed  # rows of the reader: b K joint rows, ordered by query, then candidate
+    query: Int32[Any, "G U"]  # query of each masked token, as a number within the group
+    position: Int32[Any, "G U"]  # position of each masked token in its query row
+    target: Int32[Any, "G U"]  # original token
+    listed: Int32[Any, "G b M"]  # index into the dense list, by query and mask number
+    weights: Float32[Any, "G b M"]  # 1 on real masked positions, 0 on padding
+    valid: Bool[Any, "G b K"]  # False on candidates to exclude
 
 
 class Buckets(NamedTuple):
-    """Ladders of the three things that differ in size from batch to batch; they are as high."""
+    """Buckets of the three sizes that vary between batches; all three have the same number."""
 
     embedded: tuple[Widths, ...]
     read: tuple[Widths, ...]
-    masked: tuple[Widths, ...]  # of one number each: U
+    masked: tuple[Widths, ...]  # one number per bucket: U
 
 
 class PretrainingRows:
-    """Makes batches of groups of b queries.
+    """Builds batches with b queries per group.
 
     Args:
-      config: of the run.
+      config: the run's config.
       store: the knowledge corpus Z.
       size: b.
     """
@@ -70,20 +70,21 @@ class PretrainingRows:
         buckets: Buckets,
         agree: Callable[[int], int] = lambda bucket: bucket,
     ) -> PretrainingBatch:
-        """Queries with these passages.
+        """The batch of these queries with these candidates.
 
         Args:
           text: masked queries.
-          chosen: passage ids, the null passage first.
-          valid: which of them count.
-          buckets: of `buckets`.
-          agree: from the bucket that holds these rows to the one that all hosts take.
+          chosen: passage ids of the candidates, the null passage first.
+          valid: False on candidates to exclude.
+          buckets: allowed shapes, from `usual` or `widest`.
+          agree: maps the bucket number of this host to the one that all hosts use.
         """
         groups = len(valid) // self._size
         embedded, read = self._rows(text, chosen, groups)
         masked = text.weights.reshape(groups, -1).sum(1, keepdims=True).astype(np.int64)
         needed = (lengths_of(embedded), lengths_of(read), masked)
-        bucket = agree(max(bucket_for(need, own) for need, own in zip(needed, buckets, strict=True)))
+        found = (bucket_for(need, widths) for need, widths in zip(needed, buckets, strict=True))
+        bucket = agree(max(found))
         return PretrainingBatch(
             pack(embedded, buckets.embedded[bucket]),
             pack(read, buckets.read[bucket]),
@@ -94,37 +95,38 @@ class PretrainingRows:
 
     @cached_property
     def widest(self) -> Buckets:
-        """One bucket, which holds anything."""
+        """A single bucket that fits every batch."""
         return Buckets(*(make_buckets(most) for most in self._most()))
 
     def usual(self, source: MaskedTextSource) -> Buckets:
-        """Buckets for queries of this source beside passages as they come in the corpus."""
+        """Buckets sized for queries of this source and random passages of the corpus."""
         text = source.batch(0, SAMPLE_QUERIES)
         shape = (SAMPLE_QUERIES, self._candidates - 1)
         chosen = generator(0, "beside").integers(len(self._store), size=shape)
         chosen = np.pad(chosen, ((0, 0), (1, 0)), constant_values=NULL_PASSAGE)
         embedded, read = self._rows(text, chosen, SAMPLE_QUERIES)
         null = np.full((1, 1), NULL_LENGTH)
-        alone = lengths_of([embedded[0], embedded[2]])
-        seen = [sample_groups(need, self._size) for need in (alone, lengths_of(read))]
+        without_null = lengths_of([embedded[0], embedded[2]])
+        seen = [sample_groups(need, self._size) for need in (without_null, lengths_of(read))]
         seen[0] = np.concatenate([seen[0], np.broadcast_to(null, (len(seen[0]), 1))], axis=1)
         masked = sample_groups(text.weights.sum(1, keepdims=True).astype(np.int64), self._size)
         seen.append(masked.sum(1, keepdims=True))
         return Buckets(*(make_buckets(m, s) for m, s in zip(self._most(), seen, strict=True)))
 
     def _most(self) -> tuple[list[int], list[int], list[int]]:
-        own, others = self._size, self._size * (self._candidates - 1)
+        """Maximum row lengths of the embedder and of the reader, and the maximum U."""
+        queries, passages = self._size, self._size * (self._candidates - 1)
         query, passage, joint = self._lengths.query, self._lengths.passage, self._lengths.joint
         return (
-            [query] * own + [NULL_LENGTH] + [passage] * others,
-            [query + 1] * own + [joint] * others,
-            [own * self._lengths.masks],
+            [query] * queries + [NULL_LENGTH] + [passage] * passages,
+            [query + 1] * queries + [joint] * passages,
+            [queries * self._lengths.masks],
         )
 
     def _rows(
         self, text: MaskedText, chosen: Int64[np.ndarray, "B K"], groups: int
     ) -> tuple[list[Rows], list[Rows]]:
-        """What the embedder and what the reader reads."""
+        """Input rows of the embedder and of the reader, grouped."""
         store, lengths = self._store, self._lengths
         null = passage_rows(store, np.full((groups, 1), NULL_PASSAGE), NULL_LENGTH)
         passages = passage_rows(store, chosen[:, 1:], lengths.passage)
@@ -136,14 +138,14 @@ class PretrainingRows:
 def _listed(
     text: MaskedText, groups: int, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """`query`, `position`, `target` and `listed` of a batch."""
+    """The fields `query`, `position`, `target` and `listed` of a batch."""
     real = text.weights.reshape(groups, -1, text.weights.shape[-1]) > 0
     group, query, mask = np.nonzero(real)
-    place = np.arange(len(group)) - np.searchsorted(group, group)
+    index = np.arange(len(group)) - np.searchsorted(group, group)
     found = np.zeros((3, groups, most), np.int32)
-    found[0, group, place] = query
+    found[0, group, index] = query
     for kind, part in ((1, text.positions), (2, text.targets)):
-        found[kind, group, place] = part.reshape(real.shape)[group, query, mask]
+        found[kind, group, index] = part.reshape(real.shape)[group, query, mask]
     listed = np.zeros(real.shape, np.int32)
-    listed[group, query, mask] = place
+    listed[group, query, mask] = index
     return found[0], found[1], found[2], listed

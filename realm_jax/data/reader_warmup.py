@@ -1,4 +1,7 @@
-"""Batches that teach a reader to read: a masked sentence beside the passage that states it."""
+"""Warm-up batches for the reader: a masked sentence and the passage that states it.
+
+The paper has no such stage. A reader trained from random weights needs it to learn copying.
+"""
 
 from typing import Any, NamedTuple
 
@@ -12,42 +15,44 @@ from realm_jax.data.entity_permutation import RarePieces, permute_rows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
-_NEIGHBOURS = (-2, -1, 1, 2)  # passages away: mostly of the same document
-# How the first steps hide: copying is learnt soonest from many pieces that the passage always says.
+_NEIGHBOURS = (-2, -1, 1, 2)  # offsets in passages; mostly the same document
+# Masking in the copying phase: many masked tokens, all of which occur in the passage.
 _COPYING_MASKS = {"scheme": "random_token", "rate": 0.2}
 _COPYING = {"neighbour_share": 0.0, "null_share": 0.0, "hidden_mask_share": 0.0}
 
 
 class ReaderWarmupBatch(NamedTuple):
-    """Sentences beside one passage each."""
+    """Masked sentences with one passage each."""
 
     joint: Rows  # [B, J]
     text: MaskedText
-    gold: Bool[Any, "B J W"]  # entry (i, w): pieces i .. i + w of the body are what is masked
-    one_span: Bool[Any, "B"]  # what is masked is one span, so that it can stand in a passage
+    gold: Bool[Any, "B J W"]  # entry (i, w): tokens i .. i + w of the body equal the masked span
+    one_span: Bool[Any, "B"]  # True if the masked tokens are contiguous and at most W
 
 
 class ReaderWarmupSource:
-    """Masked sentences, each beside the passage known to state it, or else beside its own.
+    """Pairs each masked sentence with the passage known to state it, or else with its source.
 
-    A share stands beside a neighbouring passage (`stages.reader.neighbour_share`), so that the reader learns to
-    doubt: one that trusts every passage would teach the retriever to flee them all. Another share
-    stands beside the null passage (`stages.reader.null_share`), so that p(y|null, x) is that of a reader who
-    knows what it is to have nothing to read: else retrieval looks useful at first. In a share the
-    rare pieces change places (`stages.reader.permuted_share`), so that nothing can be known by heart. In a share
-    the blank cannot be seen (`stages.reader.hidden_mask_share`), as there is none in a question; there only spans
-    are to be found.
+    Some rows differ; each share is a setting under `stages.reader`:
 
-    Before all that, in a share of the steps (`stages.reader.copying_share`), random pieces are hidden, each
-    sentence beside its own passage: from nothing, names alone teach no copying.
+    - `neighbour_share`: the passage is a neighbour. Negative passages keep the reader from
+      trusting every passage, which would drive p(null) to 1 in REALM.
+    - `null_share`: the null passage. Otherwise p(y|null,x) is untrained at first, and retrieval
+      utility is overestimated.
+    - `permuted_share`: rare pieces are permuted (`data.entity_permutation`), so facts cannot be
+      memorised.
+    - `hidden_mask_share`: [MASK] tokens are hidden from attention, because questions contain none.
+      These rows train only the span loss.
+
+    The first `copying_share` of the steps is the copying phase: random tokens are masked and each
+    sentence is paired with its source. With salient spans only, a randomly initialised reader does
+    not learn to copy.
     """
 
     def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
         self._store, self._lengths, self._seed = store, config.lengths, config.seed
-        self._copies = round(
-            config.stages.reader.copying_share * config.stages.reader.steps
-        )  # steps
         stage = config.stages.reader
+        self._copying_steps = round(stage.copying_share * stage.steps)
         copying = ConfigDict({**stage.to_dict(), **_COPYING})
         masked = text.masked_by(ConfigDict({**config.masking.to_dict(), **_COPYING_MASKS}))
         self._parts = {
@@ -59,42 +64,42 @@ class ReaderWarmupSource:
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> ReaderWarmupBatch:
-        """The batch of one training step, or what is at `batch_rows` of it."""
+        """The batch of one training step; only the rows `batch_rows` if it is given."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
-        copies = step < self._copies
-        source, stage = self._parts[copies]
+        copying = step < self._copying_steps
+        source, stage = self._parts[copying]
         text = source.batch(step, size, batch_rows)
         rng = sampling.generator(self._seed, "reader", step)
         chance = rng.random(size)[batch_rows]
-        away = rng.choice(_NEIGHBOURS, size)[batch_rows]
-        first, second = (text.source, text.evidence) if copies else (text.evidence, text.source)
-        beside = np.where(first < 0, second, first)[:, None]
-        wrong = chance < stage.neighbour_share
-        beside[wrong] = (beside[wrong] + away[wrong, None]) % len(self._store)
-        beside[chance >= 1 - stage.null_share] = NULL_PASSAGE
-        joint = joint_rows(text.queries, self._store, beside, self._lengths.joint)
+        offset = rng.choice(_NEIGHBOURS, size)[batch_rows]
+        first, second = (text.source, text.evidence) if copying else (text.evidence, text.source)
+        passages = np.where(first < 0, second, first)[:, None]
+        negative = chance < stage.neighbour_share
+        passages[negative] = (passages[negative] + offset[negative, None]) % len(self._store)
+        passages[chance >= 1 - stage.null_share] = NULL_PASSAGE
+        joint = joint_rows(text.queries, self._store, passages, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))
         table = self._rare.permutation(rng)
         chosen = (rng.random(size) < stage.permuted_share)[batch_rows]
         joint = joint._replace(ids=permute_rows(joint.ids, table, chosen))
         text = text._replace(targets=permute_rows(text.targets, table, chosen))
-        unseen = (rng.random(size) < stage.hidden_mask_share)[batch_rows]
-        blank = joint.ids == self._store.vocabulary.mask
-        joint = joint._replace(mask=joint.mask & ~(unseen[:, None] & blank))
+        hide_mask = (rng.random(size) < stage.hidden_mask_share)[batch_rows]
+        mask_tokens = joint.ids == self._store.vocabulary.mask
+        joint = joint._replace(mask=joint.mask & ~(hide_mask[:, None] & mask_tokens))
         gold, one_span = _masked_spans(joint, text, self._lengths.answer)
-        weights = np.where(unseen[:, None], np.float32(0), text.weights)
+        weights = np.where(hide_mask[:, None], np.float32(0), text.weights)
         return ReaderWarmupBatch(joint, text._replace(weights=weights), gold, one_span)
 
 
 def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarray, np.ndarray]:
-    """`gold` and `one_span` of a ReaderWarmupBatch."""
+    """The fields `gold` and `one_span` of a batch."""
     real = text.weights > 0
     counts = real.sum(-1)
     last = np.take_along_axis(text.positions, np.maximum(counts - 1, 0)[:, None], axis=1)[:, 0]
     one_span = (counts > 0) & (last - text.positions[:, 0] == counts - 1) & (counts <= widest)
     answers = [
-        [pieces[own]] if whole else []
-        for pieces, own, whole in zip(text.targets, real, one_span, strict=True)
+        [pieces[used]] if whole else []
+        for pieces, used, whole in zip(text.targets, real, one_span, strict=True)
     ]
     rows = Rows(*(part[:, None] for part in joint))
     return matching_spans(rows, answers, widest)[:, 0], one_span
@@ -103,12 +108,12 @@ def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarra
 def matching_spans(
     joint: Rows, answers: list[list[np.ndarray]], widest: int
 ) -> Bool[np.ndarray, "B R J W"]:
-    """Every occurrence of these pieces in the body of each joint row, as (first piece, width - 1).
+    """Occurrences of the answers in each passage body, indexed by (first token, width - 1).
 
     Args:
-      joint: [B, R, J].
-      answers: for each of the B questions, its answers in word pieces.
-      widest: W, in pieces; longer answers are never gold.
+      joint: rows [B, R, J].
+      answers: for each of the B queries, its answers as token ids.
+      widest: W, in tokens; longer answers are not gold.
     """
     size, hits, length = joint.ids.shape
     gold = np.zeros((size, hits, length, widest), bool)

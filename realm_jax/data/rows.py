@@ -1,4 +1,4 @@
-"""Padded input rows: the one place that lays out [CLS], [SEP], segments and padding.
+"""Padded input rows. Only this module places [CLS], [SEP], segments and padding.
 
 | row     | layout                          | segment 0     | segment 1 |
 |---------|---------------------------------|---------------|-----------|
@@ -6,8 +6,9 @@
 | passage | `[CLS] title [SEP] body [SEP]`  | through first `[SEP]` | rest |
 | joint   | `[CLS] x [SEP] body [SEP]`      | through first `[SEP]` | rest |
 
-What does not fit is cut from the end of the body (first from the title, if that alone is too long),
-and the closing `[SEP]` stays. The null passage has number -1: an empty title and an empty body.
+A row that is too long loses tokens from the end of the body; a title longer than the row is cut
+too. The closing `[SEP]` is always kept. The null passage has id -1, an empty title and an empty
+body.
 """
 
 from typing import Any, NamedTuple
@@ -19,12 +20,12 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.text.wordpiece import WordPieces
 
 NULL_PASSAGE = -1
-NULL_LENGTH = 3  # pieces of its row for the embedder
-_LONG_RUN = 32  # pieces, on average
+NULL_LENGTH = 3  # tokens of its embedder row: [CLS] [SEP] [SEP]
+_LONG_RUN = 32  # tokens; above this mean length, `_fill` copies row by row
 
 
 class Rows(NamedTuple):
-    """Word-piece ids, true where a piece is real, and segments; any leading shape, then length."""
+    """Token ids, mask (True on real tokens) and segments; any leading axes, then length L."""
 
     ids: Int32[Any, "*rows L"]
     mask: Bool[Any, "*rows L"]
@@ -32,19 +33,31 @@ class Rows(NamedTuple):
 
 
 def query_rows(pieces: list[np.ndarray], length: int, words: WordPieces) -> Rows:
-    """Rows of queries given as word pieces without special ones; the tail is cut."""
+    """Query rows for the embedder; a query longer than `length` - 2 tokens is truncated.
+
+    Args:
+      pieces: token ids of each query, without special tokens.
+      length: Q.
+      words: the vocabulary.
+    """
     counts = np.array([min(len(p), length - 2) for p in pieces], np.int64)
     ids = np.full((len(pieces), length), words.pad, np.int32)
-    for row, (own, count) in enumerate(zip(pieces, counts, strict=True)):
+    for row, (query, count) in enumerate(zip(pieces, counts, strict=True)):
         ids[row, 0] = words.cls
-        ids[row, 1 : count + 1] = own[:count]
+        ids[row, 1 : count + 1] = query[:count]
         ids[row, count + 1] = words.sep
     mask = np.arange(length) < counts[:, None] + 2
     return Rows(ids, mask, np.zeros_like(ids))
 
 
 def passage_rows(store: PassageStore, numbers: Int64[np.ndarray, "*rows"], length: int) -> Rows:
-    """Rows of passages by number, for the embedder."""
+    """Passage rows for the embedder.
+
+    Args:
+      store: the knowledge corpus.
+      numbers: passage ids; `NULL_PASSAGE` is the null passage.
+      length: P.
+    """
     words, flat = store.vocabulary, numbers.reshape(-1)
     title = _bounds(store.title_bounds, flat)
     ids, titles = _copy_after_cls(store.flat, title, length - 3, length, words)
@@ -55,7 +68,16 @@ def passage_rows(store: PassageStore, numbers: Int64[np.ndarray, "*rows"], lengt
 def joint_rows(
     queries: Rows, store: PassageStore, numbers: Int64[np.ndarray, "B K"], length: int
 ) -> Rows:
-    """Rows of each query beside each of its passages, for the reader; no title, as released."""
+    """Joint rows for the reader: each query followed by each of its K passages.
+
+    The title is omitted, as in the released code.
+
+    Args:
+      queries: rows [B, Q].
+      store: the knowledge corpus.
+      numbers: passage ids; `NULL_PASSAGE` is the null passage.
+      length: J.
+    """
     candidates = numbers.shape[1]
     used = np.repeat(queries.mask.sum(-1), candidates)
     ids = np.full((numbers.size, length), store.vocabulary.pad, np.int32)
@@ -67,14 +89,14 @@ def joint_rows(
 
 
 def _bounds(lookup, numbers: Int64[np.ndarray, "R"]) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and sizes in the flat pieces; the null passage has size 0."""
+    """Start and size of each passage part in the flat token array; the null passage has size 0."""
     real = numbers >= 0
     start, stop = lookup(np.where(real, numbers, 0))
     return start, np.where(real, stop - start, 0)
 
 
 def _copy_after_cls(flat, bounds, most: int, length: int, words: WordPieces):
-    """Fresh rows `[CLS] pieces [SEP]`, and how many pieces each took."""
+    """New rows `[CLS] tokens [SEP]`, and the number of tokens copied into each."""
     start, size = bounds
     size = np.minimum(size, most)
     ids = np.full((len(size), length), words.pad, np.int32)
@@ -85,7 +107,7 @@ def _copy_after_cls(flat, bounds, most: int, length: int, words: WordPieces):
 
 
 def _append(flat, ids, at, bounds, words: WordPieces) -> Int64[np.ndarray, "R"]:
-    """Writes pieces and a closing [SEP] from column `at` on; returns the pieces in each row."""
+    """Writes tokens and a closing [SEP] from column `at`; returns the new length of each row."""
     start, size = bounds
     size = np.minimum(size, ids.shape[1] - 1 - at)
     _fill(flat, ids, at, start, size)
@@ -94,9 +116,9 @@ def _append(flat, ids, at, bounds, words: WordPieces) -> Int64[np.ndarray, "R"]:
 
 
 def _fill(flat, ids, at, start, size) -> None:
-    """ids[r, at[r] :] begins with flat[start[r] : start[r] + size[r]].
+    """Copies flat[start[r] : start[r] + size[r]] to row r of `ids`, from column at[r].
 
-    One gather over all pieces is quickest for short runs (titles), a copy a run for long ones.
+    One gather over all rows is faster for short runs (titles), one copy per row for long runs.
     """
     if size.sum() < _LONG_RUN * len(size):
         rows = np.repeat(np.arange(len(size)), size)

@@ -1,4 +1,4 @@
-"""Which example comes when: batch n is a function of (seed, n), so resuming is starting at n."""
+"""Order of examples: batch n is a function of (seed, n), so a resumed run starts at n."""
 
 import zlib
 from functools import lru_cache
@@ -8,13 +8,13 @@ from jaxtyping import Int64
 
 
 def generator(seed: int, stream: str, *numbers: int) -> np.random.Generator:
-    """The random stream of that name for these numbers, the same in every process and run."""
+    """A random generator for this seed, stream name and numbers; the same in every process."""
     key = [seed, zlib.crc32(stream.encode()), *numbers]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
 def example_ids(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarray, "B"]:
-    """Numbers below `total` for batch `step`: every number once an epoch."""
+    """Example numbers of batch `step`, below `total`; each number occurs once per epoch."""
     positions = np.arange(step * batch, (step + 1) * batch, dtype=np.int64)
     epochs, within = np.divmod(positions, total)
     chosen = np.empty_like(positions)
@@ -25,7 +25,7 @@ def example_ids(seed: int, step: int, batch: int, total: int) -> Int64[np.ndarra
 
 
 def rows_of_batch(size: int, batch_rows: Int64[np.ndarray, "R"] | None) -> Int64[np.ndarray, "R"]:
-    """The places in a batch that this process is to make: all, unless it is one of several."""
+    """The batch rows that this process builds; None means all `size` rows (one process)."""
     return np.arange(size) if batch_rows is None else batch_rows
 
 

@@ -1,4 +1,4 @@
-"""WebQuestions as TFDS has it, without TensorFlow: fetched once into the TFDS data folder."""
+"""WebQuestions from TensorFlow Datasets, read without TensorFlow."""
 
 import os
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ SPLITS = ("train", "test")
 
 
 def read(path: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(where, question, answers) of every example of `tfds:train` or `tfds:test`.
+    """Yields (where, question, answers) for every example of `tfds:train` or `tfds:test`.
 
-    The dataset is downloaded and prepared at the first use; `TFDS_DATA_DIR` says where.
+    The first use downloads and prepares the dataset in `TFDS_DATA_DIR`.
 
     Raises:
-      InputError: another split, or the dataset cannot be fetched.
+      InputError: the split does not exist, or the dataset cannot be downloaded.
     """
     split = path.removeprefix(PREFIX)
     if split not in SPLITS:
         raise InputError(
-            "no such part of TFDS web_questions", expected=" or ".join(SPLITS), found=repr(split)
+            "no such split of TFDS web_questions", expected=" or ".join(SPLITS), found=repr(split)
         )
     import tensorflow_datasets as tfds
     from tensorflow_datasets.question_answering.web_questions import WebQuestions
@@ -31,10 +31,10 @@ def read(path: str) -> Iterator[tuple[str, str, list[str]]]:
         builder.download_and_prepare()
     except (OSError, tfds.download.DownloadError) as error:
         raise InputError(
-            "TFDS web_questions cannot be fetched",
+            "TFDS web_questions cannot be downloaded",
             where=builder.data_dir,
             found=f"{type(error).__name__}: {error}",
-            fix="see the network, or prepare it elsewhere and set TFDS_DATA_DIR",
+            fix="check the network, or prepare the dataset elsewhere and set TFDS_DATA_DIR",
         ) from error
     for number, example in enumerate(builder.as_data_source(split)):
         answers = [answer.decode("utf-8") for answer in example["answers"]]

@@ -143,7 +143,7 @@ class Bert(nnx.Module):
             gather_table(table[...]) for table in (self.word, self.position, self.segment)
         )
         tiled = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
-        x = word[ids] + jnp.concatenate(tiled) + segment[segments] + extra
+        x = word[ids] + jnp.concatenate(tiled)[None] + segment[segments] + extra
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
         x = shard_rows(dropout(x, self.rate, keys[0]))

@@ -73,16 +73,21 @@ def over_rows(x: Float[Array, "*rows n"]) -> Float32[Array, "n"]:
     )
 
 
+def over_leading_axes(x: Float[Array, "*last"], ndim: int) -> Float[Array, "*ones_and_last"]:
+    """x with leading axes of size 1, so that it broadcasts against an array of `ndim` axes."""
+    return x.reshape((1,) * (ndim - x.ndim) + x.shape)
+
+
 @jax.custom_vjp
 def add_bias(
     x: Float32[Array, "*rows_and_bias"], bias: Float32[Array, "*bias"]
 ) -> Float32[Array, "*rows_and_bias"]:
     """x + bias; the bias has the last axes of x. Its gradient uses `over_rows`."""
-    return x + bias
+    return x + over_leading_axes(bias, x.ndim)
 
 
 def _add_bias_forward(x: Array, bias: Array) -> tuple[Array, Array]:
-    return x + bias, bias
+    return x + over_leading_axes(bias, x.ndim), bias
 
 
 def _add_bias_backward(bias: Array, grad_out: Array) -> tuple[Array, Array]:
@@ -108,8 +113,7 @@ def layer_norm(
       offset: learned offset.
       eps: added to the variance.
     """
-    normed, _ = _normed(x, eps)
-    return (normed * scale + offset).astype(x.dtype)
+    return _scaled(_normed(x, eps)[0], scale, offset).astype(x.dtype)
 
 
 def _normed(x: Array, eps: float) -> tuple[Float32[Array, "*rows H"], Float32[Array, "*rows 1"]]:
@@ -120,11 +124,17 @@ def _normed(x: Array, eps: float) -> tuple[Float32[Array, "*rows H"], Float32[Ar
     return centred * scaling, scaling
 
 
+def _scaled(normed: Array, scale: Array, offset: Array) -> Float32[Array, "*rows H"]:
+    ndim = normed.ndim
+    return normed * over_leading_axes(scale, ndim) + over_leading_axes(offset, ndim)
+
+
 def _layer_norm_forward(
     x: Array, scale: Array, offset: Array, eps: float
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     normed, scaling = _normed(x, eps)
-    return (normed * scale + offset).astype(x.dtype), (normed.astype(x.dtype), scaling, scale)
+    out = _scaled(normed, scale, offset).astype(x.dtype)
+    return out, (normed.astype(x.dtype), scaling, scale)
 
 
 def _layer_norm_backward(
@@ -132,7 +142,7 @@ def _layer_norm_backward(
 ) -> tuple[Array, Array, Array]:
     normed, scaling, scale = saved
     size, normed32 = normed.shape[-1], normed.astype(jnp.float32)
-    grad_normed = grad_out.astype(jnp.float32) * scale
+    grad_normed = grad_out.astype(jnp.float32) * over_leading_axes(scale, grad_out.ndim)
     projection = over_last(grad_normed * normed32)[..., None] / size
     mean = over_last(grad_normed)[..., None] / size
     grad_x = scaling * (grad_normed - mean - normed32 * projection)

@@ -55,4 +55,5 @@ class Reader(nnx.Module):
     def predict(self, hidden: Float[Array, "R M H"]) -> Float[Array, "R M V"]:
         """The masked-LM head: hidden vectors -> logits."""
         transformed = self.norm(jax.nn.gelu(self.transform(hidden), self.bert.approximate))
-        return product("rmh,vh->rmv", transformed, self.bert.word[...]) + self.bias[...]
+        logits = product("rmh,vh->rmv", transformed, self.bert.word[...])
+        return logits + self.bias[...][None, None]

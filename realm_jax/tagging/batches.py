@@ -1,8 +1,8 @@
-"""Sentences to the rows that the tagger reads, and tagged sentences to its training batches.
+"""Input rows and training batches of the tagger.
 
-A document is cut into windows of whole sentences that fill a row as far as they go, so each
-sentence is read among its neighbours (BERT, section 5.3, gave its tagger all the context there is).
-A word's label stands on its first piece; the other pieces count for nothing.
+A document is split into windows of consecutive whole sentences, each as long as a row allows.
+Thus a sentence is tagged with its neighbours as context (BERT, section 5.3, uses the maximal
+document context). The label of a word is at its first token; its other tokens have weight 0.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from realm_jax.text.wordpiece import WordPieces
 
 
 class TaggerRows(NamedTuple):
-    """Rows `[CLS] pieces [SEP]`: ids, true on real pieces, and how each piece's word is written."""
+    """Rows `[CLS] tokens [SEP]`: ids, mask (True on real tokens), and the shape of each word."""
 
     ids: Int32[Any, "B L"]
     mask: Bool[Any, "B L"]
@@ -26,7 +26,7 @@ class TaggerRows(NamedTuple):
 
 
 class TaggerBatch(NamedTuple):
-    """Rows with the label of each word on its first piece; `weights` is 1 there and 0 elsewhere."""
+    """Rows with the label of each word at its first token; `weights` is 1 there and 0 elsewhere."""
 
     rows: TaggerRows
     labels: Int32[Any, "B L"]
@@ -34,7 +34,7 @@ class TaggerBatch(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A run of pieces of one document; `words` tells which word of the document each is of."""
+    """Consecutive tokens of one document; `words` is the document's word number of each token."""
 
     document: int
     ids: Int32[np.ndarray, "n"]
@@ -43,17 +43,17 @@ class Window(NamedTuple):
 
     @property
     def first(self) -> Bool[np.ndarray, "n"]:
-        """True on the first piece of each word; words are not cut between windows."""
+        """True on the first token of each word; a word is never split between windows."""
         return np.diff(self.words, prepend=-1) > 0
 
 
 def windows(
     documents: Sequence[Sequence[Sentence]], pieces: WordPieces, length: int
 ) -> list[Window]:
-    """The windows of all documents in order; with `[CLS]` and `[SEP]` each fits `length` pieces.
+    """The windows of all documents in order; with `[CLS]` and `[SEP]` each fits `length` tokens.
 
-    A cut falls between sentences where it can, else between words; what a single word has beyond a
-    whole row is left out. A word of no piece (a control character) is in no window.
+    A document is split between sentences where possible, else between words. A word longer than a
+    row is truncated. A word without tokens (a control character) is in no window.
     """
     flat = [sentence for document in documents for sentence in document]
     encoded = iter(zip(flat, pieces.pieces([s.text for s in flat]), strict=True))
@@ -76,7 +76,7 @@ def windows(
 
 
 def _owners(sentence: Sentence, offsets: Int32[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n"]:
-    """The word that each piece begins in; -1 between words."""
+    """The word in which each token begins; -1 between words."""
     spans = np.array(sentence.words, np.int64).reshape(-1, 2)
     owners = np.searchsorted(spans[:, 0], offsets[:, 0], "right") - 1
     inside = (owners >= 0) & (offsets[:, 0] < np.append(spans[:, 1], 0)[owners])
@@ -96,13 +96,16 @@ def _cut(number: int, columns: list[np.ndarray], sentences: np.ndarray, room: in
 
 
 def _next_start(start: int, most: int, sentences: np.ndarray, firsts: np.ndarray, end: int) -> int:
-    """The last sentence in reach, or else the last word; the next word if one fills the row."""
+    """Start of the next window: the last sentence start up to `most`, else the last word start.
+
+    If one word fills the row, the next window begins at the word after it.
+    """
     if most >= end:
         return end
     for starts in (sentences, firsts):
-        place = int(starts[np.searchsorted(starts, most, "right") - 1])
-        if place > start:
-            return place
+        last = int(starts[np.searchsorted(starts, most, "right") - 1])
+        if last > start:
+            return last
     later = firsts[firsts > most]
     return int(later[0]) if len(later) else end
 
@@ -123,12 +126,12 @@ class TaggerSource:
     """Training batches of tagged documents.
 
     Args:
-      documents: see `data.conll`.
+      documents: tagged sentences of each document, see `conll.read_conll`.
       pieces: the tagger's vocabulary.
       labels: the classes in order, see `bio.labels`.
-      length: of a row, in pieces.
-      hidden: share of words shown as `[UNK]`, so that writing and context are learned too.
-      seed: of the run.
+      length: row length in tokens.
+      unknown_share: share of words replaced by `[UNK]`, so shape and context are learned too.
+      seed: the run's seed.
     """
 
     def __init__(
@@ -137,10 +140,11 @@ class TaggerSource:
         pieces: WordPieces,
         labels: Sequence[str],
         length: int,
-        hidden: float,
+        unknown_share: float,
         seed: int,
     ):
-        self._pieces, self._length, self._hidden, self._seed = pieces, length, hidden, seed
+        self._pieces, self._length, self._seed = pieces, length, seed
+        self._unknown_share = unknown_share
         number = {label: i for i, label in enumerate(labels)}
         self._labels = [
             np.array([number[tag] for s in document for tag in s.tags], np.int32)
@@ -154,27 +158,30 @@ class TaggerSource:
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> TaggerBatch:
-        """The batch of one training step, or what is at `batch_rows` of it."""
+        """The batch of one training step; only the rows `batch_rows` if it is given."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         drawn = sampling.example_ids(self._seed, step, size, len(self._windows))[batch_rows]
         chosen = [self._windows[i] for i in drawn]
-        made = rows(chosen, self._length, self._pieces)
-        labels = np.zeros_like(made.ids)
-        weights = np.zeros(made.ids.shape, np.float32)
+        batch = rows(chosen, self._length, self._pieces)
+        labels = np.zeros_like(batch.ids)
+        weights = np.zeros(batch.ids.shape, np.float32)
         for row, window in enumerate(chosen):
             begins = np.flatnonzero(window.first)
             labels[row, begins + 1] = self._labels[window.document][window.words[begins]]
             weights[row, begins + 1] = 1.0
         rng = sampling.generator(self._seed, "hidden words", step)
-        drawn = (rng.random((size, self._length + 1)) < self._hidden)[batch_rows]
-        return TaggerBatch(self._with_hidden_words(made, weights, drawn), labels, weights)
+        unknown = (rng.random((size, self._length + 1)) < self._unknown_share)[batch_rows]
+        return TaggerBatch(self._with_unknown_words(batch, weights, unknown), labels, weights)
 
-    def _with_hidden_words(self, made: TaggerRows, weights: np.ndarray, drawn: np.ndarray) -> TaggerRows:
+    def _with_unknown_words(
+        self, batch: TaggerRows, weights: np.ndarray, unknown: np.ndarray
+    ) -> TaggerRows:
+        """Replaces all tokens of word i of row b by [UNK] if `unknown[b, i]`."""
         word = weights.cumsum(1).astype(np.int64)  # counts from 1; 0 is [CLS]
-        hidden = np.take_along_axis(drawn, word, axis=1) & (made.shapes > 0)
-        return made._replace(ids=np.where(hidden, np.int32(self._pieces.unk), made.ids))
+        replaced = np.take_along_axis(unknown, word, axis=1) & (batch.shapes > 0)
+        return batch._replace(ids=np.where(replaced, np.int32(self._pieces.unk), batch.ids))
 
 
 def sentences_of(documents: Sequence[Sequence[TaggedSentence]]) -> list[list[Sentence]]:
-    """The same documents as text, without their tags."""
+    """The documents as sentences without tags."""
     return [[sentence_of_words(s.words) for s in document] for document in documents]

@@ -1,4 +1,4 @@
-"""CoNLL files: a word a line, its BIO tag in the last column, a blank line after each sentence."""
+"""CoNLL files: one word per line with its BIO tag in the last column; blank lines end sentences."""
 
 import logging
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _DOCUMENT = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence: words, their BIO2 tags, and the file and line where it begins."""
+    """A sentence: words, BIO2 tags, and the file:line where it begins."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -24,22 +24,23 @@ class TaggedSentence:
 
 
 def read_conll(input: str, types: str) -> list[list[TaggedSentence]]:
-    """The sentences of each document; without `-DOCSTART-` lines all are one document.
+    """Reads the sentences of each document; without `-DOCSTART-` lines there is one document.
 
-    An I that follows no entity of its type begins one, as conlleval reads it; how many such tags
-    were set right is logged.
+    An I that does not follow an entity of its type is changed to B, as conlleval reads it. The
+    number of changed tags is logged.
 
     Args:
       input: a file, a folder, a glob or an archive; .xz, .gz and .bz2 are decompressed.
-      types: the entity types there may be, as in `config.model.entities`.
+      types: the allowed entity types, as in `config.model.entities`.
 
     Raises:
-      InputError: names file and line: bytes that are not UTF-8, another number of columns than on
-        the lines before, a tag that is none or of a type not in `types`; or no sentence at all.
+      InputError: a line is not UTF-8, has another number of columns than the lines before, or has
+        an invalid tag or a type not in `types` (the message names the line); or the input has no
+        sentence.
     """
     known = types.split()
     documents: list[list[TaggedSentence]] = []
-    mended = 0
+    changed = 0
     for first, lines in _sentences(input):
         if lines[0][1][0] == _DOCUMENT or not documents:
             documents.append([])
@@ -48,22 +49,26 @@ def read_conll(input: str, types: str) -> list[list[TaggedSentence]]:
             continue
         raw = tuple(_known_tag(where, fields[-1], known) for where, fields in rows)
         tags = tuple(tags_of(entities(raw), len(raw)))
-        mended += sum(a != b for a, b in zip(raw, tags, strict=True))
+        changed += sum(a != b for a, b in zip(raw, tags, strict=True))
         documents[-1].append(TaggedSentence(tuple(fields[0] for _, fields in rows), tags, first))
-    if mended:
-        log.warning("%s: %d I tags that follow no entity of their type made B", input, mended)
+    if changed:
+        log.warning(
+            "%s: %d I tags that follow no entity of their type changed to B", input, changed
+        )
     documents = [document for document in documents if document]
     if not documents:
-        raise InputError("no sentence", where=input, expected="a word and its tag on each line")
+        raise InputError(
+            "no sentence in the input", where=input, expected="a word and its tag on each line"
+        )
     return documents
 
 
 def read_predictions(input: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(true tags, predicted tags) of each sentence of a file as conlleval reads it: the last two
-    columns.
+    """Yields (true tags, predicted tags) of each sentence: the last two columns, as for conlleval.
 
     Raises:
-      InputError: as `read_conll`, of any entity type; or fewer than three columns.
+      InputError: as `read_conll`, but any entity type is allowed; or there are fewer than three
+        columns.
     """
     for _, rows in _sentences(input):
         for where, fields in rows:
@@ -78,7 +83,7 @@ Row = tuple[str, list[str]]  # file:line, columns
 
 
 def _sentences(input: str) -> Iterator[tuple[str, list[Row]]]:
-    """(where it begins, rows) of each run of lines that are not blank."""
+    """Yields (file:line, rows) for each sentence."""
     for stream in streams(input):
         rows: list[Row] = []
         for where, fields in _rows(stream):
@@ -96,7 +101,7 @@ def _rows(stream: Stream) -> Iterator[Row]:
     with naming_damage(stream.name):
         for number, line in enumerate(stream.file, start=1):
             where = f"{stream.name}:{number}"
-            try:  # bytes split at ASCII blanks only: a word may hold a no-break space
+            try:  # bytes.split() splits at ASCII whitespace only: a word may contain U+00A0
                 fields = [field.decode("utf-8-sig") for field in line.split()]
             except UnicodeDecodeError as error:
                 raise InputError(
@@ -120,7 +125,7 @@ def _known_tag(where: str, tag: str, types: list[str] | None) -> str:
         _malformed(where, "O, B-TYPE or I-TYPE in the last column", repr(tag))
     if types is not None and parts[0] != "O" and parts[1] not in types:
         expected = f"a tag of {', '.join(types)}"
-        _malformed(where, expected, repr(tag), "name the types in config.model.entities")
+        _malformed(where, expected, repr(tag), "list the types in config.model.entities")
     return tag
 
 

@@ -1,8 +1,8 @@
-"""Entity scores by the rules of conlleval (Tjong Kim Sang, 2004), the judge of CoNLL-2003.
+"""Entity scores as computed by conlleval (Tjong Kim Sang, 2004), the scorer of CoNLL-2003.
 
-An entity found is correct if its first word, last word and type are all right. Precision, recall
-and their harmonic mean FB1 count entities over the whole file; accuracy counts words whose tag is
-the very same.
+A predicted entity is correct if its first word, last word and type are correct. Precision, recall
+and their harmonic mean FB1 are computed over all entities of the file. Accuracy is the share of
+words with the correct tag.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from realm_jax.tagging.bio import entities
 
 @dataclass(frozen=True)
 class Counts:
-    """Entities in the truth, entities found, and those in both; figures are percentages."""
+    """Numbers of true, predicted and correct entities; scores are percentages."""
 
     gold: int
     found: int
@@ -23,12 +23,12 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """Share of the entities found that are correct; 0 if none was found."""
+        """Percentage of predicted entities that are correct; 0 if there are none."""
         return _percent(self.correct, self.found)
 
     @property
     def recall(self) -> float:
-        """Share of the true entities that were found; 0 if there are none."""
+        """Percentage of true entities that were found; 0 if there are none."""
         return _percent(self.correct, self.gold)
 
     @property
@@ -38,14 +38,14 @@ class Counts:
         return 2 * self.precision * self.recall / both if both else 0.0
 
     def as_json(self) -> dict[str, float]:
-        """Figures and counts."""
-        figures = {"precision": self.precision, "recall": self.recall, "fb1": self.fb1}
-        return figures | {"phrases": self.gold, "found": self.found, "correct": self.correct}
+        """Scores and counts."""
+        scores = {"precision": self.precision, "recall": self.recall, "fb1": self.fb1}
+        return scores | {"phrases": self.gold, "found": self.found, "correct": self.correct}
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What conlleval says of a file: words, words tagged rightly, entities in all and by type."""
+    """Scores of one file: number of words, correct tags, entity counts in total and by type."""
 
     tokens: int
     correct_tags: int
@@ -54,17 +54,17 @@ class Scores:
 
     @property
     def accuracy(self) -> float:
-        """Share of words with the right tag, in per cent."""
+        """Percentage of words with the correct tag."""
         return _percent(self.correct_tags, self.tokens)
 
     def as_json(self) -> dict[str, Any]:
-        """All figures under conlleval's names."""
+        """All scores under conlleval's names."""
         by_type = {name: counts.as_json() for name, counts in self.by_type.items()}
         head = {"tokens": self.tokens, "accuracy": self.accuracy}
         return {**head, **self.total.as_json(), "by_type": by_type}
 
     def __str__(self) -> str:
-        """What conlleval prints, to the letter."""
+        """The exact output of conlleval."""
         total = self.total
         lines = [
             f"processed {self.tokens} tokens with {total.gold} phrases; "
@@ -77,10 +77,10 @@ class Scores:
 
 
 def score(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Scores:
-    """Figures over (true tags, predicted tags) of every sentence.
+    """Scores (true tags, predicted tags) pairs of all sentences.
 
     Raises:
-      ValueError: two sequences of different length, or something that is no tag.
+      ValueError: a pair differs in length, or a tag is invalid.
     """
     gold: Counter[str] = Counter()
     found: Counter[str] = Counter()

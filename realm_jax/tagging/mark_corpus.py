@@ -1,7 +1,7 @@
-"""The offline job that marks a whole corpus, shard by shard: killed anywhere, it goes on there.
+"""Marks the salient spans of a corpus, shard by shard, and resumes after a crash.
 
-Finished shards lie beside the folder to make, in `OUT.shards/`, until all are there; then the span
-store is written from them in one go, and they are deleted.
+Finished shards are kept in `OUT.shards/`. When all shards are finished, they are merged into the
+span store `OUT` and deleted.
 """
 
 import shutil
@@ -24,53 +24,53 @@ from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.marker import SpanMarker, Spans
 
 KIND = "span_shard"
-BATCH_PASSAGES = 512  # passages handed to the annotator together; between them it can be stopped
+BATCH_PASSAGES = 512  # passages per call of the marker; a stop request is checked between calls
 _FILES = ("spans.npy", "counts.npy")
 
 
 class Interrupted(Exception):
-    """It was asked to stop; the shards up to here are kept."""
+    """A stop was requested; the finished shards are kept."""
 
 
 def annotate_corpus(
     store: PassageStore,
     out: Path,
-    annotator: SpanMarker,
+    marker: SpanMarker,
     *,
     knowledge: PassageStore | None = None,
     shard: int = 4096,
     done: Callable[[int], None] = lambda passages: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Marks every passage and writes the span store `out`; run again, it goes on where it was.
+    """Marks every passage and writes the span store `out`; a repeated call resumes.
 
     Args:
       store: the corpus X.
-      out: a new folder; `OUT.shards` beside it holds what is finished of it.
-      annotator: what marks a passage.
-      knowledge: the corpus Z that X is text for; X itself by default.
-      shard: passages between two points to go on from.
-      done: is told how many passages are finished, again and again.
-      stopped: asked between batches whether to stop.
+      out: a new folder. Finished shards are kept in `OUT.shards` in the same parent folder.
+      marker: marks the spans of passages.
+      knowledge: the knowledge corpus Z of the run that will use X; X itself by default.
+      shard: passages per shard; a resumed call repeats at most one shard.
+      done: called with the number of finished passages after each batch.
+      stopped: polled between batches; if it returns True, the call stops.
 
     Returns:
-      `passages`, `spans`, of which `resumed` passages were marked by an earlier run, `seconds` and
-      `passages_per_second` of this one.
+      `passages`, `spans`, `with_spans` (passages that have any), `resumed` (passages marked by an
+      earlier call), and `seconds` and `passages_per_second` of this call.
 
     Raises:
-      Interrupted: `stopped` said so.
-      InputError: `out` is finished already.
-      MismatchError: the shards there are of another corpus, annotator or shard size.
+      Interrupted: `stopped` returned True.
+      InputError: `out` exists and is complete.
+      MismatchError: the shards belong to another corpus, marker or shard size.
     """
     if (out / MANIFEST).exists():
         raise InputError(
             "the spans exist already",
             where=out,
-            fix="choose another --out, or delete this folder: finished ones never change",
+            fix="choose another --out, or delete this folder; finished folders are immutable",
         )
     began = time.monotonic()
     folder = out.with_name(f"{out.name}.shards")
-    facts = {"corpus_hash": store.corpus_hash, "by": annotator.identity}
+    facts = {"corpus_hash": store.corpus_hash, "by": marker.identity}
     shards = {
         folder / f"{first:08d}": range(first, min(first + shard, len(store)))
         for first in range(0, len(store), shard)
@@ -84,7 +84,7 @@ def annotate_corpus(
     finished = resumed
     done(finished)
     for path, passages in missing.items():
-        for marked in _write(path, store, passages, annotator, facts, stopped):
+        for marked in _write(path, store, passages, marker, facts, stopped):
             finished += marked
             done(finished)
     spans = (marked for path in shards for marked in _read(path))
@@ -107,11 +107,11 @@ def _write(
     path: Path,
     store: PassageStore,
     passages: range,
-    annotator: SpanMarker,
+    marker: SpanMarker,
     facts: dict[str, str],
     stopped: Callable[[], bool],
 ) -> Iterator[int]:
-    """Marks one shard; tells each number of passages marked."""
+    """Marks one shard; yields the number of passages of each batch."""
     with FolderWriter(path, KIND, _FILES) as folder:
         flat = folder.array("spans.npy", np.int32, width=2)
         counts = folder.array("counts.npy", np.int32)
@@ -119,15 +119,15 @@ def _write(
             if stopped():
                 raise Interrupted
             some = range(first, min(first + BATCH_PASSAGES, passages.stop))
-            for own in annotator.spans(store, some):
-                flat.append(np.array(own, np.int32).reshape(-1, 2))
-                counts.append(np.array([len(own)], np.int32))
+            for spans in marker.spans(store, some):
+                flat.append(np.array(spans, np.int32).reshape(-1, 2))
+                counts.append(np.array([len(spans)], np.int32))
             yield len(some)
         folder.commit(**facts, first=passages.start, stop=passages.stop)
 
 
 def _is_finished(path: Path, expected: dict[str, Any]) -> bool:
-    """Whether a sound shard is there; a damaged one is deleted, to be made again."""
+    """Whether the shard is complete and intact; a damaged shard is deleted and marked again."""
     if not (path / MANIFEST).exists():
         return False
     folder = epath.Path(path)
@@ -142,7 +142,7 @@ def _is_finished(path: Path, expected: dict[str, Any]) -> bool:
             where=path,
             expected=expected,
             found=found,
-            fix=f"run the command they are of again, or delete {path.parent}",
+            fix=f"rerun the command that wrote them, or delete {path.parent}",
         )
     return True
 

@@ -1,4 +1,4 @@
-"""What marks the salient spans of passages: capitals and dates, or a tagger and dates."""
+"""Markers of salient spans in passages: capitalised names or tagged entities, plus dates."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,44 +17,44 @@ Spans = list[tuple[int, int]]  # (start, stop) in body pieces, in order, none ov
 
 @runtime_checkable
 class SpanMarker(Protocol):
-    """Marks passages; `identity` tells the work of one annotator from that of another."""
+    """Marks salient spans. Shards of markers with different `identity` are never mixed."""
 
     identity: str
 
     def spans(self, store: PassageStore, passages: range) -> Iterator[Spans]:
-        """The spans of each of these passages."""
+        """Yields the spans of each of these passages."""
 
 
 class CapitalsMarker:
-    """Names by their capitals, and dates: needs no training."""
+    """Names found by capitalisation, and dates; needs no training."""
 
     identity = "capitals and dates"
 
     def spans(self, store: PassageStore, passages: range) -> Iterator[Spans]:
-        """See `corpus.annotate`."""
+        """See `corpus.mark_spans`."""
         return (salient(store, i) for i in passages)
 
 
 class TaggerMarker:
-    """The entities of a trained tagger, and dates; where they overlap, the date stays."""
+    """Entities found by a trained tagger, and dates; an entity that overlaps a date is dropped."""
 
     def __init__(self, tagger: Tagger, identity: str):
         self._tagger, self.identity = tagger, f"tagger {identity} and dates"
 
     def spans(self, store: PassageStore, passages: range) -> Iterator[Spans]:
-        """Each sentence is tagged among the others of its passage."""
-        cut = [_sentences(store, i) for i in passages]
-        tagged = self._tagger.tags([[sentence for _, sentence in own] for own in cut])
-        for i, own, tags in zip(passages, cut, tagged, strict=True):
+        """Tags each sentence with the other sentences of its passage as context."""
+        split = [_sentences(store, i) for i in passages]
+        tagged = self._tagger.tags([[sentence for _, sentence in pairs] for pairs in split])
+        for i, pairs, tags in zip(passages, split, tagged, strict=True):
             found: list[tuple[int, int]] = []
-            for (begin, sentence), sentence_tags in zip(own, tags, strict=True):
+            for (begin, sentence), sentence_tags in zip(pairs, tags, strict=True):
                 marked = salient_characters(sentence, sentence_tags)
                 found += [(begin + a, begin + b) for a, b in marked]
             yield char_spans_to_pieces(store.body_offsets(i), found)
 
 
 def salient_characters(sentence: Sentence, tags: list[str]) -> list[tuple[int, int]]:
-    """Character spans of dates, and of entities that overlap none, in order."""
+    """Character spans of the dates, and of the entities that overlap no date, in order."""
     dates = date_spans(sentence.text)
     names = [
         (sentence.words[entity.start][0], sentence.words[entity.stop - 1][1])
@@ -65,7 +65,7 @@ def salient_characters(sentence: Sentence, tags: list[str]) -> list[tuple[int, i
 
 
 def _sentences(store: PassageStore, i: int) -> list[tuple[int, Sentence]]:
-    """The sentences of a passage and the character of the body that each begins at."""
+    """Each sentence of a passage with its first character in the body."""
     body, offsets, bounds = store.body(i), store.body_offsets(i), store.sentences(i)
     found = []
     for first, stop in pairwise(bounds.tolist()):

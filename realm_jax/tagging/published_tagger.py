@@ -1,4 +1,4 @@
-"""A trained tagger, published: what `realm tag annotate` and `realm tag eval` work with."""
+"""The published tagger, a verified folder that `realm tag annotate` and `realm tag eval` read."""
 
 import hashlib
 import json
@@ -20,10 +20,10 @@ class PublishedTagger:
     """A verified tagger.
 
     Attributes:
-      folder: holds it, its vocabulary (`vocab.txt`) too.
-      identity: checksum of its parameters, configuration and vocabulary together.
+      folder: the published folder; it also contains the vocabulary (`vocab.txt`).
+      identity: checksum of parameters, config and vocabulary.
       parameters: of the network `tagger`.
-      config_json: of the run that trained it.
+      config_json: config of the run that trained the tagger.
     """
 
     folder: epath.Path
@@ -35,7 +35,7 @@ class PublishedTagger:
 def publish_tagger(
     run: RunDir, step: int, parameters: dict[str, Any], config_json: str, vocabulary: bytes
 ) -> None:
-    """Publishes the tagger of a run after `step` steps; `vocabulary` is its file."""
+    """Publishes the tagger of a run at `step`; `vocabulary` is the content of its vocab.txt."""
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, parameters)
@@ -46,11 +46,11 @@ def publish_tagger(
 
 
 def read_tagger(run: RunDir) -> PublishedTagger:
-    """The newest tagger of a run.
+    """Reads and verifies the newest tagger of a run.
 
     Raises:
-      InputError: the run has none yet.
-      DamageError: names the file.
+      InputError: the run has not published a tagger.
+      DamageError: a file is damaged; the message names it.
     """
     step = commit.latest(run.tagger)
     if step is None:

@@ -1,4 +1,4 @@
-"""The small tagger that `realm tag train` makes where no config says otherwise."""
+"""The default config of `realm tag train`: a small tagger."""
 
 from ml_collections import ConfigDict
 
@@ -6,13 +6,16 @@ from realm_jax import config as config_lib
 
 
 def tagger_config() -> ConfigDict:
-    """Two layers of 128, trained from nothing on a file of the size of CoNLL-2003; not locked."""
+    """Two layers of 128, trained from random weights on CoNLL-2003 or a file of its size.
+
+    The returned config is not locked.
+    """
     config = config_lib.default()
     config.model.update(layers=2, hidden=128, heads=4, mlp=512, dropout=0.2)
     config.model.init_stddev = 0.05
     config.stages.tagger.row_length = 64
     config.stages.tagger.unknown_share = 0.2
-    # Without bias correction BERT's 0.999 makes the first hundreds of steps far too large.
+    # BERT's Adam has no bias correction; with b2 0.999 its first updates are too large.
     config.optimizer.b2 = 0.98
     config.stages.tagger.update(steps=2000, batch=32, learning_rate=1e-3, evaluate_every=500)
     config.checkpoint.every = 500

@@ -1,4 +1,4 @@
-"""The tagger's stage: which words of newswire are people, places, organisations."""
+"""The training stage of the tagger."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,14 @@ from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
 
 
 class TaggerStage(IndexFreeStage):
-    """Cross-entropy of the label of each word, on its first piece."""
+    """Trains the tagger by cross-entropy of each word's label at its first token.
+
+    Args:
+      config: the run's config.
+      pieces: the vocabulary.
+      train_documents: tagged sentences of each training document.
+      held_out: the same for evaluation; may be empty.
+    """
 
     name, prefetchable = "tagger", True
 
@@ -27,14 +34,14 @@ class TaggerStage(IndexFreeStage):
         self,
         config: ConfigDict,
         pieces: WordPieces,
-        taught: list[list[TaggedSentence]],
+        train_documents: list[list[TaggedSentence]],
         held_out: list[list[TaggedSentence]],
     ):
         self.settings, self._config, self._pieces = config.stages.tagger, config, pieces
         self.modules = Modules(config.model, pieces.size, ("tagger",))
         self._held_out = held_out
         self._source = TaggerSource(
-            taught,
+            train_documents,
             pieces,
             labels(config.model.entities),
             config.stages.tagger.row_length,
@@ -45,7 +52,7 @@ class TaggerStage(IndexFreeStage):
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
     ) -> TaggerBatch:
-        """Rows of sentences and the labels of their words."""
+        """Token rows and the labels of their words."""
         return self._source.batch(step, self.settings.batch, batch_rows)
 
     def loss(
@@ -58,16 +65,15 @@ class TaggerStage(IndexFreeStage):
         return loss, metrics | losses.real_pieces(len(batch.rows.mask), batch.rows.mask)
 
     def weight(self, batch: TaggerBatch) -> Float[Array, ""]:
-        """Words."""
+        """Number of words in the batch."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
     def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
-        """conlleval's figures on the held-out file, in per cent; nothing without one."""
+        """Scores of conlleval on the held-out file, in percent; empty without a file."""
         if not self._held_out:
             return {}
         tagger = Tagger(self._config, self._pieces, jax.device_get(params["tagger"]))
-        figures = evaluate_tagger(tagger, self._held_out)
-        total = figures.total
+        total = evaluate_tagger(tagger, self._held_out).total
         return {
             "held_out_precision": total.precision,
             "held_out_recall": total.recall,
@@ -76,7 +82,7 @@ class TaggerStage(IndexFreeStage):
 
 
 def evaluate_tagger(tagger: Tagger, documents: list[list[TaggedSentence]]) -> Scores:
-    """What conlleval says of a tagger on tagged documents."""
+    """Scores of conlleval for a tagger on tagged documents."""
     guessed = tagger.tags(sentences_of(documents))
     return score(
         (sentence.tags, tags)

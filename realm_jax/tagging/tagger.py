@@ -1,4 +1,4 @@
-"""A trained tagger at work: documents to the BIO tags of their words."""
+"""Inference of the tagger: documents -> BIO tags of their words."""
 
 import functools
 import json
@@ -19,20 +19,16 @@ from realm_jax.tagging.published_tagger import PublishedTagger, read_tagger
 from realm_jax.tagging.words import Sentence
 from realm_jax.text.wordpiece import WordPieces
 
-_WIDTHS = (
-    1.0,
-    0.75,
-    0.5,
-    0.25,
-)  # row widths, as shares of stages.tagger.row_length: one trace for each
-_TOGETHER = 64  # documents decoded at a time, those of like length
+# Row widths as shares of stages.tagger.row_length; each width is compiled once.
+_WIDTHS = (1.0, 0.75, 0.5, 0.25)
+_DECODE_BATCH = 64  # documents of similar length per Viterbi call
 
 
 class Tagger:
-    """Tags sentences with one set of parameters; `types` are the entity types it knows.
+    """A trained tagger; `types` lists its entity types.
 
     Args:
-      config: of the run that trained it.
+      config: config of the run that trained it.
       pieces: its vocabulary.
       parameters: of the network `tagger`.
     """
@@ -48,18 +44,18 @@ class Tagger:
 
     @classmethod
     def open(cls, workdir: str) -> tuple["Tagger", PublishedTagger]:
-        """The newest tagger of a run, and what was published of it.
+        """Loads the newest tagger of a run, with its published folder.
 
         Raises:
-          InputError: the run has none yet.
-          DamageError: names the file.
+          InputError: the run has not published a tagger.
+          DamageError: a file is damaged; the message names it.
         """
         found = read_tagger(RunDir(workdir))
         config = config_lib.from_json(found.config_json, where=found.folder)
         return cls(config, WordPieces.load(found.folder / VOCABULARY), found.parameters), found
 
     def tags(self, documents: Sequence[Sequence[Sentence]]) -> list[list[list[str]]]:
-        """One BIO tag for each word of each sentence of each document; an I always follows."""
+        """One valid BIO tag for each word of each sentence of each document."""
         sizes = [sum(len(s.words) for s in document) for document in documents]
         scores = self._scores(documents, sizes)
         found: list[list[list[str]]] = [[] for _ in documents]
@@ -78,59 +74,60 @@ class Tagger:
     def _scores(
         self, documents: Sequence[Sequence[Sentence]], sizes: list[int]
     ) -> list[Float32[np.ndarray, "_ C"]]:
-        """Label scores of the words of each document; a word without pieces is outside."""
+        """Label log probabilities of the words of each document; a word without tokens is O."""
         outside = np.where(np.arange(len(self._labels)) == 0, 0.0, -100.0).astype(np.float32)
         scores = [np.tile(outside, (size, 1)) for size in sizes]
-        cut = windows(documents, self._pieces, self._length)
-        width = np.searchsorted(self._widths, [len(window.ids) + 2 for window in cut])
+        found = windows(documents, self._pieces, self._length)
+        width = np.searchsorted(self._widths, [len(window.ids) + 2 for window in found])
         pending: list[tuple[list[Window], Float[Array, "R L C"]]] = []
         for bucket in range(len(self._widths)):
-            members = [cut[i] for i in np.flatnonzero(width == bucket)]
+            members = [found[i] for i in np.flatnonzero(width == bucket)]
             size = max(1, self._budget // self._widths[bucket])
             for start in range(0, len(members), size):
                 chosen = members[start : start + size]
                 padded = [chosen[i] for i in padded_indices(len(chosen), size)]
-                made = rows(padded, self._widths[bucket], self._pieces)
-                pending.append((chosen, self._score(self._parameters, made)))
-                if len(pending) > 1:  # the next batch is laid out while this one is computed
-                    _take(scores, *pending.pop(0))
+                batch = rows(padded, self._widths[bucket], self._pieces)
+                pending.append((chosen, self._score(self._parameters, batch)))
+                if len(pending) > 1:  # the host builds the next batch while the device computes
+                    _copy_scores(scores, *pending.pop(0))
         for chosen, computed in pending:
-            _take(scores, chosen, computed)
+            _copy_scores(scores, chosen, computed)
         return scores
 
 
-def _take(
+def _copy_scores(
     scores: list[Float32[np.ndarray, "_ C"]],
     chosen: list[Window],
     computed: Float[Array, "R L C"],
 ) -> None:
+    """Copies the scores of the first token of each word to the word's document."""
     values = np.asarray(computed)
     for row, window in enumerate(chosen):
-        places = np.flatnonzero(window.first)
-        scores[window.document][window.words[places]] = values[row, places + 1]
+        firsts = np.flatnonzero(window.first)
+        scores[window.document][window.words[firsts]] = values[row, firsts + 1]
 
 
 def _decoded(
     documents: Sequence[Sequence[Sentence]], scores: Sequence[Float32[np.ndarray, "_ C"]]
 ) -> np.ndarray:
-    """Label numbers [B, T]; beyond the words of a document they mean nothing."""
-    longest = max(len(own) for own in scores)
+    """Label numbers [B, T]; values after the last word of a document are arbitrary."""
+    longest = max(map(len, scores))
     padded = np.zeros((len(scores), longest, scores[0].shape[1]), np.float32)
     begins = np.zeros((len(scores), longest), bool)
-    for row, (document, own) in enumerate(zip(documents, scores, strict=True)):
-        padded[row, : len(own)] = own
+    for row, (document, log_p) in enumerate(zip(documents, scores, strict=True)):
+        padded[row, : len(log_p)] = log_p
         counts = np.array([0, *(len(s.words) for s in document)])
         starts = counts.cumsum()
-        begins[row, starts[starts < len(own)]] = True
+        begins[row, starts[starts < len(log_p)]] = True
     return decode(padded, begins)
 
 
 @functools.lru_cache(maxsize=2)
 def _score_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R L C"]]:
-    """Log probabilities of the labels; kept, so that each width is compiled once per process."""
+    """A jitted function to label log probabilities, cached so each width compiles once."""
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("tagger",))
     return jax.jit(
-        lambda parameters, made: jax.nn.log_softmax(
-            modules.bind({"tagger": parameters}).tagger.label_logits(*made)
+        lambda params, batch: jax.nn.log_softmax(
+            modules.bind({"tagger": params}).tagger.label_logits(*batch)
         )
     )

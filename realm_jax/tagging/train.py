@@ -1,4 +1,4 @@
-"""From tagged text to a published tagger, through the one training loop."""
+"""Trains a tagger on tagged text with the shared training loop, and publishes it."""
 
 import threading
 from pathlib import Path
@@ -27,15 +27,17 @@ from realm_jax.trainer.state import stream_key
 
 
 def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
-    """Trains on `config.stages.tagger.train_file` and publishes; returns the step. Rerun it to go on.
+    """Trains on `config.stages.tagger.train_file`, publishes the tagger, and returns the step.
+
+    If the run was interrupted, the same call resumes it.
 
     Raises:
-      Stopped: SIGTERM or SIGINT came; all is saved.
-      RealmError: see the message.
+      Stopped: SIGTERM or SIGINT arrived; a checkpoint is saved.
+      RealmError: the config or input is invalid; see the message.
     """
     run_dir, settings = RunDir(workdir), config.stages.tagger
     _check(config)
-    taught = read_conll(settings.train_file, config.model.entities)
+    train_documents = read_conll(settings.train_file, config.model.entities)
     held_out = (
         read_conll(settings.held_out_file, config.model.entities) if settings.held_out_file else []
     )
@@ -44,9 +46,9 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
     with job_lock(run_dir, JOB, stop) as stop_or_lost:
         save_run_config(run_dir, config)
-        pieces = _vocabulary(run_dir, settings.vocabulary, taught)
+        pieces = _vocabulary(run_dir, settings.vocabulary, train_documents)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
-        stage = TaggerStage(config, pieces, taught, held_out)
+        stage = TaggerStage(config, pieces, train_documents, held_out)
         given = _start(config, stage)
         trained = train(run_dir, config, stage, given, mesh, stop_or_lost, NoPublisher())
         publish_tagger(
@@ -63,10 +65,10 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
 def _check(config: ConfigDict) -> None:
     if not config.stages.tagger.train_file:
         raise ConfigError(
-            "no tagged text to learn from",
+            "no tagged training text",
             where="config.stages.tagger.train_file",
             expected="a CoNLL file",
-            found="nothing",
+            found="an empty setting",
             fix="--input=FILE",
         )
     if config.stages.tagger.row_length > config.model.positions:
@@ -79,30 +81,32 @@ def _check(config: ConfigDict) -> None:
 
 
 def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
-    """BERT from `model.start`, the layer above it drawn; nothing without a `model.start`."""
+    """Initial parameters with BERT from `model.start`; empty if `model.start` is empty."""
     if not config.model.start:
         return {}
     drawn = jax.jit(stage.modules.init)(stream_key(config.seed, "init"))
     return load_networks(config.model.start, jax.device_get(drawn), config.model)
 
 
-def _vocabulary(run_dir: RunDir, given: str, taught: list[list[TaggedSentence]]) -> WordPieces:
-    """The run's vocabulary: the one it has, or the given one, or one learnt from the text."""
+def _vocabulary(
+    run_dir: RunDir, given: str, train_documents: list[list[TaggedSentence]]
+) -> WordPieces:
+    """The run's vocabulary: the saved one, else the file `given`, else one trained on the text."""
     kept = run_dir.root / VOCABULARY
     if not kept.is_file():
         if given:
-            WordPieces.load(given)  # refuses what is none
+            WordPieces.load(given)  # raises if the file is invalid
             files.write_bytes(kept, Path(given).read_bytes())
         else:
-            texts = (" ".join(s.words) for document in taught for s in document)
+            texts = (" ".join(s.words) for document in train_documents for s in document)
             write_vocabulary(kept, sample_vocabulary(texts))
     pieces = WordPieces.load(kept)
     if given and WordPieces.load(given).sha256 != pieces.sha256:
         raise MismatchError(
-            "the workdir holds a tagger of another vocabulary",
+            "the workdir contains a tagger with another vocabulary",
             where=kept,
             expected=f"sha256 {pieces.sha256}",
             found=f"sha256 {WordPieces.load(given).sha256} ({given})",
-            fix="choose another --workdir, or the vocabulary that run began with",
+            fix="use another --workdir, or the vocabulary of that run",
         )
     return pieces

@@ -1,11 +1,11 @@
-"""Words as newswire annotation cuts them, and what is lost of a word once it is lower-cased."""
+"""Splits sentences into words like CoNLL-2003, and classifies the shape of words."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-# Near enough to the words of CoNLL-2003: U.S. and 1996-08-22 are one word, 's is one of its own.
+# Approximates the tokenisation of CoNLL-2003: U.S. and 1996-08-22 are one word, 's is a word.
 _WORD = re.compile(r"['’][sS]\b|(?:[^\W\d_]\.){2,}|\w+(?:[-./,&'’](?!s\b)\w+)*|[^\w\s]")
 
 SHAPES = ("none", "lower", "Capital", "C", "CAPITALS", "mixedCase", "digits", "punctuation")
@@ -13,19 +13,19 @@ SHAPES = ("none", "lower", "Capital", "C", "CAPITALS", "mixedCase", "digits", "p
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and the characters (start, stop) of its words."""
+    """A sentence and the character spans (start, stop) of its words."""
 
     text: str
     words: Sequence[tuple[int, int]]
 
 
 def sentence_of_text(text: str) -> Sentence:
-    """A sentence of running text, cut into words here."""
+    """Splits a sentence of running text into words."""
     return Sentence(text, [match.span() for match in _WORD.finditer(text)])
 
 
 def sentence_of_words(words: Sequence[str]) -> Sentence:
-    """A sentence whose words are given; the text is the words with single spaces between."""
+    """A sentence of these words; its text is the words joined by single spaces."""
     spans, begin = [], 0
     for word in words:
         spans.append((begin, begin + len(word)))
@@ -35,7 +35,7 @@ def sentence_of_words(words: Sequence[str]) -> Sentence:
 
 @lru_cache(maxsize=1 << 16)
 def shape(word: str) -> int:
-    """Index in `SHAPES` of how a word is written: what an uncased vocabulary cannot tell.
+    """Index in `SHAPES` of the shape of a word, which an uncased vocabulary loses.
 
     `in` lower, `Paris` Capital, `J.` C, `NATO` CAPITALS, `McKay` mixedCase, `1996` digits.
     """

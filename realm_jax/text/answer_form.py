@@ -1,4 +1,4 @@
-"""The form in which answers are compared: what the official open-QA scripts make of a text."""
+"""Answer normalisation of the official open-QA evaluation scripts (SQuAD, ORQA)."""
 
 import re
 import string
@@ -9,9 +9,9 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def plain(text: str) -> str:
-    """Unicode NFD, lower case, without ASCII punctuation: `normalise_answer` up to the articles.
+    """Unicode NFD, lower case, without ASCII punctuation; whitespace is kept.
 
-    Whitespace stays, so the plain form of a text is that of its parts, put together.
+    The result for a text is the concatenation of the results of its parts.
     """
     return folded(text).translate(_NO_PUNCTUATION)
 
@@ -22,10 +22,10 @@ def folded(text: str) -> str:
 
 
 def without_articles(text: str) -> str:
-    """A plain text with blanks for its articles, as long as before.
+    """Replaces articles by spaces of the same length.
 
-    A combining mark is no word character, so to the official rule the last letter of `Maria`, if
-    its i has an accent, is an article too.
+    A combining mark is not a word character for `re`. Therefore the official rule also removes the
+    last letter of `María`, as it does here.
     """
     return _ARTICLES.sub(lambda match: " " * len(match[0]), text)
 

@@ -1,9 +1,10 @@
 """Dates and years in running text, by one bounded regular expression.
 
-REALM marks dates as salient spans beside named entities; its pattern was never published, so this
-one is our own. A date is the longest of: a day (with its weekday), a month of a year, a season,
-quarter or half of a year, a decade, a century or millennium, a range of any of these, a year.
-`mid-` belongs to what follows. Months and weekdays alone are not dates, nor are numbers that count.
+REALM marks dates as salient spans, in addition to named entities (section 3.4), but its pattern was
+not published. Here a date is the longest match of: a day (with its weekday), a month with a year, a
+season, quarter or half of a year, a decade, a century or millennium, a range of any of these, or a
+year. A prefix `mid-` is included. A month or weekday without day or year is not a date, and neither
+is a number that counts something.
 """
 
 import re
@@ -13,7 +14,7 @@ _MONTH = (
     r"|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?)"
 )
 _WEEKDAY = r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\.?)"
-_S = r"\s{1,3}"  # bounded, so that long blanks cost nothing
+_S = r"\s{1,3}"  # bounded, so that long whitespace does not slow the match
 _DASH = r"\s?[–—-]\s?"
 _TO = rf"(?:{_DASH}|{_S}(?:to|and|or|through|until){_S})"
 _DAY = r"(?:3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)?"
@@ -31,7 +32,7 @@ _ORDINAL = (
 _SEASON = r"(?:[Ss]pring|[Ss]ummer|[Aa]utumn|[Ff]all|[Ww]inter)"
 _PART = r"(?:(?:[Ff]irst|[Ss]econd|[Tt]hird|[Ff]ourth|[Ll]ast)\s(?:quarter|half))"
 _DECADE = r"[1-9][0-9]{0,2}0s"
-# A bare number is a year unless it counts or measures something.
+# A number without context is a year unless a unit or counted noun follows.
 _NOT_COUNTED = (
     r"(?![\s-]?(?:%|°|km|kilomet|cm|mm|m\b|met(?:er|re)|mi\b|miles|ft|feet|inch|kg|g\b|grams|lb|ton|mg"
     r"|people|men\b|women|inhabitants|troops|soldiers|dollars|euros|pounds|percent|per\b|million"
@@ -66,5 +67,5 @@ _DATE = re.compile(
 
 
 def date_spans(text: str) -> list[tuple[int, int]]:
-    """Character spans (start, stop) of the dates in `text`, in order, none overlapping."""
+    """Character spans (start, stop) of the dates in `text`, in order and without overlap."""
     return [match.span() for match in _DATE.finditer(text)]

@@ -1,16 +1,16 @@
-"""Where sentences begin and end."""
+"""Sentence segmentation."""
 
 import sentencex
 
 
 def sentence_bounds(text: str, language: str = "en") -> list[tuple[int, int]]:
-    """Character spans of the sentences of `text`, outer white space trimmed, blank ones dropped.
+    """Character spans (start, stop) of the sentences of `text`, without outer white space.
 
-    The whole text is one stream (REALM corpus: paragraph and section breaks are not special). The
-    spans are in order and cover every character that is not white space.
+    Paragraph and section breaks have no effect. The spans are in order and cover every character
+    that is not white space. Blank sentences are dropped.
     """
     bounds = []
-    # `segment` would return the same sentences without the blank lines between some of them.
+    # `sentencex.segment` returns the same sentences but drops the blank lines between some of them.
     for piece in sentencex.get_sentence_boundaries(language, text):
         sentence = piece["text"]
         body = sentence.strip()

@@ -1,4 +1,4 @@
-"""Training a word-piece vocabulary that comes out the same every time."""
+"""Deterministic training of a word-piece vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,17 +11,17 @@ from realm_jax.text.wordpiece import SPECIAL
 
 
 def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """Word pieces learnt from `texts` (held in memory: give a sample), special pieces first.
+    """Trains word pieces on `texts`; special pieces come first in the result.
 
-    The most frequent characters get pieces of their own, up to a quarter of the vocabulary; other
-    characters become [UNK].
+    The most frequent characters become single-character pieces, up to a quarter of the vocabulary.
+    All other characters become [UNK]. All texts are held in memory.
 
     Args:
-      texts: the text to learn from, cased or not.
-      size: most pieces in the vocabulary, special pieces included.
+      texts: training text, cased or not.
+      size: maximum number of pieces, including special pieces.
 
     Raises:
-      InputError: no text, or a size too small to hold an alphabet.
+      InputError: there is no text, or `size` is too small for an alphabet.
     """
     normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
     lines = [normalizer.normalize_str(text) for text in texts]
@@ -39,8 +39,8 @@ def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        # The trainer meets words in hash order, which differs from run to run, and numbers
-        # characters inside words as it meets them; numbering them beforehand fixes all ties.
+        # The trainer reads words in hash order, which differs between runs, and numbers the
+        # characters inside words in that order. Fixed numbers make all ties deterministic.
         special_tokens=[*SPECIAL, *(f"##{c}" for c in alphabet)],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
@@ -52,14 +52,14 @@ def train_vocabulary(texts: Iterable[str], size: int) -> list[str]:
 
 
 def write_vocabulary(path: epath.PathLike, pieces: Sequence[str]) -> None:
-    """Writes one piece per line, the form that `WordPieces.load` and BERT read."""
+    """Writes one piece per line (BERT's vocab.txt, as `WordPieces.load` reads it)."""
     epath.Path(path).write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
 
 
 def sample_vocabulary(
     texts: Iterable[str], size: int = 30_522, characters: int = 50_000_000
 ) -> list[str]:
-    """`train_vocabulary` on texts from the beginning up to so many characters."""
+    """`train_vocabulary` on the first `characters` characters of the texts."""
     sample, held = [], 0
     for text in texts:
         if held >= characters:

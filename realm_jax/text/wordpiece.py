@@ -1,4 +1,4 @@
-"""BERT word pieces with offsets into the text as it was written."""
+"""BERT word pieces with character offsets into the original text."""
 
 import hashlib
 import unicodedata
@@ -30,7 +30,7 @@ class WordPieces:
         self.vocabulary, self.sha256 = list(vocabulary), sha256
         ids = {piece: i for i, piece in enumerate(self.vocabulary)}
         self.pad, self.unk, self.cls, self.sep, self.mask = (ids[piece] for piece in SPECIAL)
-        # The special pieces are not told to the tokenizer, so that "[MASK]" in a text is text.
+        # The tokenizer does not know the special pieces, so "[MASK]" in a text is ordinary text.
         self._tokenizer = Tokenizer(
             models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100)
         )
@@ -44,13 +44,13 @@ class WordPieces:
         """Reads a vocabulary file: UTF-8, one piece per line, the line number is the id.
 
         Raises:
-          InputError: no such file, not UTF-8, a special piece is missing or a piece is repeated,
-            or [PAD] is not the first line.
+          InputError: the file does not exist or is not UTF-8, a special piece is missing, a piece
+            is repeated, or [PAD] is not the first line.
         """
         path = epath.Path(path)
         if not path.is_file():
             raise InputError(
-                "no vocabulary file", where=path, fix="give a BERT vocab.txt, one piece per line"
+                "no vocabulary file", where=path, fix="use a BERT vocab.txt, one piece per line"
             )
         content = path.read_bytes()
         return cls(_lines(path, content), hashlib.sha256(content).hexdigest())
@@ -60,29 +60,29 @@ class WordPieces:
 
     @property
     def special(self) -> tuple[int, ...]:
-        """Ids of the special pieces; published vocabularies have them scattered."""
+        """Ids of the special pieces; in published vocabularies they are not contiguous."""
         return (self.pad, self.unk, self.cls, self.sep, self.mask)
 
     @cached_property
     def continues(self) -> Bool[np.ndarray, "V"]:
-        """True for pieces that go on a word (`##ing`)."""
+        """True for pieces that continue a word (`##ing`)."""
         return np.array([piece.startswith("##") for piece in self.vocabulary])
 
     @cached_property
     def ordinary(self) -> Int32[np.ndarray, "_"]:
-        """Ids of all pieces but the special ones."""
+        """Ids of all pieces except the special ones."""
         return np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special)
 
     @property
     def size(self) -> int:
-        """Pieces in the vocabulary, V."""
+        """Vocabulary size V."""
         return len(self.vocabulary)
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
         """Ids and character offsets of the pieces of each text, without special pieces.
 
-        Offsets are (start, stop) in characters of the text given, accents included, whether
-        composed or written as combining marks.
+        Offsets are (start, stop) in characters of the original text. An offset includes the
+        combining marks that follow its last character.
         """
         plain = [is_plain(text) for text in texts]
         quick = iter(self._plain.pieces([t for t, p in zip(texts, plain, strict=True) if p]))
@@ -100,21 +100,23 @@ class WordPieces:
         ]
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """The pieces as the vocabulary writes them, `##` included."""
+        """The pieces as written in the vocabulary, including `##`."""
         return [self.vocabulary[i] for i in ids]
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """Readable lower-case text: continuation pieces joined, also the first, to what is not
-        shown; punctuation closed up."""
+        """Lower-case text: continuation pieces are joined, spaces before punctuation are removed.
+
+        A `##` at the start is dropped.
+        """
         tokens = self.tokens(ids)
         tokens[:1] = [token.removeprefix("##") for token in tokens[:1]]
         return self._decoder.decode(tokens)
 
 
 def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarray, "n 2"]:
-    """Offsets whose stops take in combining marks that follow: stripping accents leaves them out.
+    """Extends each stop over the combining marks that follow; the tokenizer strips them.
 
-    `"cafe" + U+0301` is one piece `cafe` with offsets (0, 4); the answer text is characters 0 to 5.
+    `"cafe" + U+0301` is one piece `cafe` with offsets (0, 4); the result is (0, 5).
     """
     if not text.isascii():
         for i, stop in enumerate(offsets[:, 1].tolist()):
@@ -127,7 +129,7 @@ def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarra
 
 def _lines(path: epath.Path, content: bytes) -> list[str]:
     try:
-        # Not splitlines(): a piece may hold a character that Python counts as a line end.
+        # Not splitlines(): a piece may contain a character that Python treats as a line end.
         lines = content.decode("utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm_jax.data.answers import accepted, says_answer
+from realm_jax.data.answers import accepted, contains_answer
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.metrics import is_right
 from realm_jax.text import expression
@@ -114,9 +114,9 @@ def test_an_expression_that_would_hang_finds_nothing_and_holds_up_nobody(words, 
 
 def test_says_answer_looks_at_the_body_alone(tiny):
     store = tiny.store
-    found = [says_answer(accepted(Question("?", ("1504",))), store, i) for i in range(40)]
+    found = [contains_answer(accepted(Question("?", ("1504",))), store, i) for i in range(40)]
     assert [i for i, there in enumerate(found) if there] == [4]
-    assert "Ani" not in store.body(0) and not says_answer(
+    assert "Ani" not in store.body(0) and not contains_answer(
         accepted(Question("?", (store.title(1) + " x",))), store, 1
     )
 

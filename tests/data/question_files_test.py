@@ -196,7 +196,7 @@ def test_what_is_no_file_and_what_is_no_format(tmp_path):
     [
         ("nq", "8,757 questions, as published (dev)", "who sings does", "the gop take"),
         ("webquestions", "3,778 questions, as published (train and dev)", "what is the", "what"),
-        ("trec", "1,479 questions, which no published part has", "When is Fashion", "?"),
+        ("trec", "1,479 questions, which matches no published split", "When is Fashion", "?"),
         ("squad", "87,599 questions, as published (train)", "To whom did", "What is KMC"),
     ],
 )
@@ -248,7 +248,7 @@ def test_how_many_questions_there_should_be_is_said():
     assert published_splits.compared("own", 1234) == "1,234 questions"
     assert published_splits.compared("trec", 694) == "694 questions, as published (test)"
     assert published_splits.compared("trec", 695) == (
-        "695 questions, which no published part has "
+        "695 questions, which matches no published split "
         "(train 1,353, dev 133, train and dev 1,486, test 694)"
     )
 

@@ -45,7 +45,7 @@ def test_both_parts_are_fetched_once_and_read_without_tensorflow(served, caplog)
         Question("when?", ("2012",)),
         Question("who is cher's son?", ("Elijah Blue Allman", "Chaz")),
     ]
-    assert "2 questions, which no published part has (train 3,417" in caplog.text
+    assert "2 questions, which matches no published split (train 3,417" in caplog.text
     served.shutdown()
     served.server_close()
     assert read_questions("tfds:test", "webquestions") == [Question("when?", ("2012",))]

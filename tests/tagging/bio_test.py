@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from realm_jax.tagging.bio import SIDE_BY_SIDE, decode, entities, labels, split_tag, tags_of
+from realm_jax.tagging.bio import ADJACENT_PENALTY, decode, entities, labels, split_tag, tags_of
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def value(scores, begins, sequence, names):
     for place in range(1, len(sequence)):
         before, own = (split_tag(names[label]) for label in sequence[place - 1 : place + 1])
         again = own[0] == "B" and before[0] != "O" and before[1] == own[1]
-        total -= SIDE_BY_SIDE * (again and not begins[place])
+        total -= ADJACENT_PENALTY * (again and not begins[place])
     return total
 
 

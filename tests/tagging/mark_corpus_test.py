@@ -34,7 +34,9 @@ def all_spans(folder, store):
 
 def test_by_capitals_it_is_what_the_corpus_has(tiny, tmp_path):
     told = []
-    report = annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker(), shard=16, done=told.append)
+    report = annotate_corpus(
+        tiny.store, tmp_path / "out", CapitalsMarker(), shard=16, done=told.append
+    )
     assert all_spans(tmp_path / "out", tiny.store) == all_spans(None, tiny.store)
     assert (report["passages"], report["resumed"]) == (40, 0)
     assert report["spans"] == sum(map(len, all_spans(None, tiny.store)))
@@ -85,7 +87,9 @@ def test_shards_of_another_annotator_or_size_are_refused(tiny, tmp_path):
     def begun(out):
         answers = iter([False, True])
         with pytest.raises(Interrupted):
-            annotate_corpus(tiny.store, out, CapitalsMarker(), shard=8, stopped=lambda: next(answers))
+            annotate_corpus(
+                tiny.store, out, CapitalsMarker(), shard=8, stopped=lambda: next(answers)
+            )
 
     begun(tmp_path / "out")
     with pytest.raises(MismatchError, match=r"another[\s\S]*capitals and dates"):
