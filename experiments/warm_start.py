@@ -25,7 +25,7 @@ from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.save import save_bert
 from realm_jax.interop.warm_start import BUILT_IN, weights_folder
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import run
 
 LOG = Path(__file__).parent / "results" / "warm_start.jsonl"
@@ -61,7 +61,7 @@ def main() -> None:
         config_lib.set_key(config, key, value)
     config_lib.check(config)
     run(arguments.workdir, config, stop)
-    trained = final_parameters(RunDir(arguments.workdir), "reader")
+    trained = final_params(RunDir(arguments.workdir), "reader")
     assert trained is not None
     reader, span_head = trained[1]["reader"], trained[1]["span_head"]
     to = arguments.to or weights_folder(BUILT_IN)

@@ -114,7 +114,12 @@ def _on_held_out(
     same = config_lib.check(same)
     inputs = open_inputs(same)
     index = IndexManager(
-        RunDir(workdir), same, inputs.knowledge.corpus_hash, [], required=set, stop=threading.Event()
+        RunDir(workdir),
+        same,
+        inputs.knowledge.corpus_hash,
+        [],
+        required=set,
+        stop=threading.Event(),
     )
     stage = RealmStage(same, inputs.knowledge, inputs.text, inputs.held_out, index)
     networks = answerer.export.networks

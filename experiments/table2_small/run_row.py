@@ -14,7 +14,7 @@ from realm_jax.cli.jobs import run_both
 from realm_jax.corpus.store import PassageStore
 from realm_jax.interop.save import save_bert
 from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import finetune, run
 from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
 from table2_small.measure import judged
@@ -126,7 +126,7 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
 
 def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
     """The trained reader's encoder, as weights to start from."""
-    trained = final_parameters(RunDir(reader), "reader")
+    trained = final_params(RunDir(reader), "reader")
     assert trained is not None
     save_bert(out, trained[1]["reader"], base.model)
     return out

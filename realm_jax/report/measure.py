@@ -9,7 +9,7 @@ import jax
 
 from realm_jax.artifacts.export import read_export
 from realm_jax.report.run_data import RunData
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.recall import masked_recall
@@ -59,7 +59,7 @@ def _recalls(run: RunData, inputs: Inputs) -> dict[str, float]:
         log.info("recall is not measured: more passages than config.report.max_passages")
         return {}
     embedders = {"untrained": jax.device_get(initial_params(config, inputs)["embedder"])}
-    after_ict = final_parameters(run.folder, "ict")
+    after_ict = final_params(run.folder, "ict")
     if after_ict is not None:
         embedders["ict"] = after_ict[1]["embedder"]
     embedders["realm"] = read_export(run.folder).networks["embedder"]

@@ -85,17 +85,17 @@ class Checkpoints:
             return None
         folder = self._parent / step_name(step)
         manifest = integrity.read_verified(folder, KIND)
-        parameters = _checked(load_parameters(folder / PARAMETERS), like.parameters, folder)
+        params = _checked(load_parameters(folder / PARAMETERS), like.parameters, folder)
         structure = jax.tree.structure(like.optimizer)
         numbered = load_parameters(folder / _OPTIMIZER)
         moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
         moments = _checked(moments, like.optimizer, folder)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
-        saved = (np.asarray(step, like.step.dtype), parameters, moments)
+        saved = (np.asarray(step, like.step.dtype), params, moments)
         return TrainState(*shard_arrays(saved, tuple(shardings))), manifest
 
 
-def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
+def final_params(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
     """Step and params of a stage's newest checkpoint, on the host; None if it has none."""
     step = commit.latest(run.checkpoints(stage))
     if step is None:
@@ -105,7 +105,7 @@ def final_parameters(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
     return step, load_parameters(folder / PARAMETERS)
 
 
-def kept_fields(run: RunDir, stage: str) -> list[dict[str, Any]]:
+def checkpoint_manifests(run: RunDir, stage: str) -> list[dict[str, Any]]:
     """The manifests of all existing checkpoints of a stage, oldest first."""
     parent = run.checkpoints(stage)
     found = [commit.read_manifest(parent / step_name(step)) for step in commit.steps(parent)]

@@ -18,7 +18,7 @@ from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.checkpoint import kept_fields
+from realm_jax.trainer.checkpoint import checkpoint_manifests
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.loop import train
@@ -81,7 +81,7 @@ def fine_tune(
 def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
     """Raises a MismatchError if the run was fine-tuned on other questions."""
     expected = questions_hash(questions)
-    for manifest in kept_fields(run_dir, "qa"):
+    for manifest in checkpoint_manifests(run_dir, "qa"):
         if manifest["questions"] != expected:
             raise MismatchError(
                 "this run was fine-tuned on other questions",
@@ -94,7 +94,7 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
 
 def _delete_outdated_checkpoints(run_dir: RunDir, index_step: int) -> None:
     """Fine-tuning on an older index starts again, with the index of further pre-training."""
-    tuned_on = {m.get("index_step", index_step) for m in kept_fields(run_dir, "qa")}
+    tuned_on = {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
     if tuned_on - {index_step}:
         log.warning(
             "fine-tuning starts again: its checkpoints used the index of step %d, and the run has "

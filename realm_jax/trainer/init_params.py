@@ -10,7 +10,7 @@ from realm_jax.errors import InputError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.resume import require_pretrained, require_same_model
 from realm_jax.trainer.state import stream_key
@@ -65,7 +65,7 @@ def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
     if not workdir:
         return {}
     other = RunDir(workdir)
-    trained = final_parameters(other, "realm")
+    trained = final_params(other, "realm")
     if trained is None or not other.config.exists():
         raise InputError(
             "no pre-trained reader",

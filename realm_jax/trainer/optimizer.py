@@ -13,7 +13,7 @@ def make_optimizer(optimizer: ConfigDict, stage: ConfigDict) -> optax.GradientTr
     return optax.chain(
         optax.clip_by_global_norm(optimizer.clip),
         _scale_by_uncorrected_adam(optimizer.b1, optimizer.b2, optimizer.eps),
-        optax.add_decayed_weights(optimizer.weight_decay, mask=decayed),
+        optax.add_decayed_weights(optimizer.weight_decay, mask=decay_mask),
         optax.scale_by_learning_rate(schedule(optimizer, stage)),
     )
 
@@ -35,13 +35,13 @@ def schedule(optimizer: ConfigDict, stage: ConfigDict) -> optax.Schedule:
     return rate
 
 
-def decayed(parameters: Any) -> Any:
+def decay_mask(params: Any) -> Any:
     """Mask of the params with weight decay: all but biases and layer norms."""
 
     def leaf_decays(path: Any, _: Any) -> bool:
         return not path[-1].key.endswith(("bias", "scale"))
 
-    return jax.tree_util.tree_map_with_path(leaf_decays, parameters)
+    return jax.tree_util.tree_map_with_path(leaf_decays, params)
 
 
 class _Moments(NamedTuple):
@@ -52,8 +52,8 @@ class _Moments(NamedTuple):
 def _scale_by_uncorrected_adam(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
     """Adam without bias correction, which optax does not offer."""
 
-    def init(parameters: Any) -> _Moments:
-        return _Moments(optax.tree.zeros_like(parameters), optax.tree.zeros_like(parameters))
+    def init(params: Any) -> _Moments:
+        return _Moments(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
 
     def update(gradients: Any, moments: _Moments, _: Any = None) -> tuple[Any, _Moments]:
         mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, moments.mu, gradients)

@@ -88,10 +88,10 @@ class InlineBatches:
 
     Stages use it if building a batch runs programs on the devices. Programs over several processes
     must start in the same order in each, so none may start in another thread. A search with fresh
-    parameters also needs the parameters of its step.
+    params also needs the params of its step.
 
     Args:
-      build: from a step and its parameters to the batch on the devices.
+      build: from a step and its params to the batch on the devices.
     """
 
     def __init__(self, build: Callable[[int, Parameters], Any]):

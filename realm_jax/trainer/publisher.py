@@ -34,7 +34,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def publish(self, step: int, parameters: Parameters) -> None:
+    def publish(self, step: int, params: Parameters) -> None:
         """Copies the params to the host and starts to write the snapshot of `step`.
 
         All processes call it; process 0 writes.
@@ -43,7 +43,7 @@ class Publisher:
           RealmError: the previous snapshot could not be written.
         """
         self.wait()
-        copied = gather_to_host(self._mesh, parameters)
+        copied = gather_to_host(self._mesh, params)
         if not hosts.is_leader():
             return
         fields = {**self._fields, "time": time.time()}
@@ -52,9 +52,9 @@ class Publisher:
         )
         self._thread.start()
 
-    def _write(self, step: int, parameters: Parameters, fields: dict[str, Any]) -> None:
+    def _write(self, step: int, params: Parameters, fields: dict[str, Any]) -> None:
         try:
-            publish_snapshot(self._run, step, parameters, self._config, fields)
+            publish_snapshot(self._run, step, params, self._config, fields)
             retain(self._run, SNAPSHOTS, self._keep)
         except Exception as error:  # noqa: BLE001 - `wait` raises it again
             self._failure = error
@@ -84,7 +84,7 @@ class Publisher:
 class NoPublisher:
     """Publishes nothing, for stages without an index builder."""
 
-    def publish(self, step: int, parameters: Parameters) -> None:
+    def publish(self, step: int, params: Parameters) -> None:
         """Does nothing."""
 
     def wait(self) -> None:

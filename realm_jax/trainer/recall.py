@@ -15,8 +15,8 @@ from realm_jax.trainer.inputs import Inputs
 class _LocalIndex:
     """An exact index in memory, with the interface of a published one."""
 
-    def __init__(self, vectors: np.ndarray, parameters: Parameters):
-        self.step, self.searcher, self.query_params = 0, ExactSearcher(vectors), parameters
+    def __init__(self, vectors: np.ndarray, params: Parameters):
+        self.step, self.searcher, self.query_params = 0, ExactSearcher(vectors), params
         self.rows = np.arange(len(vectors), dtype=np.int64)
 
 

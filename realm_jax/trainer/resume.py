@@ -8,7 +8,7 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.logs import read_log
-from realm_jax.trainer.checkpoint import kept_fields, swap_log_of
+from realm_jax.trainer.checkpoint import checkpoint_manifests, swap_log_of
 from realm_jax.trainer.swap_log import SwapLog, index_step_at
 
 
@@ -76,7 +76,7 @@ def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
 
 def read_swaps(run_dir: RunDir) -> SwapLog:
     """All swaps of a run: those in the newest checkpoint, then those logged after it."""
-    kept = kept_fields(run_dir, "realm")
+    kept = checkpoint_manifests(run_dir, "realm")
     known = swap_log_of(kept[-1]) if kept else []
     last = known[-1][0] if known else -1
     later = [record for record in read_log(run_dir.swaps) if record["step"] > last]
@@ -90,7 +90,7 @@ def required_indexes(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
     only build the newest snapshot, so none of these indexes may be deleted.
     """
     needed, last = set(), 0
-    for manifest in kept_fields(run_dir, "realm"):
+    for manifest in checkpoint_manifests(run_dir, "realm"):
         last, swaps = manifest["step"], swap_log_of(manifest)
         needed |= {index_step_at(swaps, last)} if swaps else set()
     if refresh.mode == "sync":

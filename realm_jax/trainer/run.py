@@ -19,7 +19,7 @@ from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.fine_tuning import fine_tune
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
@@ -88,9 +88,9 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     with _trainer_lock(prepared.run_dir, stop) as stop_or_lost:
         training = _Training(prepared, stop_or_lost)
         training.claim()
-        pretrained = final_parameters(prepared.run_dir, "realm")
+        pretrained = final_params(prepared.run_dir, "realm")
         assert pretrained is not None
-        reader = final_parameters(prepared.run_dir, "reader")
+        reader = final_params(prepared.run_dir, "reader")
         training.params |= (reader[1] if reader else {}) | pretrained[1]
         step = training.finish()
         training.beat("done", config.stages.realm.steps)
@@ -142,7 +142,7 @@ class _Training:
 
     def pretrain(self) -> None:
         """REALM pre-training; publishes snapshots and searches the indexes built from them."""
-        config, finished = self._config, final_parameters(self._run_dir, "realm")
+        config, finished = self._config, final_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
             self.params |= finished[1]
             return

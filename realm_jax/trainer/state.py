@@ -47,8 +47,8 @@ def make_state(
     """
 
     def make(start_params: Parameters) -> TrainState:
-        parameters = modules.init(stream_key(seed, "init")) | start_params
-        return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
+        params = modules.init(stream_key(seed, "init")) | start_params
+        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
     shapes = jax.eval_shape(make, start_params)
     shardings = state_shardings(modules, optimizer, mesh, shapes)
@@ -61,13 +61,13 @@ def state_shardings(
     modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, shapes: TrainState
 ) -> Any:
     """Shardings of a state: moments are sharded like their params, the rest is replicated."""
-    of_parameters = sharding.param_shardings(mesh, modules.axes, modules.shapes)
+    params = sharding.param_shardings(mesh, modules.axes, modules.shapes)
     whole = sharding.replicated(mesh)
     moments = optax.tree.map_params(
         optimizer,
         lambda _, sharding: sharding,
         shapes.optimizer,
-        of_parameters,
+        params,
         transform_non_params=lambda _: whole,
     )
-    return TrainState(cast(Any, whole), of_parameters, moments)
+    return TrainState(cast(Any, whole), params, moments)

@@ -39,12 +39,12 @@ def make_step(
       parts: number of micro-batches; their gradients are accumulated in float32.
     """
 
-    def gradients_of(parameters: Parameters, batch: Any, key: Key[Array, ""]) -> Any:
-        def objective(parameters: Parameters) -> tuple[Array, Metrics]:
+    def gradients_of(params: Parameters, batch: Any, key: Key[Array, ""]) -> Any:
+        def objective(params: Parameters) -> tuple[Array, Metrics]:
             with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-                return stage.loss(stage.modules.bind(parameters), batch, key)
+                return stage.loss(stage.modules.bind(params), batch, key)
 
-        return jax.grad(objective, has_aux=True)(parameters)
+        return jax.grad(objective, has_aux=True)(params)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         key = stream_key(seed, f"dropout/{stage.name}", state.step)
@@ -61,9 +61,9 @@ def make_step(
                 parts,
             )
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
-        parameters = optax.apply_updates(state.parameters, updates)
+        params = optax.apply_updates(state.parameters, updates)
         metrics |= {"gradient_norm": optax.global_norm(gradients)}
-        return TrainState(state.step + 1, parameters, moments), metrics
+        return TrainState(state.step + 1, params, moments), metrics
 
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated(mesh)))
 

@@ -20,7 +20,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_store
 from realm_jax.storage.layout import RunDir
 from realm_jax.text.vocabulary import write_vocabulary
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 
 
 def differences(name):
@@ -246,7 +246,7 @@ def test_an_embedder_starts_from_the_reader_that_its_row_names(home, stop):
         word = load_file(Path(started) / "model.safetensors")[
             "bert.embeddings.word_embeddings.weight"
         ]
-        trained = final_parameters(RunDir(home / name), "reader")
+        trained = final_params(RunDir(home / name), "reader")
         np.testing.assert_array_equal(word, trained[1]["reader"]["bert"]["word"])
 
 

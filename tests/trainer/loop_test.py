@@ -15,7 +15,7 @@ from realm_jax.errors import DamageError, InputError, MismatchError, RealmError,
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
-from realm_jax.trainer.checkpoint import kept_fields
+from realm_jax.trainer.checkpoint import checkpoint_manifests
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.nonfinite import read_batch, write_batch
@@ -113,7 +113,8 @@ def test_snapshots_are_durable_before_the_checkpoint_of_their_step(tiny, tmp_pat
     stage, publisher = IctStage(config, tiny.store, DEVICES), SlowPublisher()
     arguments = (RunDir(tmp_path), config, stage, {}, make_mesh(config.mesh), threading.Event())
     train(*arguments, publisher, lambda step: {"durable": publisher.durable})
-    saved = {manifest["step"]: manifest["durable"] for manifest in kept_fields(arguments[0], "ict")}
+    manifests = checkpoint_manifests(arguments[0], "ict")
+    saved = {manifest["step"]: manifest["durable"] for manifest in manifests}
     assert saved == {1: [0], 2: [0, 2], 3: [0, 2], 4: [0, 2, 4]}
 
 

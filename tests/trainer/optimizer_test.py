@@ -8,7 +8,7 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.trainer.optimizer import decayed, make_optimizer, schedule
+from realm_jax.trainer.optimizer import decay_mask, make_optimizer, schedule
 
 PARAMS = {
     "layers": {"up_kernel": np.ones((2, 3)), "up_bias": np.ones(3)},
@@ -65,7 +65,7 @@ def test_three_steps_equal_adamw_in_numpy():
 
 
 def test_biases_and_norms_have_no_weight_decay():
-    marks = jax.tree_util.tree_leaves_with_path(decayed(PARAMS))
+    marks = jax.tree_util.tree_leaves_with_path(decay_mask(PARAMS))
     assert {path[-1].key for path, mark in marks if mark} == DECAYED
 
 

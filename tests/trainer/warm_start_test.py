@@ -10,11 +10,11 @@ from support.tiny_corpus import tiny_config
 from realm_jax.errors import ConfigError
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import run as trainer
-from realm_jax.trainer.checkpoint import final_parameters
+from realm_jax.trainer.checkpoint import final_params
 
 
 def bert_after(workdir, stage, module):
-    _, trained = final_parameters(RunDir(workdir), stage)
+    _, trained = final_params(RunDir(workdir), stage)
     return trained[module]["bert"]
 
 
