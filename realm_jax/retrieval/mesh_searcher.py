@@ -1,4 +1,4 @@
-"""Exact search on the device mesh: rows spread over all devices, scored block by block."""
+"""Exact search on the device mesh: rows sharded over all devices and scored in blocks."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,19 +17,23 @@ from realm_jax.retrieval.exact_searcher import VECTORS, load_vectors
 from realm_jax.retrieval.searcher import check_queries, read_description, write_description
 
 BLOCK = 8192  # rows that a device scores at a time
-BLOCK_RECALL = 0.99  # of `approx_max_k` in each block, where the hardware has it
+BLOCK_RECALL = 0.99  # of `approx_max_k` in each block, on TPU
 
 
 class MeshSearcher:
-    """Holds the vectors on the devices; `search_on_mesh` takes `vectors` inside other programs.
+    """Keeps the vectors on the devices; `search_on_mesh` searches them inside larger programs.
 
-    Exact but for what bfloat16 rounds, and on TPUs for a hundredth of each block's best.
+    The search is exact except for bfloat16 rounding and, on TPU, the recall of `approx_max_k`
+    (`BLOCK_RECALL`).
 
     Args:
-      vectors: [N, E] float32, perhaps memory-mapped; each host reads only its devices' rows.
-      mesh: the devices; all axes share the rows. None: one axis over all devices.
-      dtype: of the vectors on the devices, float32 or bfloat16. Scores are float32 either way.
-      mean: taken off the vectors on their way to the devices; None: nothing.
+      vectors: [N, E] float32; may be memory-mapped. Each host reads only the rows of its devices.
+      mesh: rows are sharded over all its axes; None: one axis over all devices.
+      dtype: of the vectors on the devices, float32 or bfloat16; scores are float32.
+      mean: subtracted from the vectors before they are cast; None: zero.
+
+    Attributes:
+      vectors: [N padded to a multiple of the devices, E], sharded.
     """
 
     kind = "mesh"
@@ -44,7 +48,7 @@ class MeshSearcher:
         self.mesh = _mesh_of_all_devices() if mesh is None else mesh
         self.size, self.dims = vectors.shape
         self.mean = mean or Mean(np.zeros(self.dims, np.float32))
-        self.vectors = _place(vectors, self.mesh, jnp.dtype(dtype), self.mean)
+        self.vectors = _shard_rows(vectors, self.mesh, jnp.dtype(dtype), self.mean)
         self.bytes = self.vectors.nbytes
         self._search = jax.jit(
             partial(search_on_mesh, size=self.size, mesh=self.mesh), static_argnames="k"
@@ -53,17 +57,17 @@ class MeshSearcher:
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; ties go to the lower row. Compiles once per (B, k)."""
+        """See `Searcher.search`; compiled once per (B, k)."""
         check_queries(self, queries, k)
         rows, scores = jax.device_get(self._search(self.vectors, queries, k=k))
-        return rows, self.mean.true_scores(queries, scores)
+        return rows, self.mean.add_to_scores(queries, scores)
 
     def widen(self) -> bool:
-        """False: all rows are looked at."""
+        """Returns False: all rows are scored already."""
         return False
 
     def save(self, folder: Path) -> None:
-        """Writes what it holds as float32, without padding. One process must hold all of it."""
+        """Writes the centred vectors as float32 without padding; one process must have all of them."""
         shape = (self.size, self.dims)
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         with (folder / VECTORS).open("wb") as file:
@@ -77,14 +81,14 @@ class MeshSearcher:
     def build(
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "MeshSearcher":
-        """On all devices; `options` is `config.search`."""
+        """Puts the centred vectors on all devices; `options` is `config.search`."""
         return cls(vectors, dtype=options.dtype, mean=Mean.of(vectors))
 
     @classmethod
     def load(cls, folder: Path, mesh: Mesh | None = None) -> "MeshSearcher":
-        """Spreads saved vectors over `mesh`, which need not be the one they were saved from."""
+        """Shards saved vectors over `mesh`, which may differ from the mesh they were saved from."""
         searcher = cls(load_vectors(folder), mesh, read_description(folder).get("dtype", "float32"))
-        searcher.mean = Mean.load(folder, searcher.dims)  # which the saved vectors are without
+        searcher.mean = Mean.load(folder, searcher.dims)  # the saved vectors are centred
         return searcher
 
 
@@ -100,19 +104,21 @@ def search_on_mesh(
     size: int,
     mesh: Mesh,
 ) -> tuple[Int32[Array, "B K"], Float32[Array, "B K"]]:
-    """The `k` best rows and scores, best first, on every device; may be traced in a larger program.
-
-    Scores are those of `vectors`, which a searcher has less their mean.
+    """Searches inside a traced program.
 
     Args:
-      vectors: padded rows, laid over all axes of `mesh` (`MeshSearcher.vectors`).
-      queries: the same on every device.
+      vectors: `MeshSearcher.vectors`.
+      queries: [B, E], replicated.
       k: at most `size`.
-      size: rows before padding; later ones are never returned.
-      mesh: the mesh that holds `vectors`.
+      size: N, rows without padding.
+      mesh: of `vectors`.
+
+    Returns:
+      Index rows and inner products with the centred vectors, best first, replicated. In a tie, the
+      lower row is first.
     """
     axes = mesh.axis_names
-    approximate = mesh.devices.flat[0].platform == "tpu"  # elsewhere it is a sort of everything
+    approximate = mesh.devices.flat[0].platform == "tpu"  # elsewhere approx_max_k sorts the whole block
     local = partial(_search_device, k=k, size=size, axes=axes, approximate=approximate)
     return jax.shard_map(local, mesh=mesh, in_specs=(P(axes), P()), out_specs=P(), check_vma=False)(
         vectors, queries
@@ -120,25 +126,25 @@ def search_on_mesh(
 
 
 def _search_device(vectors, queries, *, k, size, axes, approximate):
-    """Blocked scan over this device's rows, then a merge of every device's best."""
+    """Scans the rows of this device in blocks, then merges the best hits of all devices."""
     local, dims = vectors.shape
     block = min(BLOCK, local)
     first = jax.lax.axis_index(axes) * local
 
     def scan_block(best, start):
-        # The last block may overlap the one before; its repeated rows are masked.
+        # The last block may overlap the one before it; repeated rows are masked.
         begin = jnp.minimum(start, local - block)
         scores = jax.lax.dot_general(
             queries.astype(vectors.dtype),
             jax.lax.dynamic_slice(vectors, (begin, 0), (block, dims)),
             (((1,), (1,)), ((), ())),
-            precision=jax.lax.Precision.HIGHEST,  # accelerators would round float32 otherwise
+            precision=jax.lax.Precision.HIGHEST,  # TPUs round float32 to bfloat16 by default
             preferred_element_type=jnp.float32,
         )
-        place = begin + jnp.arange(block, dtype=jnp.int32)
-        valid = (place >= start) & (first + place < size)
+        position = begin + jnp.arange(block, dtype=jnp.int32)
+        valid = (position >= start) & (first + position < size)
         scores = jnp.where(valid[None], scores, -jnp.inf)
-        rows = jnp.broadcast_to(first + place, scores.shape)
+        rows = jnp.broadcast_to(first + position, scores.shape)
         if approximate and k < block:
             scores, found = jax.lax.approx_max_k(scores, k, recall_target=BLOCK_RECALL)
             rows = jnp.take_along_axis(rows, found, axis=1)
@@ -156,14 +162,14 @@ def _search_device(vectors, queries, *, k, size, axes, approximate):
 
 
 def _merge(best, new, k):
-    """Keeps the `k` best of both; `top_k` prefers the left among equals, where lower rows are."""
+    """Keeps the `k` best of both; in a tie `top_k` takes the left one, which has the lower row."""
     rows, scores = (jnp.concatenate(pair, axis=1) for pair in zip(best, new, strict=True))
     scores, order = jax.lax.top_k(scores, k)
     return jnp.take_along_axis(rows, order, axis=1), scores
 
 
-def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean) -> Float[Array, "N E"]:
-    """Pads the rows to a multiple of the devices and lays them over all axes of the mesh."""
+def _shard_rows(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean) -> Float[Array, "N E"]:
+    """Centres and casts the rows, pads them to a multiple of the devices and shards them."""
     size, dims = vectors.shape
     padded = -(-size // mesh.size) * mesh.size
 
@@ -181,7 +187,7 @@ def _place(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean) -> Flo
 
 
 def _blocks(vectors: Float[Array, "N E"], size: int) -> Iterator[np.ndarray]:
-    """The first `size` rows on this process's devices, in order, some at a time."""
+    """Yields the rows before `size` on the devices of this process, in order, in blocks."""
     shards = sorted(vectors.addressable_shards, key=lambda shard: shard.index[0].start or 0)
     for shard in shards:
         rows, first = np.asarray(shard.data), shard.index[0].start or 0

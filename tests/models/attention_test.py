@@ -32,7 +32,8 @@ def plain_attention(query, key, value, masks, rate, drop):
 
 
 def plain_norm(x, scale, offset):
-    return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * scale + offset
+    normed = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    return normed * scale[None, None, None] + offset[None, None, None]
 
 
 @pytest.mark.parametrize(("rate", "seed"), [(0.0, None), (0.3, 5)])
@@ -42,7 +43,9 @@ def test_attention_and_its_gradients(rate, seed, dtype, tolerance):
     pieces = sum(rows * width for rows, width in WIDTHS)
     operands = [jnp.asarray(rng.normal(size=(2, pieces, HEADS, SIZE)), dtype) for _ in range(3)]
     lengths = [rng.integers(0, width + 1, (2, rows, 1)) for rows, width in WIDTHS]  # 0: padding
-    masks = [jnp.arange(width) < own for own, (_, width) in zip(lengths, WIDTHS, strict=True)]
+    masks = [
+        jnp.arange(width)[None, None] < own for own, (_, width) in zip(lengths, WIDTHS, strict=True)
+    ]
     weights = jnp.asarray(rng.normal(size=(2, pieces, HEADS, SIZE)), jnp.float32)
     drop = None if seed is None else jax.random.key(seed)
 
@@ -78,7 +81,7 @@ def test_layer_norm_and_bias_have_the_gradients_of_the_plain_form():
         return jax.value_and_grad(loss, argnums=(0, 1, 2, 3))(x, bias, *both)
 
     found = gradients(lambda *given: layer_norm(*given, 0.0), add_bias)
-    expected = gradients(plain_norm, lambda x, bias: x + bias)
+    expected = gradients(plain_norm, lambda x, bias: x + bias[None, None])
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), found, expected
     )
