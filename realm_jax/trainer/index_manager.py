@@ -165,10 +165,11 @@ class IndexManager:
         return fields
 
     def _retain_recent(self, step: int, index: PublishedIndex) -> None:
-        steps = range(max(0, step - _RETAINED_STEPS), step + 1)
-        needed = {index_step_at(self.swaps, s) for s in steps if s >= self.swaps[0][0]}
+        steps = range(step - _RETAINED_STEPS, step + 1)
+        past = {s: [index for first, index in self.swaps if first <= s] for s in steps}
+        needed = {indexes[-1] for indexes in past.values() if indexes}
         known = {**self._recent, index.step: index}
-        self._recent = {step: known[step] for step in needed & known.keys()}
+        self._recent = {one: known[one] for one in needed & known.keys()}
 
     def _log_swap(self, step: int, index: PublishedIndex) -> None:
         self.swaps.append((step, index.step))

@@ -121,6 +121,7 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damag
             assert time.monotonic() < deadline
             time.sleep(0.005)
         assert name == MANIFEST or name in caplog.text
+        index.accept([index.offer(1)])
         assert index.for_step(1).step == OLD
         index.close()
         cases.append(name)
