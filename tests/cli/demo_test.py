@@ -1,4 +1,4 @@
-"""The demo itself, whole, for three seeds: minutes each, so `make test-slow` runs it."""
+"""`realm demo` for three seeds. Each takes minutes, so only `make test-slow` runs them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def test_demo_learns_to_retrieve(tmp_path, seed):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "XLA_FLAGS": ""},  # the devices of a user, not the eight of tests
+        env={**os.environ, "XLA_FLAGS": ""},  # without the eight virtual devices of the tests
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])

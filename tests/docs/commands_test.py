@@ -1,6 +1,6 @@
-"""Every command that README, docs, `--help` and experiments show is understood; the quick ones run.
+"""Every command in README, docs, `--help` and experiments parses; the quick ones also run.
 
-`journeys_test` (slow) runs all of them.
+`every_command_test` (slow) runs all of them.
 """
 
 import re
@@ -16,7 +16,7 @@ import pytest
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main, make_parser
 
-# beginning of a quick command -> what a test adds so that it takes no time
+# prefix of a quick command -> flags that the test adds
 QUICK = {
     "realm ask": [],
     "realm check": [],
@@ -34,19 +34,19 @@ QUICK = {
     "realm status": [],
     "realm tag annotate --corpus=runs/notes": ["--dry-run"],
 }
-# corpora that a page speaks of and does not build
+# corpora that a page uses but does not build
 CORPORA = {"commands.md": ["runs/notes"], "bring_a_corpus.md": ["runs/wiki"]}
 SHOWN = [(page, command) for page in documented.PAGES for command in documented.page_commands(page)]
 OTHERS = documented.help_commands() + documented.experiment_commands()
 
 
-def test_there_are_commands_to_look_at():
+def test_commands_are_found():
     assert len(SHOWN) > 20 and len(OTHERS) > 15
     assert {page.name for page, _ in SHOWN} >= {"README.md", "own_corpus.md", "commands.md"}
 
 
 @pytest.mark.parametrize("command", dict.fromkeys([c for _, c in SHOWN] + OTHERS))
-def test_a_command_is_understood(command, monkeypatch):
+def test_a_documented_command_parses(command, monkeypatch):
     monkeypatch.chdir(documented.ROOT)
     words = documented.split(command)
     if words[0] == "make":
@@ -62,12 +62,12 @@ def test_a_command_is_understood(command, monkeypatch):
         flags = [word.partition("=")[0] for word in words[2:] if not word.startswith("--config.")]
         assert done.returncode == 0 and all(flag.encode() in done.stdout for flag in flags)
     elif words[0] not in ("cp", "mkdir"):
-        assert words[0] == "realm", "a command of no kind"
-        _understood(words[1:])
+        assert words[0] == "realm", "unknown program"
+        _assert_parses(words[1:])
 
 
-def _understood(words):
-    """By the parser itself; a config is there, and has the keys that are set."""
+def _assert_parses(words):
+    """Checks verb and flags, that the config exists, and that it has the keys that are set."""
     if not words:
         return
     parsed, rest = make_parser(words)[0].parse_known_args(words)
@@ -80,7 +80,7 @@ def _understood(words):
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory, documented_run):
-    """What a user's clone holds, some text, and a run that looks finished."""
+    """A folder with docs, experiments, some text, and a finished run."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("docs", "experiments"):
         (folder / name).symlink_to(documented.ROOT / name)
@@ -93,8 +93,8 @@ def clone(tmp_path_factory, documented_run):
 
 
 @pytest.fixture
-def user(clone, tiny, tmp_path, monkeypatch):
-    """A folder of its own with the same content, to type commands in."""
+def user_folder(clone, tiny, tmp_path, monkeypatch):
+    """The working directory of a test, with the content of `clone`."""
     for name in ("docs", "experiments", "notes"):
         (tmp_path / name).symlink_to(clone / name)
     (tmp_path / "runs").mkdir()
@@ -106,40 +106,40 @@ def user(clone, tiny, tmp_path, monkeypatch):
     return tmp_path
 
 
-def _added(command):
-    """What to add to run it quickly, or None."""
+def _added_flags(command):
+    """Returns the flags to add to a quick command, or None if the command is not quick."""
     text = " ".join(documented.split(command))
-    known = sorted((begin for begin in QUICK if text.startswith(begin)), key=len)
-    return QUICK[known[-1]] if known else None
+    prefixes = sorted((prefix for prefix in QUICK if text.startswith(prefix)), key=len)
+    return QUICK[prefixes[-1]] if prefixes else None
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in SHOWN), ids=lambda p: p.name)
-def test_the_commands_of_a_page_run_in_order(page, user, tiny, capsys):
+def test_the_commands_of_a_page_run_in_order(page, user_folder, tiny, capsys):
     for name in CORPORA.get(page.name, ()):
-        (user / name).symlink_to(tiny.folder)
+        (user_folder / name).symlink_to(tiny.folder)
     for command in documented.page_commands(page):
-        more = _added(command)
+        added = _added_flags(command)
         words = documented.split(command)
-        if more is None:
+        if added is None:
             continue
-        assert main([*words[1:], *(flag for flag in more if flag not in words)]) == 0, command
+        assert main([*words[1:], *(flag for flag in added if flag not in words)]) == 0, command
         assert "Traceback" not in capsys.readouterr().err
 
 
-def test_links_of_the_readme_lead_somewhere():
-    """Those of docs/ are looked at when the site is built."""
+def test_local_links_in_the_readme_exist():
+    """The site build checks the links in docs/."""
     targets = re.findall(r"\]\(([^)#]+)\)", (documented.ROOT / "README.md").read_text())
-    inside = [target for target in targets if "://" not in target]
-    assert len(inside) > 3
-    assert [target for target in inside if not (documented.ROOT / target).exists()] == []
+    local = [target for target in targets if "://" not in target]
+    assert len(local) > 3
+    assert [target for target in local if not (documented.ROOT / target).exists()] == []
 
 
-def test_python_on_a_page_runs(user):
+def test_python_blocks_in_the_docs_run(user_folder):
     for block in documented.python_blocks(documented.ROOT / "docs/how_to/use_from_python.md"):
         exec(compile(block, "docs/how_to/use_from_python.md", "exec"), {})
 
 
-def test_python_in_the_readme_runs(user):
+def test_python_blocks_in_the_readme_run(user_folder):
     for block in documented.python_blocks(documented.ROOT / "README.md"):
         exec(compile(block, "README.md", "exec"), {})
 

@@ -1,4 +1,4 @@
-"""The documentation site: no warning when it is built, nothing fetched when it is read."""
+"""The documentation site builds without warnings and loads nothing from other servers."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mkdocs", reason="needs the extra [docs]")
 pytest.importorskip("mkdocstrings", reason="needs the extra [docs]")
-# what a browser loads by itself, unlike <a href>
+# URLs that a browser loads without a click
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|link)\b[^>]*?(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)"""
 )
@@ -34,7 +34,7 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_every_page_is_there_and_the_api_is_read_from_docstrings(site):
+def test_all_pages_exist_and_the_api_pages_show_docstrings(site):
     for page in documented.PAGES[1:]:
         assert (site / page.relative_to(documented.ROOT / "docs").with_suffix(".html")).is_file()
     api = (site / "reference/api/run.html").read_text()
@@ -45,7 +45,7 @@ def test_every_page_is_there_and_the_api_is_read_from_docstrings(site):
     assert re.search(r"retrieval\.candidates\s+8\b", shown)
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_pages_load_nothing_from_other_servers(site):
     assert _LOADED.findall(
         '<link rel=x href="https://a.b/c.css"><script src=//a.b/c></script>'
     ) == [
