@@ -1,4 +1,4 @@
-"""Compiles a step for chips that are not here and says what it would take of them."""
+"""Compiles a program for TPUs without having them; reports memory, FLOPs, traffic and time."""
 
 import time
 from importlib import metadata
@@ -16,57 +16,57 @@ from realm_jax.planning.programs import Program, embed_program, train_program
 from realm_jax.planning.reference_reports import BERT_VOCABULARY
 from realm_jax.planning.topology import devices_of
 
-MOST_HBM = 0.85  # share of a chip's memory that a step may take
-MOST_FLOPS_OFF = 0.1  # of the count on paper
-_MOST_GATHERED = 0.5  # of all parameters, by all-gathers of a mesh without fsdp
+MOST_HBM = 0.85  # share of a chip's memory that a step may use
+MOST_FLOPS_OFF = 0.1  # relative difference from the FLOPs computed from the config
+_MOST_GATHERED = 0.5  # share of the parameters that all-gathers may move without fsdp
 
 
 def compile_report(
-    config: ConfigDict, place: Slice, step: str, vocabulary: int = BERT_VOCABULARY
+    config: ConfigDict, target: Slice, step: str, vocabulary: int = BERT_VOCABULARY
 ) -> dict[str, Any]:
-    """Lowers, compiles and reads one step.
+    """Lowers and compiles one program and analyses the result.
 
     Args:
       config: of the run; its corpora are not opened.
-      place: the slice; the mesh of the config is laid over its chips.
+      target: the slice to compile for; the mesh of the config uses its chips.
       step: `train` or `embed`.
-      vocabulary: V.
+      vocabulary: V, size of the vocabulary.
 
     Returns:
-      JSON: bytes, FLOPs and seconds by name, all per chip, and `checks`: name to whether it holds.
+      JSON: bytes, FLOPs and seconds by name, all per chip; `checks` maps a check to its result.
 
     Raises:
-      RealmError: the TPU compiler is missing, or the step does not fit the chip.
-      ConfigError: a mesh or a batch that does not divide.
+      RealmError: the TPU compiler is missing, or the program does not fit into memory.
+      ConfigError: the mesh does not divide the chips or the batch.
     """
-    mesh = make_mesh(config.mesh, devices_of(place))
+    mesh = make_mesh(config.mesh, devices_of(target))
     make = {"train": train_program, "embed": embed_program}[step]
     program = make(config, mesh, vocabulary)
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         compiled = program.lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        raise _too_large(error, place) from error
-    took = time.monotonic() - began
-    report = describe(program, place, compiled.memory_analysis(), compiled.as_text())
+        raise _too_large(error, target) from error
+    compile_seconds = time.monotonic() - started
+    report = describe(program, target, compiled.memory_analysis(), compiled.as_text())
     fsdp = dict(mesh.shape).get("fsdp", 1)
     return {
-        "topology": place.name,
+        "topology": target.name,
         "step": step,
         "mesh": {name: size for name, size in mesh.shape.items() if size > 1},
         **report,
         "checks": checks(report, program.parameter_bytes, fsdp),
-        "compile_seconds": took,
+        "compile_seconds": compile_seconds,
         "versions": {name: metadata.version(name) for name in ("jax", "libtpu")},
     }
 
 
-def describe(program: Program, place: Slice, memory: Any, text: str) -> dict[str, Any]:
-    """What a compiled program takes of each chip.
+def describe(program: Program, target: Slice, memory: Any, text: str) -> dict[str, Any]:
+    """Computes the costs of a compiled program per chip.
 
     Args:
-      program: what was compiled.
-      place: for which chips.
+      program: the program before compilation.
+      target: the slice that it was compiled for.
       memory: `compiled.memory_analysis()`.
       text: `compiled.as_text()`.
     """
@@ -80,21 +80,21 @@ def describe(program: Program, place: Slice, memory: Any, text: str) -> dict[str
     }
     peak = sum(kinds.values())
     flops = costs.product_flops(parsed)
-    talk = costs.collectives(parsed)
+    collectives = costs.collectives(parsed)
     traffic = costs.hbm_traffic(parsed)
-    times = roofline(place.chip, place.chips, flops, traffic, talk)
+    times = roofline(target.chip, target.chips, flops, traffic, collectives)
     return {
         "program": program.name,
-        "chips": place.chips,
+        "chips": target.chips,
         "rows": program.rows,
-        "hbm_bytes_chip": place.chip.hbm_bytes,
+        "hbm_bytes_chip": target.chip.hbm_bytes,
         "hbm_bytes_peak": peak,
-        "hbm_share": peak / place.chip.hbm_bytes,
+        "hbm_share": peak / target.chip.hbm_bytes,
         "hbm_bytes_by_kind": kinds,
         "flops_per_chip": flops,
-        "flops_analytic_ratio": flops * place.chips / program.flops,
+        "flops_analytic_ratio": flops * target.chips / program.flops,
         "hbm_traffic_bytes": traffic,
-        "collectives": talk,
+        "collectives": collectives,
         "roofline_seconds": max(times.values()),
         "roofline": times,
         "host_calls": costs.host_calls(parsed),
@@ -102,14 +102,17 @@ def describe(program: Program, place: Slice, memory: Any, text: str) -> dict[str
 
 
 def roofline(
-    chip: Chip, chips: int, flops: float, traffic: float, talk: list[dict[str, Any]]
+    chip: Chip, chips: int, flops: float, traffic: float, collectives: list[dict[str, Any]]
 ) -> dict[str, float]:
-    """Least seconds of products, of memory and of talk, each at the chip's full speed.
+    """Lower bounds of the seconds for FLOPs, HBM traffic and links, each at the chip's full speed.
 
-    On a torus an all-gather takes its bytes over all links at once, an all-reduce twice that.
+    For a collective, a chip sends (chips - 1) / chips of its bytes over all links; for an
+    all-reduce twice as many.
     """
     share = (chips - 1) / chips
-    sent = sum(one["bytes"] * share * (2 if one["kind"] == "all-reduce" else 1) for one in talk)
+    sent = sum(
+        one["bytes"] * share * (2 if one["kind"] == "all-reduce" else 1) for one in collectives
+    )
     return {
         "compute": flops / chip.flops,
         "memory": traffic / chip.hbm_bandwidth,
@@ -118,7 +121,7 @@ def roofline(
 
 
 def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str, bool]:
-    """What a step must keep to, whatever the chip."""
+    """Checks that hold for every program on every chip; maps each to its result."""
     gathered = sum(one["bytes"] for one in report["collectives"] if one["kind"] == "all-gather")
     return {
         f"peak memory at most {MOST_HBM:.0%} of the chip": report["hbm_share"] <= MOST_HBM,
@@ -132,42 +135,43 @@ def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str,
     }
 
 
-def _too_large(error: Exception, place: Slice) -> RealmError:
-    said = str(error)
-    if "RESOURCE_EXHAUSTED" not in said:
-        return RealmError("the TPU compiler failed", where=place.name, found=said[:500])
+def _too_large(error: Exception, target: Slice) -> RealmError:
+    message = str(error)
+    if "RESOURCE_EXHAUSTED" not in message:
+        return RealmError("the TPU compiler failed", where=target.name, found=message[:500])
     return RealmError(
-        "the step does not fit the memory of a chip",
-        where=place.name,
-        expected=f"at most {place.chip.hbm_bytes / 2**30:.0f} GiB",
-        found=said.splitlines()[0][:300],
+        "the step does not fit into the memory of a chip",
+        where=target.name,
+        expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
+        found=message.splitlines()[0][:300],
         fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
     )
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
-    """A table for people."""
+    """Formats a report as lines of text."""
     gib, mega = 2**30, 1e6
     times = ", ".join(f"{name} {value * 1e3:.1f}" for name, value in report["roofline"].items())
     kinds = ", ".join(f"{k} {v / gib:.2f}" for k, v in report["hbm_bytes_by_kind"].items())
     lines = [
         f"{report['step']} step ({report['program']}) on {report['topology']}, "
-        f"{report['chips']} chips, {report['rows']} rows; all figures per chip",
+        f"{report['chips']} chips, {report['rows']} rows; all numbers are per chip",
         f"memory      {report['hbm_bytes_peak'] / gib:.2f} of "
         f"{report['hbm_bytes_chip'] / gib:.0f} GiB ({report['hbm_share']:.0%}): {kinds}",
-        f"FLOPs       {report['flops_per_chip']:.3e}, {report['flops_analytic_ratio']:.3f} of the "
-        "count on paper",
-        f"roofline    {report['roofline_seconds'] * 1e3:.1f} ms, the longest of (ms) {times}",
+        f"FLOPs       {report['flops_per_chip']:.3e}, {report['flops_analytic_ratio']:.3f} times "
+        "those computed from the config",
+        f"roofline    {report['roofline_seconds'] * 1e3:.1f} ms, the largest of (ms) {times}",
     ]
     for one in report["collectives"]:
-        lines += [f"{one['kind']:<18} {one['count']:>6} x, {one['bytes'] / mega:,.1f} MB in all"]
+        lines += [f"{one['kind']:<18} {one['count']:>6} x, {one['bytes'] / mega:,.1f} MB in total"]
     lines += [
-        f"{'holds' if held else 'BROKEN':<11} {name}" for name, held in report["checks"].items()
+        f"{'passed' if passed else 'FAILED':<11} {name}"
+        for name, passed in report["checks"].items()
     ]
     if "refresh" in report:
         refresh = report["refresh"]
         lines += [
-            f"refresh     {seconds(refresh['seconds'])} at least: {refresh['passages']:,} passages "
-            f"on {refresh['builder_chips']} such chips beside {report['chips']} that train"
+            f"refresh     at least {seconds(refresh['seconds'])}: {refresh['passages']:,} passages "
+            f"on {refresh['builder_chips']} chips, while {report['chips']} chips train"
         ]
     return [*lines, f"compiled in {report['compile_seconds']:.0f} s"]

@@ -1,7 +1,7 @@
-"""A corpus of one passage, for programs whose shapes come from a config and not from a corpus.
+"""Writes a tiny corpus for compiling programs whose shapes depend on the config only.
 
-It goes through the real writers and sources, so a batch made of it has the shapes, dtypes and
-structure of the batches of a run.
+It is written and read by the real code, so its batches have the shapes, dtypes and structure of the
+batches of a run.
 """
 
 from pathlib import Path
@@ -18,11 +18,11 @@ _SENTENCES = ("The capital of Ora is Ube.", "The river of Ora is Ilo.")
 
 
 def write_dummy_corpus(folder: Path, vocabulary: int) -> tuple[PassageStore, SpanStore]:
-    """Writes the corpus under `folder`.
+    """Writes the corpus into a folder.
 
     Args:
-      folder: an empty one.
-      vocabulary: V, the pieces that the models are to have rows for.
+      folder: an empty folder.
+      vocabulary: V, number of word pieces of the models.
     """
     pieces = [*SPECIAL, *_CHARACTERS, *(f"##{c}" for c in _CHARACTERS)]
     pieces += [f"[unused{number}]" for number in range(vocabulary - len(pieces))]

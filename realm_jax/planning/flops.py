@@ -1,21 +1,21 @@
-"""How many floating-point operations each step asks for, counted on paper.
+"""FLOPs of each program, computed from the config.
 
-Products of matrices only (2 a b c for [a, b] x [b, c]); what is done element by element is left
-out. Rows count at their longest, since what packing saves of them (`data.packing`) is the corpus's
-to say; the null passage's own row of three pieces is left out. A gradient costs twice its forward
-pass, and layers whose activations are recomputed (`model.remat`) one more forward pass.
+Only matrix products count (2 a b c for [a, b] x [b, c]); element-wise work does not. Every row has
+its maximum length, because the gain of packing (`data.packing`) depends on the corpus. The row that
+embeds the null passage (three word pieces) is not counted. A backward pass costs two forward
+passes; recomputing activations (`model.remat`) costs one more forward pass of the layers.
 """
 
 from ml_collections import ConfigDict
 
 
 def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
-    """Of one training step over all devices.
+    """FLOPs of one training step over all devices.
 
     Args:
       config: of the run.
       stage: `ict`, `realm` or `qa`.
-      vocabulary: V, word pieces.
+      vocabulary: V, size of the vocabulary.
     """
     model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
     layers = encoder_flops(model, batch, lengths.query, wanted=1)
@@ -30,8 +30,8 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
         count = config.retrieval.candidates
         layers += encoder_flops(model, batch * (count - 1), lengths.passage, wanted=1)
         layers += encoder_flops(model, batch * (count - 1), lengths.joint, lengths.masks)
-        alone = lengths.query + 1  # beside the null passage
-        layers += encoder_flops(model, batch, alone, lengths.masks)
+        with_null = lengths.query + 1  # joint row of the query and the null passage
+        layers += encoder_flops(model, batch, with_null, lengths.masks)
         heads += embedding_head_flops(model, batch * count + 1)
         masks = batch * count * lengths.masks
         heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
@@ -40,26 +40,26 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 
 
 def embed_flops(config: ConfigDict, rows: int) -> float:
-    """Of embedding `rows` passages of full length."""
+    """FLOPs of embedding `rows` passages of maximum length."""
     layers = encoder_flops(config.model, rows, config.lengths.passage, wanted=1)
     return layers + embedding_head_flops(config.model, rows)
 
 
 def encoder_flops(model: ConfigDict, rows: int, length: int, wanted: int | None = None) -> float:
-    """BERT's layers, forward, on rows of `length` pieces.
+    """FLOPs of the forward pass of BERT's layers.
 
     Args:
       model: config.model.
-      rows: R.
-      length: L.
-      wanted: pieces of a row that the last layer puts out (`Bert.at`); None is all.
+      rows: number of rows R.
+      length: length L of each row in word pieces.
+      wanted: positions per row that the last layer computes (`Bert.at`); None is all.
     """
-    before = 6.0 * length * model.hidden**2 + 4.0 * length**2 * model.hidden  # q, k, v; attention
-    after = 2.0 * model.hidden**2 + 4.0 * model.hidden * model.mlp  # of one piece
-    unwanted = 0 if wanted is None else length - wanted
-    return rows * (model.layers * (before + length * after) - unwanted * after)
+    attention = 6.0 * length * model.hidden**2 + 4.0 * length**2 * model.hidden  # q, k, v; scores
+    per_position = 2.0 * model.hidden**2 + 4.0 * model.hidden * model.mlp  # output, feed-forward
+    unused = 0 if wanted is None else length - wanted
+    return rows * (model.layers * (attention + length * per_position) - unused * per_position)
 
 
 def embedding_head_flops(model: ConfigDict, rows: int) -> float:
-    """The pooled first piece and its projection, forward."""
+    """FLOPs of the forward pass of pooling and projecting the [CLS] vector."""
     return 2.0 * rows * (model.hidden**2 + model.hidden * model.embedding)

@@ -1,4 +1,4 @@
-"""Which parts of a run give way when its corpus grows, at how many passages, and what then."""
+"""Limits of a run: the corpus size at which each part fails, and how to raise the limit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +14,18 @@ _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What no compiler can tell.
+    """Assumptions of a plan that the compiled programs do not give.
 
     Attributes:
-      share_of_roofline: of the compiled programs' least time that real runs reach; well-tuned
-        BERT-base steps on TPUs reach 0.4 to 0.6.
-      build_seconds: of one core for one passage of a ScaNN index; 444 s on two for 13.35 M were
-        measured (benchmarks/RESULTS.md).
-      build_threads: of the one machine that builds it.
+      share_of_roofline: roofline time divided by real time; well-tuned BERT-base steps on TPUs
+        reach 0.4 to 0.6.
+      build_seconds: core seconds per passage to build a ScaNN index; 444 s on two cores for 13.35 M
+        passages were measured (benchmarks/RESULTS.md).
+      build_threads: cores of the machine that builds the index.
       bucket_bandwidth: bytes per second between one machine and the bucket.
-      memory_share: of a machine or chip that an index may fill beside all else.
-      corpus_bytes: of a stored passage, text and word pieces (docs/how_to/bring_a_corpus.md).
-      disk_bytes: of a machine, for the corpus.
+      memory_share: share of the memory of a machine or chip that indexes may use.
+      corpus_bytes: bytes of a stored passage, text and word pieces (docs/how_to/bring_a_corpus.md).
+      disk_bytes: disk of a machine for the corpus.
     """
 
     share_of_roofline: float = 0.5
@@ -39,7 +39,13 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Limit:
-    """A part that breaks when the corpus grows: at how many passages, and what then."""
+    """The limit of one part.
+
+    Attributes:
+      part: what fails.
+      passages: largest corpus that it can handle.
+      then: how to go beyond.
+    """
 
     part: str
     passages: float
@@ -47,7 +53,7 @@ class Limit:
 
 
 def index_row_bytes(config: ConfigDict) -> float:
-    """Of one passage: its vector, and for ScaNN and FAISS its codes beside it."""
+    """Bytes of one passage in an index: its vector, and for ScaNN and FAISS its codes."""
     width, search = config.model.embedding, config.search
     precision = {"mesh": search.dtype, "exact": "float32"}.get(search.kind, search.rescore)
     coded = search.kind in ("scann", "faiss")
@@ -59,44 +65,54 @@ def limits(
     passages: int,
     step: float,
     refresh: float,
-    place: Slice,
+    trainer: Slice,
     config: ConfigDict,
     train: dict[str, Any],
     assumed: Assumptions,
 ) -> list[Limit]:
-    """Where each part breaks, the first one first. While an index is swapped, two are in memory."""
+    """Computes the limit of each part, lowest first. During a swap, two indexes are in memory.
+
+    Args:
+      passages: N.
+      step: seconds of a training step.
+      refresh: seconds of a refresh at N passages.
+      trainer: slice of the trainer.
+      config: of the run.
+      train: compile report of the training step.
+      assumed: assumptions.
+    """
     alarm, every = config.refresh.alarm_steps, config.refresh.every
     steps_allowed = max(0.0, alarm - every / 2) / 1.5
-    memory = assumed.memory_share * place.chip.host_bytes
+    memory = assumed.memory_share * trainer.chip.host_bytes
     two_indexes = 2 * index_row_bytes(config)
     found = [
         Limit(
             "staleness",
             passages * steps_allowed * step / refresh,
-            "more builder chips; or a partial refresh: embed what is retrieved or has changed "
-            "most, and rank the hits of the stale index again by fresh vectors in the step",
+            "more builder chips; or a partial refresh: embed the passages that are retrieved or "
+            "change most, and re-rank the hits of the stale index with fresh vectors in the step",
         ),
         Limit(
             "the builder's memory",
             memory / (_FLOAT32 * config.model.embedding),
-            "an index in parts: each builder publishes the part that it embedded",
+            "a sharded index: each builder publishes the shard that it embedded",
         ),
         Limit(
             "row numbers",
             float(_LARGEST_ROW),
-            "an index in parts, each with rows of its own below 2^31; hits are merged by score",
+            "a sharded index with fewer than 2^31 rows per shard; hits are merged by score",
         ),
         Limit(
             "the corpus on a machine's disk",
             assumed.disk_bytes / assumed.corpus_bytes,
-            "each host holds the passages of its part and sends the candidates' word pieces",
+            "a sharded corpus: each host stores one shard and sends the candidates' word pieces",
         ),
     ]
     if config.search.kind == "mesh":
-        left = max(0.0, assumed.memory_share * place.chip.hbm_bytes - train["hbm_bytes_peak"])
-        then = "ScaNN on the hosts, partitioned over them; or a slice of more chips"
-        found += [Limit("device memory", place.chips * left / two_indexes, then)]
+        left = max(0.0, assumed.memory_share * trainer.chip.hbm_bytes - train["hbm_bytes_peak"])
+        then = "ScaNN, sharded over the hosts; or a slice with more chips"
+        found += [Limit("device memory", trainer.chips * left / two_indexes, then)]
     else:
-        then = "an index partitioned over the hosts: each searches its part, hits are merged"
+        then = "an index sharded over the hosts: each host searches its shard, hits are merged"
         found += [Limit("a trainer host's memory", memory / two_indexes, then)]
     return sorted(found, key=lambda limit: (limit.passages, limit.part))

@@ -1,7 +1,7 @@
-"""The programs that the two jobs run, lowered for devices that need not be there.
+"""Lowers the programs of both jobs for devices that this machine need not have.
 
-Nothing is computed: states and batches are described by shape, dtype and place. The stages, the
-optimiser, the step and the shardings are those of a run.
+States and batches are abstract: shape, dtype and sharding only. Stages, optimizer, step and
+shardings are those of a run.
 """
 
 import tempfile
@@ -40,14 +40,14 @@ from realm_jax.trainer.step import make_step
 
 
 class Program(NamedTuple):
-    """A lowered step.
+    """A lowered program.
 
     Attributes:
-      name: of the stage, or `embed`.
-      lowered: to compile.
-      rows: queries, or passages, that one call takes over all devices.
-      flops: asked for by one call over all devices, counted on paper.
-      parameter_bytes: of all parameters, in float32.
+      name: name of the stage, or `embed`.
+      lowered: the lowered program, to compile.
+      rows: queries or passages per call, over all devices.
+      flops: FLOPs per call over all devices, computed from the config.
+      parameter_bytes: size of all parameters in float32.
     """
 
     name: str
@@ -58,21 +58,21 @@ class Program(NamedTuple):
 
 
 def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
-    """The full training step of REALM, or of ICT where a config has no steps of REALM.
+    """Lowers the training step of REALM, or of ICT if the config has no REALM steps.
 
     Args:
-      config: of the run; corpora are not opened.
+      config: of the run; its corpora are not opened.
       mesh: of the trainer.
-      vocabulary: V.
+      vocabulary: V, size of the vocabulary.
 
     Raises:
-      ConfigError: neither stage has steps, or the batch does not divide over the mesh.
+      ConfigError: neither stage has steps, or the mesh does not divide the batch.
     """
     name = "realm" if config.stages.realm.steps else "ict"
     settings = config.stages[name]
     if not settings.steps:
         raise ConfigError(
-            "nothing to compile",
+            "no stage to compile",
             where="config.stages.realm.steps and config.stages.ict.steps",
             expected="more than 0 in one of them",
             found=0,
@@ -85,34 +85,34 @@ def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
         stage, batch = make(config, store, spans, Path(folder), packing_groups(mesh, config))
     optimizer = make_optimizer(config.optimizer, settings)
 
-    def fresh() -> TrainState:
-        parameters = stage.modules.init(stream_key(config.seed, "init"))
-        return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer.init(parameters))
+    def initial_state() -> TrainState:
+        params = stage.modules.init(stream_key(config.seed, "init"))
+        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
-    shapes = jax.eval_shape(fresh)
-    places = state_shardings(stage.modules, optimizer, mesh, shapes)
-    state = jax.tree.map(_described, shapes, places)
-    step: Any = make_step(stage, optimizer, mesh, places, config.seed, parts)
-    lowered = step.lower(state, _all_described(batch, batch_sharding(mesh)))
+    shapes = jax.eval_shape(initial_state)
+    shardings = state_shardings(stage.modules, optimizer, mesh, shapes)
+    state = jax.tree.map(_abstract, shapes, shardings)
+    step: Any = make_step(stage, optimizer, mesh, shardings, config.seed, parts)
+    lowered = step.lower(state, _abstract_tree(batch, batch_sharding(mesh)))
     flops = train_flops(config, name, vocabulary)
     return Program(name, lowered, settings.batch, flops, _bytes(stage.modules.shapes))
 
 
 def embed_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
-    """The builder's step: passages of full length to vectors, parameters on every device.
+    """Lowers the builder's program: passages of maximum length to vectors.
 
-    Each device takes the rows of one embedding batch (`builder.batch_pieces`).
+    Parameters are replicated; each device embeds one batch of `builder.batch_pieces` word pieces.
     """
     length = config.lengths.passage
     rows = max(1, config.builder.batch_pieces // length) * mesh.size
     modules = Modules(config.model, vocabulary, ("embedder",))
-    places = param_shardings(mesh, modules.axes, modules.shapes)
-    parameters = jax.tree.map(_described, modules.shapes, places)["embedder"]
+    shardings = param_shardings(mesh, modules.axes, modules.shapes)
+    params = jax.tree.map(_abstract, modules.shapes, shardings)["embedder"]
     with tempfile.TemporaryDirectory() as folder:
         store, _ = write_dummy_corpus(Path(folder), vocabulary)
         batch = passage_rows(store, np.zeros(rows, np.int64), length)
     embed: Any = Encoder(config, vocabulary).program
-    lowered = embed.lower(parameters, _all_described(batch, batch_sharding(mesh)))
+    lowered = embed.lower(params, _abstract_tree(batch, batch_sharding(mesh)))
     return Program("embed", lowered, rows, embed_flops(config, rows), _bytes(modules.shapes))
 
 
@@ -134,12 +134,12 @@ def _ict(
     return stage, stage.batch(0)
 
 
-def _all_described(tree: Any, place: Sharding) -> Any:
-    return jax.tree.map(lambda leaf: _described(leaf, place), tree)
+def _abstract_tree(tree: Any, sharding: Sharding) -> Any:
+    return jax.tree.map(lambda leaf: _abstract(leaf, sharding), tree)
 
 
-def _described(leaf: Any, place: Sharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+def _abstract(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _bytes(shapes: Any) -> int:

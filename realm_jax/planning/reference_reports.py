@@ -1,4 +1,4 @@
-"""Compile reports that were kept: of the paper's sizes, on one slice of each kind of chip."""
+"""Stored compile reports of the paper's sizes, for one slice of each kind of chip."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,16 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.flops import embed_flops, train_flops
 
-REFERENCE_REPORTS = Path(__file__).with_name("realm_wikipedia.json")  # of experiments/realm_wikipedia.py
-BERT_VOCABULARY = 30_522  # word pieces of BERT-base uncased
+# Reports of the config experiments/realm_wikipedia.py
+REFERENCE_REPORTS = Path(__file__).with_name("realm_wikipedia.json")
+BERT_VOCABULARY = 30_522  # size of the vocabulary of BERT-base uncased
 WIKIPEDIA = 13_353_718  # passages of the paper's knowledge corpus
 STEPS = ("train", "embed")
-_MOST_OFF = 0.05  # of the count on paper: a report does not tell its vocabulary
+_TOLERANCE = 0.05  # of the FLOPs, because a report does not contain its vocabulary size
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
-    """Puts a report among those of a file, in the place of an older one of the same step."""
+    """Adds a report to a file; replaces an older one of the same slice and program."""
     kept = read_reports(path) if path.exists() else []
     key = (report["topology"], report["program"])
     kept = [one for one in kept if (one["topology"], one["program"]) != key]
@@ -27,10 +28,10 @@ def add_report(path: Path, report: dict[str, Any]) -> None:
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
-    """Reports of `realm compile --save`.
+    """Reads a file written by `realm compile --save`.
 
     Raises:
-      InputError: a file that holds none.
+      InputError: the file contains no reports.
     """
     try:
         found = json.loads(path.read_text())
@@ -39,30 +40,30 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
         known = False
     if not known:
         raise InputError(
-            "no compile reports",
+            "no compile reports in this file",
             where=path,
-            expected="a file of `realm compile --save`",
+            expected="a file written by `realm compile --save`",
             fix=f"realm compile --topology=NAME --config=FILE --step=train --save={path}",
         )
     return found
 
 
-def reports_for(place: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[str, Any]]:
-    """Step to report: of this slice, or else of another one of the same chips.
+def reports_for(target: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[str, Any]]:
+    """Chooses a report per step: of this slice if there is one, else of one with the same chips.
 
     Raises:
-      InputError: a step that was compiled for no such chip.
+      InputError: a step has no report for these chips.
     """
-    kept = [one for one in read_reports(path) if one["topology"].startswith(f"{place.kind}:")]
+    kept = [one for one in read_reports(path) if one["topology"].startswith(f"{target.kind}:")]
     chosen = {}
     for step in STEPS:
         fitting = [one for one in kept if one["step"] == step and one["program"] != "ict"]
-        fitting.sort(key=lambda one: one["topology"] != place.name)
+        fitting.sort(key=lambda one: one["topology"] != target.name)
         if not fitting:
             raise InputError(
-                f"step {step} was never compiled for {place.kind}",
+                f"no compile report of step {step} for {target.kind}",
                 where=path,
-                fix=f"realm compile --topology={place.name} --step={step} --save={path} …, then "
+                fix=f"realm compile --topology={target.name} --step={step} --save={path} …, then "
                 f"realm plan --reports={path}",
             )
         chosen[step] = fitting[0]
@@ -70,34 +71,34 @@ def reports_for(place: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[
 
 
 def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Path) -> None:
-    """Refuses reports of another model, batch or lengths than the config's.
+    """Checks that reports and config agree in the FLOPs of each step.
 
-    Whether activations are recomputed (`model.remat`) is the report's to say.
+    Different FLOPs mean another model, batch or lengths. `model.remat` may differ.
 
     Args:
-      reports: of `reports_for`.
-      config: of the run that is planned.
-      path: of the reports' file.
+      reports: result of `reports_for`.
+      config: of the planned run.
+      path: file of the reports, for the error message.
 
     Raises:
-      MismatchError: the work of a report's step is not that of the config.
+      MismatchError: the FLOPs of a step differ.
     """
     for step, report in reports.items():
-        counted = report["flops_per_chip"] * report["chips"] / report["flops_analytic_ratio"]
-        wanted = _counts(step, report, config)
-        if all(abs(counted / one - 1) > _MOST_OFF for one in wanted):
+        reported = report["flops_per_chip"] * report["chips"] / report["flops_analytic_ratio"]
+        expected = _expected_flops(step, report, config)
+        if all(abs(reported / flops - 1) > _TOLERANCE for flops in expected):
             raise MismatchError(
-                f"the compile report of step {step} is of other sizes than the config",
+                f"the compile report of step {step} has other sizes than the config",
                 where=path,
-                expected=f"{min(wanted):.3g} FLOPs a step",
-                found=f"{counted:.3g}",
+                expected=f"{min(expected):.3g} FLOPs per step",
+                found=f"{reported:.3g}",
                 fix=f"realm compile --topology={report['topology']} --config=FILE --step={step} "
                 "--save=REPORTS, then realm plan --config=FILE --reports=REPORTS",
             )
 
 
-def _counts(step: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
-    """FLOPs of a step on paper, without and with recomputed activations."""
+def _expected_flops(step: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
+    """FLOPs of a step of the config, without and with recomputed activations."""
     if step == "embed":
         return [embed_flops(config, report["rows"])]
     found = []

@@ -1,4 +1,4 @@
-"""Devices of TPU slices that are not here, for the TPU compiler alone."""
+"""Describes devices of TPU slices to the TPU compiler, on a machine without TPUs."""
 
 import importlib.util
 import os
@@ -11,21 +11,21 @@ STACKS = "--default_thread_stack_size=8388608 --fibers_default_thread_stack_size
 
 
 def prepare() -> None:
-    """Call before anything imports jax: this process computes nothing on a TPU, it only compiles.
+    """Sets environment variables for compiling without TPUs; call it before importing jax.
 
-    Without it jax would look for chips, and a second process that compiles would abort.
+    Without them jax searches for TPUs, and a second process that compiles aborts.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # reports are of the compiler, not of a file
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # compile times would be those of the cache
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    # The compiler's own threads overflow their stacks on chained products of a v6e.
+    # The stacks of the compiler's threads overflow on chained matrix products for v6e.
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
     if "thread_stack_size" not in flags:
         os.environ["LIBTPU_INIT_ARGS"] = f"{flags} {STACKS}".strip()
 
 
-def devices_of(place: Slice) -> list[Any]:
-    """Described devices, one for each chip; arrays cannot be put on them.
+def devices_of(target: Slice) -> list[Any]:
+    """Returns one device description per chip; arrays cannot be put on them.
 
     Raises:
       RealmError: the TPU compiler is not installed, or does not know the slice.
@@ -40,14 +40,14 @@ def devices_of(place: Slice) -> list[Any]:
     import jax
     from jax.experimental import topologies
 
-    # Two cores of a v4 chip share its memory and work as one device; later chips are one anyway.
-    chip = {"chip_config_name": "megacore"} if place.kind == "v4" else {}
+    # The two cores of a v4 chip share its memory and form one device, as later chips do.
+    chip = {"chip_config_name": "megacore"} if target.kind == "v4" else {}
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=place.name, **chip)
+        described = topologies.get_topology_desc(platform="tpu", topology_name=target.name, **chip)
     except jax.errors.JaxRuntimeError as error:
         raise RealmError(
             "the TPU compiler does not know this topology",
-            where=place.name,
+            where=target.name,
             found=str(error).splitlines()[0],
         ) from error
     return list(described.devices)

@@ -1,4 +1,4 @@
-"""Names of slices, and what follows from them."""
+"""Names of slices, and the values derived from them."""
 
 import pytest
 
@@ -15,26 +15,26 @@ from realm_jax.planning.chips import CHIPS, known_slices, slice_of
         ("v6e:2x4", 8, 2, "v6e-8"),
     ],
 )
-def test_a_slice_knows_its_chips_and_machines(name, chips, hosts, accelerator):
-    place = slice_of(name)
-    assert (place.chips, place.hosts, place.accelerator_type) == (chips, hosts, accelerator)
-    assert place.name == name
+def test_chips_hosts_and_accelerator_type_of_a_slice(name, chips, hosts, accelerator):
+    parsed = slice_of(name)
+    assert (parsed.chips, parsed.hosts, parsed.accelerator_type) == (chips, hosts, accelerator)
+    assert parsed.name == name
 
 
 @pytest.mark.parametrize("name", ["v4-128", "v5e:3x3", "v7:2x2", "", "v5e"])
-def test_an_unknown_topology_is_refused_with_the_list(name):
+def test_an_unknown_topology_is_refused_with_a_list_of_known_ones(name):
     with pytest.raises(InputError) as error:
         slice_of(name)
     for kind, chip in CHIPS.items():
         assert f"{kind}: {' '.join(chip.shapes)}" in str(error.value)
 
 
-def test_the_nearest_name_is_offered():
+def test_the_closest_name_is_suggested():
     with pytest.raises(InputError, match=r"did you mean v5e:8x8\?"):
         slice_of("v5e-8x8")
 
 
-def test_the_first_shape_of_each_chip_is_one_machine():
+def test_the_smallest_shape_of_each_chip_is_one_machine():
     for kind, chip in CHIPS.items():
         assert slice_of(f"{kind}:{chip.shapes[0]}").hosts == 1
     assert len(set(known_slices())) == len(known_slices())

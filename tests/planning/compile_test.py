@@ -1,4 +1,4 @@
-"""`realm compile` with the real TPU compiler; one small step, in a process of its own."""
+"""`realm compile`: lowering on the CPU, and with the real TPU compiler in a subprocess (slow)."""
 
 import importlib.util
 import json
@@ -40,24 +40,24 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def test_an_unknown_topology_is_refused_with_the_list(capsys):
+def test_an_unknown_topology_is_refused_with_a_list_of_known_ones(capsys):
     assert main(["compile", "--topology=v4-128", "--json"]) == exit_codes.PROBLEM
-    said = capsys.readouterr()
-    assert "v5e: 2x2 2x4" in said.err and not said.out
+    output = capsys.readouterr()
+    assert "v5e: 2x2 2x4" in output.err and not output.out
 
 
 @pytest.mark.parametrize("stage", ["ict", "realm"])
-def test_a_step_is_lowered_from_its_config_alone(stage):
+def test_a_step_is_lowered_from_its_config_only(stage):
     config = tiny_config(**{f"stages__{stage}__steps": 5})
     program = train_program(config, make_mesh(config.mesh), 200)
     assert (program.name, program.rows) == (stage, 8)
     assert program.flops == train_flops(config, stage, 200)
     text = program.lowered.as_text()
-    assert "tensor<200x16xf32>" in text  # the table of word vectors has the vocabulary asked for
+    assert "tensor<200x16xf32>" in text  # the word-piece embedding table
     assert "callback" not in text
 
 
-def test_the_embedding_step_fills_every_device():
+def test_the_embedding_program_fills_every_device():
     config = tiny_config()
     program = embed_program(config, make_mesh(config.mesh), 200)
     assert program.rows == 8 * (320 // 40)
@@ -65,19 +65,19 @@ def test_the_embedding_step_fills_every_device():
 
 def test_a_config_without_steps_is_refused():
     config = tiny_config()
-    with pytest.raises(config_lib.ConfigError, match="nothing to compile"):
+    with pytest.raises(config_lib.ConfigError, match="no stage to compile"):
         train_program(config, make_mesh(config.mesh), 200)
 
 
-def test_the_roofline_is_of_the_chip():
-    talk = [{"kind": "all-reduce", "bytes": 8e9}, {"kind": "all-gather", "bytes": 8e9}]
-    times = roofline(CHIPS["v5e"], 8, 197e12, 819e9, talk)
+def test_roofline_of_a_chip():
+    collectives = [{"kind": "all-reduce", "bytes": 8e9}, {"kind": "all-gather", "bytes": 8e9}]
+    times = roofline(CHIPS["v5e"], 8, 197e12, 819e9, collectives)
     # seven eighths of 8 GB, twice for the all-reduce, at 200 GB/s
     assert times == pytest.approx({"compute": 1.0, "memory": 1.0, "links": 0.105})
 
 
 @pytest.mark.parametrize(
-    ("change", "broken"),
+    ("change", "failed"),
     [
         ({}, 0),
         ({"hbm_share": 0.86}, 1),
@@ -88,20 +88,20 @@ def test_the_roofline_is_of_the_chip():
         ({"collectives": [{"kind": "all-reduce", "bytes": 60}]}, 0),
     ],
 )
-def test_what_a_step_must_keep_to(change, broken):
+def test_checks_of_a_report(change, failed):
     good = {"hbm_share": 0.5, "flops_analytic_ratio": 1.0, "collectives": [], "host_calls": []}
-    held = checks({**good, **change}, parameter_bytes=100, fsdp=1)
-    assert sum(not one for one in held.values()) == broken
+    results = checks({**good, **change}, parameter_bytes=100, fsdp=1)
+    assert sum(not passed for passed in results.values()) == failed
 
 
-def test_fsdp_may_gather_parameters():
+def test_fsdp_may_gather_all_parameters():
     report = {"hbm_share": 0.5, "flops_analytic_ratio": 1.0, "host_calls": []}
     report["collectives"] = [{"kind": "all-gather", "bytes": 100}]
     assert all(checks(report, parameter_bytes=100, fsdp=8).values())
 
 
 def compiled(step, *arguments):
-    """The report of `realm compile` in a process of its own, and its exit code."""
+    """Runs `realm compile` in a subprocess and returns its report."""
     overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
     command = [sys.executable, "-m", "realm_jax.cli.main", "compile", f"--step={step}", "--json"]
     command += ["--topology=v5e:2x2", "--vocabulary=2000", *overrides, *arguments]
@@ -112,7 +112,7 @@ def compiled(step, *arguments):
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_training_step_through_the_tpu_compiler(tmp_path):
+def test_tpu_compiler_compiles_a_training_step(tmp_path):
     kept = tmp_path / "reports.json"
     report = compiled("train", f"--save={kept}")
     assert set(CONTRACT.split()) <= report.keys()
@@ -125,7 +125,7 @@ def test_a_training_step_through_the_tpu_compiler(tmp_path):
 
 @pytest.mark.slow
 @needs_compiler
-def test_an_embedding_step_through_the_tpu_compiler():
+def test_tpu_compiler_compiles_the_embedding_program():
     report = compiled("embed")
     assert set(CONTRACT.split()) <= report.keys()
     assert report["rows"] == 4 * 16

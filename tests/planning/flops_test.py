@@ -1,4 +1,4 @@
-"""The count on paper against figures known otherwise, and against XLA's own count."""
+"""FLOPs computed from the config against hand-computed values and XLA's cost analysis."""
 
 import jax
 import pytest
@@ -11,30 +11,30 @@ from realm_jax.planning.flops import embed_flops, encoder_flops, train_flops
 VOCABULARY = 30_522
 
 
-def test_one_row_of_bert_base():
+def test_flops_of_one_row_of_bert_base():
     model = config_lib.default().model
     by_hand = 12 * (4 * 2 * 384 * 768**2 + 2 * 2 * 384**2 * 768 + 2 * 2 * 384 * 768 * 3072)
     assert encoder_flops(model, 1, 384) == by_hand
 
 
-def test_a_refresh_and_a_step_of_the_paper():
+def test_flops_of_a_refresh_and_a_step_at_the_papers_sizes():
     config = config_lib.default()
-    # 0.70 EFLOP and 1.54 PFLOP are known, counted a little differently, with all of the last layer
-    # and with rows of full length beside the null passage
-    refresh = embed_flops(config, 13_353_718) + 13_353_718 * unwanted(config.model, 288, 1)
+    # The expected 0.70 EFLOPs and 1.54 PFLOPs include the whole last layer, and rows of full length
+    # for the null passage.
+    refresh = embed_flops(config, 13_353_718) + 13_353_718 * unused_flops(config.model, 288, 1)
     step = train_flops(config, "realm", VOCABULARY)
     full, short = (
         encoder_flops(config.model, 512, 384),
         encoder_flops(config.model, 512, 97, config.lengths.masks),
     )
-    layers = 512 * (7 * unwanted(config.model, 288, 1) + unwanted(config.model, 96, 1))
-    layers += 512 * 7 * unwanted(config.model, 384, config.lengths.masks) + full - short
+    layers = 512 * (7 * unused_flops(config.model, 288, 1) + unused_flops(config.model, 96, 1))
+    layers += 512 * 7 * unused_flops(config.model, 384, config.lengths.masks) + full - short
     assert refresh == pytest.approx(0.70e18, rel=0.02)
     assert step + 3 * layers == pytest.approx(1.54e15, rel=0.06)
 
 
-def unwanted(model, length, wanted):
-    """What the last layer need not do for a row."""
+def unused_flops(model, length, wanted):
+    """FLOPs that the last layer saves for a row."""
     by_hand = 2 * 768**2 + 2 * 2 * 768 * 3072
     assert encoder_flops(model, 1, length) - encoder_flops(model, 1, length, wanted) == (
         (length - wanted) * by_hand
@@ -42,7 +42,7 @@ def unwanted(model, length, wanted):
     return (length - wanted) * by_hand
 
 
-def test_recomputing_costs_one_more_forward_pass_of_the_layers():
+def test_remat_costs_one_more_forward_pass_of_the_layers():
     config = config_lib.default()
     plain = train_flops(config, "ict", VOCABULARY)
     config.model.remat = True
@@ -55,9 +55,9 @@ def test_xla_counts_the_same_products():
     modules = Modules(config.model, 96, ("embedder",))
     rows = [jax.ShapeDtypeStruct((8, 40), dtype) for dtype in ("int32", "bool", "int32")]
 
-    def embed(parameters, ids, mask, segments):
-        return modules.bind(parameters).embedder.embed(ids, mask, segments)
+    def embed(params, ids, mask, segments):
+        return modules.bind(params).embedder.embed(ids, mask, segments)
 
     counted = jax.jit(embed).lower(modules.shapes, *rows).cost_analysis()["flops"]
     assert embed_flops(config, 8) == pytest.approx(counted, rel=0.1)
-    assert embed_flops(config, 8) < counted  # which adds what is done element by element
+    assert embed_flops(config, 8) < counted  # XLA also counts element-wise work

@@ -1,4 +1,4 @@
-"""The planner against cases reckoned by hand."""
+"""The planner against cases computed by hand."""
 
 import json
 
@@ -19,23 +19,23 @@ from realm_jax.planning.plan import (
     staleness,
 )
 
-# 64 chips: a step of 0.1 s; 6,400 passages embedded in 1 s, so 100 a chip and second
+# 64 chips: a step takes 0.1 s; 6,400 passages are embedded in 1 s, 100 per chip and second
 TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30}
 EMBED = {"roofline_seconds": 1.0, "chips": 64, "rows": 6400}
 REPORTS = {"train": TRAIN, "embed": EMBED}
 ASSUMED = Assumptions(share_of_roofline=0.5, build_seconds=32e-6, build_threads=32)
 
 
-def made(passages=1_000_000, share=0.2, topology="v4:4x4x4", **changes):
+def make_plan(passages=1_000_000, share=0.2, topology="v4:4x4x4", **changes):
     config = config_lib.load(None, {k.replace("__", "."): v for k, v in changes.items()})
     return plan(slice_of(topology), passages, share, config, REPORTS, ASSUMED)
 
 
 def test_a_million_passages_by_hand():
-    found = made()
-    assert (found["train_chips"], found["builder_chips"]) == (64, 16)  # the paper's
+    found = make_plan()
+    assert (found["train_chips"], found["builder_chips"]) == (64, 16)  # as in the paper
     assert found["step_seconds"] == pytest.approx(0.2)
-    # 1e6 / (16 chips x 100 a second x half the speed) = 1250 s; built in 1 s; 320 bytes a passage
+    # 1e6 / (16 chips x 100 per second x 0.5) = 1250 s; built in 1 s; 320 bytes per passage
     assert found["refresh_parts"] == pytest.approx(
         {"embed": 1250.0, "build": 1.0, "write": 0.320, "read": 0.320}
     )
@@ -46,67 +46,67 @@ def test_a_million_passages_by_hand():
     assert found["chip_hours"] == pytest.approx(200_000 * 0.2 / 3600 * 80)
 
 
-def test_staleness_breaks_first_where_builders_are_few():
-    found = made()
+def test_staleness_breaks_first_if_builders_are_few():
+    found = make_plan()
     assert found["breaks_first"] == "staleness" and found["broken"] == ["staleness"]
-    # 4,750 / 1.5 steps of 0.2 s fit the alarm; a passage takes 1251.64 microseconds
+    # The alarm allows 4,750 / 1.5 steps of 0.2 s; a passage takes 1251.64 microseconds
     assert found["breaks_at_passages"] == pytest.approx(4750 / 1.5 * 0.2 / 1251.64e-6)
-    at_the_edge = made(int(found["breaks_at_passages"]))
+    at_the_edge = make_plan(int(found["breaks_at_passages"]))
     assert at_the_edge["broken"] == []
     assert at_the_edge["staleness_steps"] == pytest.approx(5000, rel=1e-3)
 
 
 def test_memory_breaks_before_row_numbers():
-    limits = {limit["part"]: limit["passages"] for limit in made()["limits"]}
+    limits = {limit["part"]: limit["passages"] for limit in make_plan()["limits"]}
     assert limits["a trainer host's memory"] == pytest.approx(0.8 * 407e9 / (2 * 320))
     assert limits["the builder's memory"] == pytest.approx(0.8 * 407e9 / 512)
     assert limits["row numbers"] == 2**31 - 1
     assert list(limits.values()) == sorted(limits.values())
 
 
-def test_search_on_the_mesh_needs_device_memory_and_no_build():
-    found = made(search__kind="mesh")
+def test_mesh_search_is_limited_by_device_memory_and_needs_no_build():
+    found = make_plan(search__kind="mesh")
     assert found["refresh_parts"]["build"] == 0.0
-    assert found["refresh_parts"]["read"] == pytest.approx(0.256 / 16)  # each host its own rows
+    assert found["refresh_parts"]["read"] == pytest.approx(0.256 / 16)  # each host reads its rows
     limits = {limit["part"]: limit["passages"] for limit in found["limits"]}
     left = 0.8 * 32 * 2**30 - 4 * 2**30
     assert limits["device memory"] == pytest.approx(64 * left / (2 * 256))
 
 
-def test_a_larger_corpus_breaks_more():
-    broken = [len(made(passages)["broken"]) for passages in (10**5, 10**9, 10**11)]
-    assert broken == sorted(broken) and broken[-1] == len(made()["limits"])
+def test_a_larger_corpus_exceeds_more_limits():
+    broken = [len(make_plan(passages)["broken"]) for passages in (10**5, 10**9, 10**11)]
+    assert broken == sorted(broken) and broken[-1] == len(make_plan()["limits"])
 
 
-def test_work_divides_over_chips():
-    assert made(topology="v4:4x4x8")["step_seconds"] == pytest.approx(0.1)
+def test_step_time_is_inverse_to_the_number_of_chips():
+    assert make_plan(topology="v4:4x4x8")["step_seconds"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
     ("refresh", "every", "mean"),
     [(100.0, 500, 350.0), (500.0, 500, 750.0), (2000.0, 500, 3250.0)],
 )
-def test_staleness_of_quick_and_slow_builders(refresh, every, mean):
+def test_staleness_of_fast_and_slow_builders(refresh, every, mean):
     assert staleness(refresh, every) == mean
 
 
-def test_embedding_alone():
-    # 6,400 passages a second on 64 chips
+def test_embedding_seconds_scale_with_passages_and_chips():
+    # 6,400 passages per second on 64 chips
     assert embedding_seconds(EMBED, 64_000, 16) == pytest.approx(40.0)
 
 
-def test_the_share_that_would_be_needed():
-    # four times as quick: 64 builders beside 64 trainers
+def test_builder_share_for_a_refresh_interval():
+    # four times as fast: 64 chips build and 64 train
     assert share_for(2000.0, 500.0, 0.2) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("passages", "share"), [(0, 0.2), (10, 0.0), (10, 1.0), (10, -1.0)])
-def test_what_cannot_be_is_refused(passages, share):
+def test_impossible_arguments_are_refused(passages, share):
     with pytest.raises(InputError):
-        made(passages, share)
+        make_plan(passages, share)
 
 
-def test_the_verb_prints_its_contract(tmp_path, capsys):
+def test_plan_command_prints_all_documented_fields(tmp_path, capsys):
     kept = tmp_path / "reports.json"
     config = config_lib.load(None)
     flops = {"train": train_flops(config, "realm", 30_522), "embed": embed_flops(config, 6400)}
@@ -125,7 +125,7 @@ def test_the_verb_prints_its_contract(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("passages", ["many", "0", "1.5", "inf", "nan", "-1e9"])
-def test_a_number_of_passages_that_is_none_is_refused(passages, capsys):
+def test_an_invalid_number_of_passages_is_refused(passages, capsys):
     with pytest.raises(SystemExit):
         main(["plan", "--topology=v4:4x4x4", f"--passages={passages}"])
     assert "--passages" in capsys.readouterr().err
@@ -143,24 +143,25 @@ def test_a_number_of_passages_that_is_none_is_refused(passages, capsys):
 def test_reports_of_other_sizes_are_refused(changes, step, capsys):
     overrides = [f"--config.{change}" for change in changes]
     assert main(["plan", "--topology=v4:4x4x4", *overrides]) == exit_codes.PROBLEM
-    said = capsys.readouterr().err
-    assert f"step {step} is of other sizes" in said and "realm compile --topology=v4" in said
+    error = capsys.readouterr().err
+    assert f"step {step} has other sizes" in error and "realm compile --topology=v4" in error
 
 
-def test_recomputed_activations_are_no_other_size(capsys):
+def test_reports_may_differ_in_remat(capsys):
     for remat in ("true", "false"):
         arguments = ["plan", "--topology=v4:4x4x4", f"--config.model.remat={remat}"]
         assert main(arguments) == exit_codes.DONE, capsys.readouterr().err
 
 
-def test_a_chip_without_reports_is_named(tmp_path, capsys):
+def test_a_chip_without_reports_is_refused_with_the_compile_command(tmp_path, capsys):
     kept = tmp_path / "reports.json"
-    reference_reports.add_report(kept, {"topology": "v4:4x4x4", "step": "train", "program": "realm"})
+    report = {"topology": "v4:4x4x4", "step": "train", "program": "realm"}
+    reference_reports.add_report(kept, report)
     assert main(["plan", "--topology=v6e:8x8", f"--reports={kept}"]) == exit_codes.PROBLEM
     assert "realm compile --topology=v6e:8x8" in capsys.readouterr().err
 
 
-def test_a_report_takes_the_place_of_an_older_one(tmp_path):
+def test_a_new_report_replaces_an_older_one(tmp_path):
     kept = tmp_path / "reports.json"
     for seconds in (1, 2):
         report = {"topology": "v4:4x4x4", "step": "train", "program": "realm", "n": seconds}

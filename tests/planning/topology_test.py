@@ -1,9 +1,9 @@
-"""What the TPU compiler is told before it is loaded."""
+"""Environment variables of the TPU compiler."""
 
 from realm_jax.planning import topology
 
 
-def test_the_compiler_s_threads_get_room_unless_they_have_it(monkeypatch):
+def test_stack_size_of_compiler_threads_is_raised_unless_the_user_sets_it(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--of_the_user=1")
     for _ in range(2):
