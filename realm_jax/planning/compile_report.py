@@ -125,13 +125,13 @@ def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str,
     gathered = sum(one["bytes"] for one in report["collectives"] if one["kind"] == "all-gather")
     return {
         f"peak memory at most {MOST_HBM:.0%} of the chip": report["hbm_share"] <= MOST_HBM,
-        f"FLOPs within {MOST_FLOPS_OFF:.0%} of the count on paper": abs(
+        f"FLOPs within {MOST_FLOPS_OFF:.0%} of those computed from the config": abs(
             report["flops_analytic_ratio"] - 1
         )
         <= MOST_FLOPS_OFF,
-        "no all-gather of whole parameters outside fsdp": fsdp > 1
+        "no all-gather of all parameters without fsdp": fsdp > 1
         or gathered <= _MOST_GATHERED * parameter_bytes,
-        "no call of the host in the step": not report["host_calls"],
+        "no host calls in the step": not report["host_calls"],
     }
 
 
