@@ -1,4 +1,4 @@
-"""Config files, overrides and JSON: what is read, and how each mistake is named."""
+"""Config files, overrides and JSON, and the error for each kind of mistake."""
 
 import importlib.util
 import json
@@ -13,11 +13,11 @@ from realm_jax.defaults import MOVED_KEYS
 from realm_jax.errors import ConfigError
 
 
-def refused(call, *said):
+def assert_refused(call, *texts):
     with pytest.raises(ConfigError) as error:
         call()
-    for word in said:
-        assert word in str(error.value)
+    for text in texts:
+        assert text in str(error.value)
 
 
 def overridden(**overrides):
@@ -30,7 +30,7 @@ def write(tmp_path, body):
     return path
 
 
-def test_the_defaults_are_the_papers():
+def test_the_defaults_are_those_of_the_paper():
     config = config_lib.check(config_lib.default())
     assert (config.model.layers, config.model.hidden, config.model.embedding) == (12, 768, 128)
     assert (config.lengths.passage, config.retrieval.candidates) == (288, 8)
@@ -62,12 +62,12 @@ def test_an_override_takes_the_type_of_the_default(key, text, value):
     [("stages.realm.steps", "3.5"), ("stages.realm.steps", "many"), ("model.remat", "1")],
 )
 def test_an_override_of_another_type_is_refused(key, text):
-    refused(lambda: config_lib.load(None, {key: text}), key, "wrong type", text)
+    assert_refused(lambda: config_lib.load(None, {key: text}), key, "wrong type", text)
 
 
-def test_an_unknown_key_is_refused_with_the_nearest():
-    refused(lambda: overridden(stages__realm__step="3"), "stages.realm.steps")
-    refused(lambda: overridden(candidates="3"), "retrieval.candidates")
+def test_an_unknown_key_is_refused_with_the_closest_key():
+    assert_refused(lambda: overridden(stages__realm__step="3"), "stages.realm.steps")
+    assert_refused(lambda: overridden(candidates="3"), "retrieval.candidates")
 
 
 def test_a_checked_config_is_locked():
@@ -97,9 +97,9 @@ def test_a_checked_config_is_locked():
         ("seed", -1),
     ],
 )
-def test_values_that_cannot_work_are_refused_by_name(key, value):
+def test_an_invalid_value_is_refused_with_its_key(key, value):
     dotted = key.replace("__", ".")
-    refused(lambda: tiny_config(**{key: value}), f"config.{dotted}", "expected")
+    assert_refused(lambda: tiny_config(**{key: value}), f"config.{dotted}", "expected")
 
 
 def test_a_config_file_changes_only_what_it_names(tmp_path):
@@ -109,7 +109,7 @@ def test_a_config_file_changes_only_what_it_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "text"),
     [
         ("    return default(", "SyntaxError"),
         ("    return defaults()", "NameError"),
@@ -119,22 +119,22 @@ def test_a_config_file_changes_only_what_it_names(tmp_path):
         ("    default()", "None"),
     ],
 )
-def test_a_config_file_that_does_not_run_is_named(tmp_path, body, said):
+def test_an_invalid_config_file_is_refused_with_its_path(tmp_path, body, text):
     path = write(tmp_path, body)
-    refused(lambda: config_lib.load(path), str(path), said)
+    assert_refused(lambda: config_lib.load(path), str(path), text)
 
 
-def test_a_missing_config_file_is_named(tmp_path):
-    refused(lambda: config_lib.load(tmp_path / "none.py"), "none.py")
+def test_a_missing_config_file_is_refused_with_its_path(tmp_path):
+    assert_refused(lambda: config_lib.load(tmp_path / "none.py"), "none.py")
 
 
 @pytest.mark.parametrize("name", ["config.json", "README.md", "config"])
-def test_a_file_that_is_not_python_is_no_config_file(tmp_path, name):
+def test_a_config_file_must_be_a_python_file(tmp_path, name):
     (tmp_path / name).write_text("{}")
-    refused(lambda: config_lib.load(tmp_path / name), name, "a Python file")
+    assert_refused(lambda: config_lib.load(tmp_path / name), name, "a Python file")
 
 
-def test_json_gives_the_same_config_back():
+def test_a_config_survives_the_round_trip_through_json():
     config = tiny_config(model__dropout=0.25, corpus__knowledge="somewhere")
     again = config_lib.from_json(config_lib.to_json(config))
     assert again.to_dict() == config.to_dict()
@@ -143,11 +143,11 @@ def test_json_gives_the_same_config_back():
 
 
 @pytest.mark.parametrize("text", ["{", '{"seed": 0}', "3"])
-def test_json_that_is_no_config_is_refused(text):
-    refused(lambda: config_lib.from_json(text, where="run/config.json"), "run/config.json")
+def test_json_that_is_not_a_config_is_refused(text):
+    assert_refused(lambda: config_lib.from_json(text, where="run/config.json"), "run/config.json")
 
 
-def test_a_config_of_an_earlier_version_is_completed_and_that_is_told(caplog):
+def test_a_config_of_an_earlier_version_is_completed_with_a_warning(caplog):
     config = tiny_config(model__dropout=0.25)
     older = config.to_dict()
     del older["report"], older["search"]["kind"]
@@ -224,17 +224,17 @@ def test_a_run_of_the_first_version_differs_from_another_model_in_current_keys()
 def test_a_config_with_the_old_and_the_new_name_of_a_key_is_refused():
     content = json.loads(first_version({}))
     content["stages"]["reader"]["null_share"] = 0.1
-    refused(lambda: config_lib.from_json(json.dumps(content)), "masking.alone", "null_share")
+    assert_refused(lambda: config_lib.from_json(json.dumps(content)), "masking.alone", "null_share")
 
 
 @pytest.mark.parametrize("old", OLD)
 def test_an_old_key_on_the_command_line_is_an_error_with_the_new_key(old):
-    refused(lambda: config_lib.load(None, {old: "0"}), f"--config.{old}", MOVED_KEYS[old])
+    assert_refused(lambda: config_lib.load(None, {old: "0"}), f"--config.{old}", MOVED_KEYS[old])
 
 
 def test_an_old_key_in_a_config_file_is_an_error_with_the_new_key(tmp_path):
     path = write(tmp_path, "    c = default()\n    c.masking.alone = 0.1\n    return c")
-    refused(lambda: config_lib.load(path), str(path), "stages.reader.null_share")
+    assert_refused(lambda: config_lib.load(path), str(path), "stages.reader.null_share")
 
 
 def test_a_recipe_is_loaded_by_name_or_by_path():
@@ -245,8 +245,8 @@ def test_a_recipe_is_loaded_by_name_or_by_path():
 
 
 def test_an_unknown_recipe_is_refused_with_all_names_and_the_nearest():
-    refused(lambda: config_lib.load("own_corpsu"), "wiki_sample", "--config=own_corpus?")
-    refused(lambda: config_lib.load("experiments/own_corpsu.py"), "--config=own_corpus?")
+    assert_refused(lambda: config_lib.load("own_corpsu"), "wiki_sample", "--config=own_corpus?")
+    assert_refused(lambda: config_lib.load("experiments/own_corpsu.py"), "--config=own_corpus?")
 
 
 def test_the_config_reference_is_up_to_date():
@@ -257,7 +257,7 @@ def test_the_config_reference_is_up_to_date():
     assert module.PAGE.read_text() == module.page(), "run: make config-reference"
 
 
-def test_model_hash_knows_shapes_and_not_places():
+def test_the_model_hash_depends_on_shapes_and_not_on_paths():
     base = config_lib.model_hash(tiny_config())
     same = {"corpus__knowledge": "x", "model__remat": True, "stages__realm__steps": 9, "seed": 3}
     other = {"model__hidden": 32, "lengths__query": 20, "model__embedding": 4}
@@ -265,7 +265,7 @@ def test_model_hash_knows_shapes_and_not_places():
     assert base not in {config_lib.model_hash(tiny_config(**{k: v})) for k, v in other.items()}
 
 
-def test_the_keys_that_make_another_model_are_named():
+def test_model_differences_lists_the_keys_that_change_the_model():
     base = tiny_config()
     assert config_lib.model_differences(base, tiny_config(seed=3, model__remat=True)) == {}
     other = tiny_config(model__embedding=4, lengths__query=20, seed=3)

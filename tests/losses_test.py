@@ -1,4 +1,4 @@
-"""Losses against plain numpy, and the gradient against the paper's own identity."""
+"""Losses equal a NumPy reference, and the gradient equals the formula in REALM section 3.3."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ EXACT = {"rtol": 2e-5, "atol": 2e-6}
 
 
 def of_numpy(function):
-    """`function`, for numpy arrays too."""
+    """Returns `function` for NumPy arguments."""
     as_jax = lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x  # noqa: E731
     return lambda *arguments: function(*map(as_jax, arguments))
 
@@ -29,13 +29,13 @@ reader_warmup_loss = of_numpy(losses.reader_warmup_loss)
 
 @pytest.fixture(autouse=True)
 def strict_shapes():
-    """A [B] array quietly stretched over [B, K] is how a loss goes wrong unnoticed."""
+    """Makes implicit rank promotion, for example of [B] to [B, K], an error."""
     with jax.numpy_rank_promotion("raise"):
         yield
 
 
 def draw(masks=M):
-    """Scores, log p(y_j|z,x) and weights with 1 to `masks` real positions per query."""
+    """Draws scores, log p(y_j|z,x) and weights, with 1 to `masks` masked positions per query."""
     rng = np.random.default_rng(masks)
     scores = rng.normal(size=(B, K)).astype(np.float32)
     logits = rng.normal(size=(B, K, masks, V)).astype(np.float32)
@@ -46,8 +46,8 @@ def draw(masks=M):
     return scores, np.asarray(token_log_probs(logits, targets)), weights
 
 
-def plain_log_p(scores, token_log_p, weights, marginal):
-    """log p(y|x), with sums and products as the paper writes them."""
+def reference_log_p(scores, token_log_p, weights, marginal):
+    """Computes log p(y|x) with sums and products as in the paper."""
     p_z = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     p_y = np.exp(token_log_p.astype(np.float64))
     found = np.zeros(len(scores))
@@ -74,18 +74,20 @@ def test_token_log_probs_of_bfloat16_logits_are_normalised_in_float32():
 
 
 @pytest.mark.parametrize("marginal", ["paper", "released"])
-def test_marginal_equals_plain_numpy(marginal):
+def test_marginal_equals_the_numpy_reference(marginal):
     scores, token_log_p, weights = draw()
     log_p_z = retrieval_log_prob(scores, np.ones((B, K), bool))
     found = marginal_log_likelihood(log_p_z, token_log_p, weights, marginal)
-    np.testing.assert_allclose(found, plain_log_p(scores, token_log_p, weights, marginal), **EXACT)
+    np.testing.assert_allclose(
+        found, reference_log_p(scores, token_log_p, weights, marginal), **EXACT
+    )
 
 
-def test_marginals_agree_on_one_piece_and_differ_on_more():
+def test_the_two_marginals_are_equal_only_for_one_masked_token():
     for masks, equal in ((1, True), (M, False)):
         scores, token_log_p, weights = draw(masks)
         paper, released = (
-            plain_log_p(scores, token_log_p, weights, kind) for kind in ("paper", "released")
+            reference_log_p(scores, token_log_p, weights, kind) for kind in ("paper", "released")
         )
         found = [
             realm_loss(scores, token_log_p, weights, np.ones((B, K), bool), kind)[0]
@@ -95,7 +97,7 @@ def test_marginals_agree_on_one_piece_and_differ_on_more():
         assert np.allclose(paper[1:], released[1:]) == equal
 
 
-def test_gradient_of_the_scores_is_the_papers_identity():
+def test_gradient_of_the_scores_equals_the_formula_in_the_paper():
     """d log p(y|x) / d f(z) = r(z) p(z|x), r(z) = p(y|z,x) / p(y|x) - 1 (REALM section 3.3)."""
     scores, token_log_p, weights = draw()
 
@@ -110,7 +112,7 @@ def test_gradient_of_the_scores_is_the_papers_identity():
     np.testing.assert_allclose(jax.grad(log_p)(scores), r * p_z, **EXACT)
 
 
-def test_gradient_of_the_released_marginal_is_the_identity_summed_over_pieces():
+def test_gradient_of_the_released_marginal_sums_the_formula_over_masked_tokens():
     scores, token_log_p, weights = draw()
 
     def log_p(scores):
@@ -125,10 +127,10 @@ def test_gradient_of_the_released_marginal_is_the_identity_summed_over_pieces():
     np.testing.assert_allclose(jax.grad(log_p)(scores), expected, **EXACT)
 
 
-def test_realm_loss_is_the_mean_over_masked_pieces_and_not_over_queries():
+def test_realm_loss_is_the_mean_over_masked_tokens_and_not_over_queries():
     scores, token_log_p, weights = draw()
     loss, metrics = realm_loss(scores, token_log_p, weights, np.ones((B, K), bool), "paper")
-    log_p = plain_log_p(scores, token_log_p, weights, "paper")
+    log_p = reference_log_p(scores, token_log_p, weights, "paper")
     np.testing.assert_allclose(loss, -log_p.sum() / weights.sum(), **EXACT)
     without = (token_log_p[:, 0] * weights).sum()
     np.testing.assert_allclose(
@@ -136,7 +138,7 @@ def test_realm_loss_is_the_mean_over_masked_pieces_and_not_over_queries():
     )
 
 
-def test_a_candidate_that_does_not_count_has_neither_share_nor_gradient():
+def test_an_invalid_candidate_has_no_probability_and_no_gradient():
     scores, token_log_p, weights = draw()
     valid = np.ones((B, K), bool)
     valid[:, 0] = valid[1, 3] = False
@@ -152,7 +154,7 @@ def test_a_candidate_that_does_not_count_has_neither_share_nor_gradient():
     np.testing.assert_allclose(loss(scores, token_log_p), fewer[0], **EXACT)
 
 
-def test_padding_positions_carry_nothing():
+def test_padding_positions_do_not_change_the_loss():
     scores, token_log_p, weights = draw()
     other = np.where(weights[:, None, :] > 0, token_log_p, -7.0).astype(np.float32)
     for marginal in ("paper", "released"):
@@ -162,7 +164,7 @@ def test_padding_positions_carry_nothing():
         assert one == two
 
 
-def test_pdist_teaches_the_scores_by_likelihoods_alone_and_the_reader_as_before():
+def test_pdist_changes_the_gradient_of_the_scores_and_not_of_the_reader():
     scores, token_log_p, weights = draw()
     valid = np.ones((B, K), bool)
     valid[1, 3] = False
@@ -183,7 +185,7 @@ def test_pdist_teaches_the_scores_by_likelihoods_alone_and_the_reader_as_before(
     assert metrics == marginal
 
 
-def test_unknown_marginal_is_named():
+def test_an_unknown_marginal_is_an_error_with_its_name():
     scores, token_log_p, weights = draw()
     with pytest.raises(ValueError, match="'papper'"):
         marginal_log_likelihood(scores, token_log_p, weights, "papper")
@@ -199,7 +201,7 @@ def test_ict_loss_is_cross_entropy_over_the_batch():
     np.testing.assert_allclose(metrics["accuracy"], (p.argmax(-1) == np.arange(4)).mean())
 
 
-def test_ict_leaves_the_second_copy_of_a_passage_out():
+def test_ict_does_not_use_a_copy_of_the_positive_passage_as_a_negative():
     rng = np.random.default_rng(1)
     queries, passages = rng.normal(size=(2, 3, 6)).astype(np.float32)
     twice = ict_loss(queries, passages, np.array([5, 5, 8]))[0]
@@ -209,7 +211,7 @@ def test_ict_leaves_the_second_copy_of_a_passage_out():
     np.testing.assert_allclose(twice, -np.log(np.diagonal(p)).mean(), **EXACT)
 
 
-def test_open_qa_loss_is_minus_log_of_the_share_of_the_gold():
+def test_open_qa_loss_is_minus_log_of_the_gold_probability():
     rng = np.random.default_rng(2)
     retriever, spans = (rng.normal(size=(2, 6)).astype(np.float32) for _ in range(2))
     answers = np.array([[1, 0, 1, 0, 0, 0], [0] * 6], bool)
@@ -225,7 +227,7 @@ def test_open_qa_loss_is_minus_log_of_the_share_of_the_gold():
     assert (metrics["answer_in_hits"], metrics["answer_in_read"]) == (0.5, 1.0)
 
 
-def test_a_question_without_its_answer_teaches_nothing():
+def test_a_question_without_a_found_answer_has_zero_loss_and_gradient():
     none = np.zeros((1, 4), bool)
     every = np.ones((1, 4), bool)
 
@@ -236,16 +238,16 @@ def test_a_question_without_its_answer_teaches_nothing():
     assert value == 0 and not gradient.any()
 
 
-def test_masked_lm_loss_counts_real_positions_only():
+def test_masked_lm_loss_averages_over_masked_positions_only():
     log_p = np.log(np.array([[0.5, 0.25], [0.125, 1e-9]], np.float32))
     weights = np.array([[1, 1], [1, 0]], np.float32)
     loss, _ = masked_lm_loss(log_p, weights)
     np.testing.assert_allclose(loss, np.log(2) * (1 + 2 + 3) / 3, rtol=1e-6)
 
 
-def test_reading_is_masked_lm_plus_the_choice_of_a_span_or_of_none():
-    """Row 0: one of two spans is right; row 1: none is; row 2: no span was masked, so none counts;
-    the third span of every row is impossible."""
+def test_reader_warmup_loss_is_masked_lm_loss_plus_span_loss():
+    """Row 0 has one correct span of two, row 1 has none, and row 2 has no masked span and is not
+    counted. The third span of each row is invalid."""
     _, token_log_p, weights = draw()
     token_log_p = token_log_p[:, 0]
     scores = np.array([[1.0, -1.0, 9.0], [0.5, 0.2, 9.0], [3.0, 3.0, 9.0]], np.float32)
@@ -265,7 +267,7 @@ def test_reading_is_masked_lm_plus_the_choice_of_a_span_or_of_none():
     np.testing.assert_allclose(loss, mlm + expected, **EXACT)
 
 
-def test_reading_with_nothing_to_count_gives_zero_and_finite_gradients():
+def test_reader_warmup_loss_of_an_empty_batch_is_zero_with_finite_gradients():
     zeros = jnp.zeros((B, M))
     none = jnp.zeros((B, 3), bool)
 

@@ -1,4 +1,4 @@
-"""Exact match as the open-QA literature computes it, and recall."""
+"""Exact match with the usual answer normalisation, regular-expression answers, and recall."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ def test_exact_match_accepts_any_of_the_answers():
     ("prediction", "right"),
     [
         ("Feb", True),
-        ("FEBRUARY 3", True),  # need not be used up
-        ("in February", False),  # from the first character on
+        ("FEBRUARY 3", True),  # a prefix of the prediction suffices
+        ("in February", False),  # the match must start at the first character
         ("2\nFebruary", False),
         ("", False),
     ],
@@ -31,14 +31,14 @@ def test_an_expression_matches_from_the_start_of_the_prediction_as_written(predi
     assert is_right(prediction, question) is right
 
 
-def test_the_rule_goes_with_the_question():
+def test_the_question_selects_exact_match_or_expression_match():
     assert is_right("the Rhine!", Question("which?", ("Rhine",)))
     assert not is_right("the Rhine!", Question("which?", ("Rhine",), expression=True))
     assert not is_right("Rhine", Question("which?", ("Rh.ne",)))
     assert is_right("Rhine", Question("which?", ("Rh.ne",), expression=True))
 
 
-def test_recall_looks_at_the_first_k_only():
+def test_recall_at_k_uses_only_the_first_k_hits():
     hits = np.array([[4, 7, 1], [2, 3, 9]])
     gold = np.array([7, 9])
     assert recall_at(hits, gold, 1).tolist() == [False, False]
