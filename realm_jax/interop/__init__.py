@@ -1,4 +1,4 @@
-"""Other people's weights: `load(path)` gives a model that computes with them."""
+"""Reads and writes weights of other frameworks: `load(path)` returns a model."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 def load(path: str, *, heads: int | None = None) -> Model:
-    """Opens weights: what `realm import` wrote, a Hugging Face folder, a TensorFlow checkpoint.
+    """Loads weights from a folder of `realm import`, a Hugging Face folder or a TF checkpoint.
 
     Args:
       path: see `interop.sources.open_source`; or a folder with one such folder per network.
-      heads: attention heads, for a TensorFlow checkpoint that does not say how many.
+      heads: number of attention heads, for a TensorFlow checkpoint that does not store it.
 
     Raises:
-      InputError: no weights there.
-      DamageError: a file that is cut short.
-      MismatchError: arrays and description do not belong together.
+      InputError: there are no weights at `path`.
+      DamageError: a file is truncated or damaged.
+      MismatchError: the arrays do not fit the description.
     """
     from realm_jax.interop.model import Model
     from realm_jax.interop.weights import open_weights

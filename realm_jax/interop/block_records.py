@@ -1,4 +1,4 @@
-"""`block_records.npy` of Google's REALM: a pickle of texts, read without running what is in it."""
+"""Reads `block_records.npy` of Google's REALM, a pickle of texts, without executing code in it."""
 
 import json
 import pickle
@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from realm_jax.errors import DamageError, InputError
-from realm_jax.interop.pickles import BROKEN, Allowed
+from realm_jax.interop.pickles import UNPICKLING_ERRORS, AllowedFunction
 
 BLOCK_RECORDS, TEXTS = "block_records.npy", "blocks.jsonl"
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
 
 
 def convert_block_records(path: Path, to: Path) -> int:
-    """Writes the texts as JSON lines, `{"id": row, "text": …}`; gives their number.
+    """Writes the texts as JSON lines, `{"id": row, "text": …}`, and returns their number.
 
-    Reading a pickle can run anything; here it may make an array of texts and nothing else. All of
-    them are in memory at once, since a pickle is one value. They have no titles.
+    A pickle can execute arbitrary code. This reader only lets it build an array of texts. All
+    texts are in memory at once. They have no titles.
 
     Raises:
-      InputError: it names something else, or holds something else.
-      DamageError: it is cut short.
+      InputError: the pickle refers to or contains anything else.
+      DamageError: the file is truncated.
     """
     texts = _texts(path)
     with to.open("w", encoding="utf-8") as lines:
@@ -32,11 +32,11 @@ def convert_block_records(path: Path, to: Path) -> int:
                 decoded = text.decode() if isinstance(text, bytes) else text
             except UnicodeDecodeError as error:
                 raise InputError(
-                    "a block that is not UTF-8", where=f"{path}, row {number}", found=error
+                    "a block is not UTF-8", where=f"{path}, row {number}", found=error
                 ) from error
             if not isinstance(decoded, str):
                 raise InputError(
-                    "a block that is no text",
+                    "a block is not a text",
                     where=f"{path}, row {number}",
                     expected="bytes or a string",
                     found=type(text).__name__,
@@ -52,17 +52,17 @@ def _texts(path: Path) -> list[Any]:
             read = {(1, 0): np.lib.format.read_array_header_1_0}
             header = read.get(version, np.lib.format.read_array_header_2_0)(file)
             found = _TextsOnly(file, path).load()
-        except (*BROKEN, tokenize.TokenError, SyntaxError) as error:
+        except (*UNPICKLING_ERRORS, tokenize.TokenError, SyntaxError) as error:
             raise DamageError(
                 "damaged block records", where=path, expected="a .npy of texts", found=error
             ) from error
     if not isinstance(found, _Array) or found.texts is None or len(header[0]) != 1:
-        raise InputError("no list of texts", where=path, found=f"shape {header[0]}")
+        raise InputError("the file is not a list of texts", where=path, found=f"shape {header[0]}")
     return found.texts
 
 
 class _Array:
-    """Stands for the numpy array that the pickle makes and fills."""
+    """Replaces the numpy array that the pickle builds."""
 
     __slots__ = ("texts",)
 
@@ -75,7 +75,7 @@ class _Array:
 
 
 class _Dtype:
-    """Stands for the dtype that goes with it; what it is set to does not matter."""
+    """Replaces the array's dtype; its state is ignored."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class _Dtype:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How old pickles spell bytes."""
+    """Decodes bytes as pickles of protocol 2 store them."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"expected latin1, found {encoding!r}")
     return text.encode("latin1")
@@ -98,13 +98,13 @@ class _TextsOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known: dict[tuple[str, str], Any] = {
             ("numpy", "ndarray"): "ndarray",
-            ("numpy", "dtype"): Allowed(lambda *_: _Dtype()),
-            ("_codecs", "encode"): Allowed(_latin1),
-            **{(home, "_reconstruct"): Allowed(lambda *_: _Array()) for home in _NUMPY},
+            ("numpy", "dtype"): AllowedFunction(lambda *_: _Dtype()),
+            ("_codecs", "encode"): AllowedFunction(_latin1),
+            **{(home, "_reconstruct"): AllowedFunction(lambda *_: _Array()) for home in _NUMPY},
         }
         if (module, name) not in known:
             raise InputError(
-                "the pickle names something that is no text; nothing of it was run",
+                "the pickle refers to something other than texts; nothing of it was run",
                 where=self._path,
                 found=f"{module}.{name}",
             )

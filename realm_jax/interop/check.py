@@ -1,4 +1,4 @@
-"""Are weights for others whole? Their files keep no checksums, but sizes and parts that fit."""
+"""Checks exported weights: file sizes and array shapes, because the formats have no checksums."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +12,9 @@ _FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
 def holds_weights(folder: Path) -> bool:
-    """Whether weights lie in the folder, or in one of a network of it; sound or not."""
-    places = [folder, *(folder / name for name in NETWORK_FOLDERS)]
-    return any(any(place.glob(pattern)) for place in places for pattern in _FILES)
+    """Whether the folder, or a network folder inside it, contains weights, damaged or not."""
+    folders = [folder, *(folder / name for name in NETWORK_FOLDERS)]
+    return any(any(found.glob(pattern)) for found in folders for pattern in _FILES)
 
 
 def problems(folder: Path) -> Iterator[dict[str, Any]]:

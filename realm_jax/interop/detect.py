@@ -1,4 +1,4 @@
-"""Other people's array names: which model they make, what of it we use, and what is not there."""
+"""Detects the model behind a set of array names: its networks, and unused and missing arrays."""
 
 import re
 from collections import Counter
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from realm_jax.errors import MismatchError
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.names import names_of
 
-QUESTIONS = "question_embedder"  # the tower of a scorer that has one for queries alone
+QUESTIONS = "question_embedder"  # the query tower of a scorer with two towers
 _TOWERS = {"embedder": "embedder", "query_embedder": QUESTIONS, "reader": "reader"}
 _ARCHITECTURES = {
     "RealmEmbedder": "embedder",
@@ -24,7 +24,7 @@ _MASKED_LM = ("transform", "norm", "bias")
 _EMBEDDER = ("bert", "pooler", "projection", "projection_norm")
 _SPANS = ("ends", "span_norm", "score")
 Parts = tuple[str, ...]
-# kind -> network -> (parts it must have, groups of parts it may have)
+# kind -> network -> (required parts, optional groups of parts)
 _KINDS: dict[str, dict[str, tuple[Parts, tuple[Parts, ...]]]] = {
     "bert": {"bert": (("bert",), (("pooler",), _MASKED_LM))},
     "embedder": {"embedder": (_EMBEDDER, ())},
@@ -37,10 +37,10 @@ _HEAD = re.compile(r"(?:^|.*\.)((?:cls|qa_outputs)\..*)")
 _BERT = re.compile(
     r"(.*?)(?:embeddings\.(?:word|position|token_type)_embeddings|encoder\.layer\.\d+)\."
 )
-_FIRST_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# What published models carry and never use: canonical names -> why they are left out.
-_COUNTED = re.compile(r"bert\.embeddings\.(position_ids|token_type_ids)")
-_DEAD = {
+_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+# Arrays that published models contain but do not use: canonical names -> reason to omit them.
+_POSITION_BUFFERS = re.compile(r"bert\.embeddings\.(position_ids|token_type_ids)")
+_IGNORED = {
     "embedder": ("cls.predictions.", "masked-LM head that an embedder does not use"),
     QUESTIONS: ("cls.predictions.", "masked-LM head that an embedder does not use"),
     "reader": ("bert.pooler.", "pooler that a reader does not use"),
@@ -53,16 +53,16 @@ _BLOCKS = "block_emb"
 
 
 @dataclass(frozen=True)
-class Recognised:
-    """What a set of names is.
+class DetectedNetworks:
+    """The networks found in a state dict.
 
     Attributes:
       kind: bert, embedder, scorer, encoder, reader or openqa.
-      networks: embedder, question_embedder, reader or bert, to arrays by the names of
-        `interop.names`.
-      unused: names, as they came, that nothing here asks for.
-      missing: names, in the same words, that the kind has and these weights have not.
-      left_out: reason to number of arrays that the published models carry and do not use.
+      networks: embedder, question_embedder, reader or bert -> arrays by canonical name (see
+        `interop.names`).
+      unused: original names of arrays that no network uses.
+      missing: original names of arrays that this kind needs and the weights lack.
+      left_out: reason -> number of arrays that published models contain but do not use.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Recognised:
 
 @dataclass(frozen=True)
 class _Tower:
-    """One BERT with its heads: canonical name to their name, and how theirs begin."""
+    """One BERT with its heads; `held` maps canonical names to original names."""
 
     name: str
     prefix: str
@@ -86,20 +86,20 @@ class _Tower:
         return f"{self.name}.{canonical}" if self.name else canonical
 
 
-def recognise(theirs: dict[str, Lazy], description: dict[str, Any]) -> Recognised:
-    """Sorts a state dict into the networks that it holds, under canonical names, as float32.
+def detect_networks(theirs: dict[str, LazyArray], description: dict[str, Any]) -> DetectedNetworks:
+    """Splits a state dict into networks with canonical names, as float32.
 
     Args:
-      theirs: names of Hugging Face's BERT or REALM classes, wrapped or not.
+      theirs: arrays by the names of Hugging Face's BERT or REALM classes, with or without prefix.
       description: `config.json`, for `architectures`, `model_type` and `num_hidden_layers`.
 
     Raises:
-      MismatchError: no BERT among the names, or an encoder with a decoder of its own (ours is the
-        table of word vectors).
+      MismatchError: the names contain no BERT, or the masked-LM decoder is not tied to the word
+        embeddings as ours is.
     """
     left_out: Counter[str] = Counter()
     if _BLOCKS in theirs:
-        left_out["vectors of the passages it was trained with"] += 1
+        left_out["passage vectors"] += 1
     towers = _towers({name: array for name, array in theirs.items() if name != _BLOCKS})
     kind = _kind(towers, description)
     if kind == "scorer":
@@ -111,15 +111,15 @@ def recognise(theirs: dict[str, Lazy], description: dict[str, Any]) -> Recognise
         held = {name: theirs[tower.held[name]] for name in wanted if name in tower.held}
         networks[network] = {n: np.asarray(a.read(), np.float32) for n, a in held.items()}
         for name in sorted(tower.held.keys() - held.keys()):
-            _refuse_own_decoder(kind, name, theirs[tower.held[name]], networks[network])
-            reason = _dead(network, name)
+            _require_tied_decoder(kind, name, theirs[tower.held[name]], networks[network])
+            reason = _ignored_reason(network, name)
             left_out.update([reason] if reason else [])
             unused += [] if reason else [tower.held[name]]
-    return Recognised(kind, networks, sorted(unused), missing, dict(left_out))
+    return DetectedNetworks(kind, networks, sorted(unused), missing, dict(left_out))
 
 
-def _towers(theirs: dict[str, Lazy]) -> dict[str, _Tower]:
-    """The towers by name; "" where names begin with none."""
+def _towers(theirs: dict[str, LazyArray]) -> dict[str, _Tower]:
+    """The towers by name; "" for array names without a tower prefix."""
     names: dict[str, list[str]] = {}
     for name in theirs:
         first = name.split(".")[0]
@@ -129,7 +129,7 @@ def _towers(theirs: dict[str, Lazy]) -> dict[str, _Tower]:
         starts = Counter(match[1] for name in its if (match := _BERT.match(name)))
         prefix = starts.most_common(1)[0][0] if starts else "bert."
         held = {_canonical(name, prefix): name for name in its}
-        for decoder, tied in _TIED.items():  # some files keep only one of two tied names
+        for decoder, tied in _TIED.items():  # some files store only one of two tied names
             if tied not in held and decoder in held:
                 held[tied] = held.pop(decoder)
         towers[tower] = _Tower(tower, prefix, held)
@@ -142,7 +142,7 @@ def _canonical(name: str, prefix: str) -> str:
         name = head[1]
     elif name.startswith(prefix):
         name = f"bert.{name.removeprefix(prefix)}"
-    for first, present in _FIRST_NAMES.items():
+    for first, present in _OLD_NAMES.items():
         name = name.replace(first, present)
     return name
 
@@ -151,7 +151,7 @@ def _kind(towers: dict[str, _Tower], description: dict[str, Any]) -> str:
     names = [name for tower in towers.values() for name in tower.held]
     if not any(name.startswith(("bert.embeddings.", "bert.encoder.layer.")) for name in names):
         raise MismatchError(
-            "the weights hold no BERT",
+            "the weights contain no BERT",
             expected="a name that ends in embeddings.word_embeddings.weight",
             found=", ".join(sorted(names)[:5]) or "no array",
         )
@@ -170,14 +170,17 @@ def _kind(towers: dict[str, _Tower], description: dict[str, Any]) -> str:
 
 
 def _one_embedder(
-    towers: dict[str, _Tower], theirs: dict[str, Lazy], left_out: Counter[str]
+    towers: dict[str, _Tower], theirs: dict[str, LazyArray], left_out: Counter[str]
 ) -> dict[str, _Tower]:
-    """The two towers of a scorer made one, where they are: some files keep each name once."""
+    """Merges the two towers of a scorer if their common arrays are equal.
+
+    Some files store each tied array under one tower only.
+    """
     none = _Tower("embedder", "embedder.realm.", {})
     passages, queries = towers.get("embedder", none), towers.get("query_embedder", none)
     both = passages.held.keys() & queries.held.keys()
-    of_two = ((theirs[passages.held[n]], theirs[queries.held[n]]) for n in both)
-    if any(not np.array_equal(a.read(), b.read()) for a, b in of_two):
+    pairs = ((theirs[passages.held[n]], theirs[queries.held[n]]) for n in both)
+    if any(not np.array_equal(a.read(), b.read()) for a, b in pairs):
         return towers
     left_out.update({"second copy of the embedder": len(both)} if both else {})
     one = passages if passages.held else queries
@@ -188,8 +191,8 @@ def _assigned(kind: str, towers: dict[str, _Tower]) -> dict[str, _Tower]:
     """The tower of each network of a kind."""
     networks = _KINDS[kind]
     if len(networks) == 1:
-        alone = max(towers.values(), key=lambda tower: len(tower.held))
-        return {next(iter(networks)): alone}
+        largest = max(towers.values(), key=lambda tower: len(tower.held))
+        return {next(iter(networks)): largest}
     found = {_TOWERS[name]: tower for name, tower in towers.items() if name in _TOWERS}
     absent = networks.keys() - found.keys() - {QUESTIONS}
     found |= {network: _Tower(network, f"{network}.realm.", {}) for network in absent}
@@ -199,7 +202,7 @@ def _assigned(kind: str, towers: dict[str, _Tower]) -> dict[str, _Tower]:
 def _wanted(
     tower: _Tower, whole: Parts, maybe: tuple[Parts, ...], description: dict[str, Any]
 ) -> list[str]:
-    """Canonical names of the parts a network must have, and of those it has a name of."""
+    """Canonical names of the required parts, and of the optional parts that are present."""
     numbers = [int(name.split(".")[3]) for name in tower.held if name.startswith("bert.encoder.")]
     layers = int(description.get("num_hidden_layers") or max([-1, *numbers]) + 1)
     wanted = [name for part in whole for name in names_of(part, layers)]
@@ -209,23 +212,25 @@ def _wanted(
     return wanted
 
 
-def _dead(network: str, name: str) -> str | None:
-    prefix, reason = _DEAD.get(network, ("", ""))
-    if _COUNTED.fullmatch(name):
-        return "positions, which are counted"
+def _ignored_reason(network: str, name: str) -> str | None:
+    prefix, reason = _IGNORED.get(network, ("", ""))
+    if _POSITION_BUFFERS.fullmatch(name):
+        return "position buffers, which are constants"
     if prefix and name.startswith(prefix):
         return reason
-    return "decoder tied to the word vectors" if name in _TIED else None
+    return "decoder tied to the word embeddings" if name in _TIED else None
 
 
-def _refuse_own_decoder(kind: str, name: str, array: Lazy, kept: dict[str, np.ndarray]) -> None:
+def _require_tied_decoder(
+    kind: str, name: str, array: LazyArray, kept: dict[str, np.ndarray]
+) -> None:
     tied = kept.get(_TIED.get(name, ""))
     if kind not in ("bert", "encoder") or tied is None or np.array_equal(array.read(), tied):
         return
     raise MismatchError(
-        "the masked-LM head has a decoder of its own",
+        "the masked-LM decoder is not tied to the word embeddings",
         where=name,
         expected=f"the values of {_TIED[name]}",
         found="other values",
-        fix="only models that tie the decoder to the word vectors can be read",
+        fix="use a model whose decoder is tied to the word embeddings",
     )

@@ -1,4 +1,4 @@
-"""Arrays in a file of somebody else's, read when asked for: some of them are gigabytes."""
+"""Arrays that are read from a file on demand, because files can have gigabytes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Lazy:
-    """An array that is still in its file.
+class LazyArray:
+    """An array in a file.
 
     Attributes:
-      shape: known without reading.
-      read: gives the array, in the dtype of the file.
+      shape: known without reading the array.
+      read: reads the array in the dtype of the file.
     """
 
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
 
-    def transposed(self) -> "Lazy":
-        """The array with its axes turned around."""
-        return Lazy(self.shape[::-1], lambda: self.read().T)
+    def transposed(self) -> "LazyArray":
+        """The array with reversed axes."""
+        return LazyArray(self.shape[::-1], lambda: self.read().T)

@@ -1,4 +1,4 @@
-"""`config.json` of a weights folder and our `config.model`, both ways, checked by the arrays."""
+"""Converts `config.json` of a weights folder to `config.model` and back; checks array shapes."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from realm_jax.errors import InputError, MismatchError
 
 # The files of a weights folder.
 DESCRIPTION, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
-# What our model computes and cannot be told otherwise: key -> value.
+# Settings that our model does not support changing: key -> value.
 _FIXED = {
     "layer_norm_eps": 1e-12,
     "reader_layer_norm_eps": 1e-3,
@@ -23,7 +23,7 @@ _FIXED = {
 }
 _GELU = {"gelu": "erf", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
 _ACTIVATION = {"erf": "gelu", "tanh": "gelu_new"}
-# ours -> (theirs, name of an array that shows it, its axis, what that axis is a multiple of it)
+# our key -> (their key, an array with this size, its axis, the factor of that axis)
 _SIZES = {
     "vocabulary": ("vocab_size", "bert.embeddings.word_embeddings.weight", 0, 1),
     "hidden": ("hidden_size", "bert.embeddings.word_embeddings.weight", 1, 1),
@@ -35,13 +35,13 @@ _SIZES = {
     "heads": ("num_attention_heads", None, 0, 1),
     "widest": ("max_span_width", None, 0, 1),
 }
-_OPTIONAL = {"embedding": 0, "span": 0, "widest": 10}  # with what stands for "not said"
-_ALSO = {"cls.predictions.bias": "vocabulary"}  # arrays that must show the same size
+_OPTIONAL = {"embedding": 0, "span": 0, "widest": 10}  # with the value if it is not specified
+_ALSO = {"cls.predictions.bias": "vocabulary"}  # further arrays that must have the same size
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What `config.model` must be for these weights. `widest`: of answer spans, in word pieces."""
+    """The values of `config.model` for these weights; `widest`: longest answer span, in tokens."""
 
     layers: int
     hidden: int
@@ -64,20 +64,20 @@ class Sizes:
 
 
 def sizes_of(model: ConfigDict, vocabulary: int, widest: int) -> Sizes:
-    """The sizes of a model of ours."""
+    """The sizes of a model of this package."""
     known = {key: model[key] for key in Sizes.__annotations__ if key in model}
     return Sizes(**known, vocabulary=vocabulary, widest=widest)
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The content of a `config.json`.
+    """Reads a `config.json`.
 
     Raises:
-      InputError: no such file, or no JSON object in it.
+      InputError: the file does not exist or is not a JSON object.
     """
     if not path.is_file():
         raise InputError(
-            "the weights have no description", where=path, expected=f"a {DESCRIPTION} beside them"
+            "the weights have no description", where=path, expected=f"a {DESCRIPTION} in the folder"
         )
     try:
         found = json.loads(path.read_text())
@@ -90,15 +90,15 @@ def read_description(path: Path) -> dict[str, Any]:
     return found
 
 
-def described(
+def infer_sizes(
     description: dict[str, Any], networks: dict[str, dict[str, np.ndarray]], where: object
 ) -> Sizes:
-    """The sizes that description and arrays agree on.
+    """Infers the sizes from the description and the array shapes, which must agree.
 
     Raises:
-      MismatchError: they do not agree (another vocabulary size, say), or the model computes
-        something that ours cannot.
-      InputError: a size that neither tells.
+      MismatchError: they disagree (for example in the vocabulary size), or the model needs a
+        setting that ours does not support.
+      InputError: neither gives one of the sizes.
     """
     for key, value in _FIXED.items():
         _require(where, key, value, description.get(key, value))
@@ -108,19 +108,19 @@ def described(
     sizes: dict[str, int] = {}
     for ours, (theirs, array, axis, times) in _SIZES.items():
         shown = [names[array].shape[axis] // times for names in networks.values() if array in names]
-        told = [description[theirs]] if description.get(theirs) is not None else []
-        if ours == "layers" and not told:
+        stated = [description[theirs]] if description.get(theirs) is not None else []
+        if ours == "layers" and not stated:
             shown = [_depth(names) for names in networks.values()]
         for value in shown:
-            _require(where, theirs, (told or shown)[0], value)
-        if not told + shown and ours not in _OPTIONAL:
+            _require(where, theirs, (stated or shown)[0], value)
+        if not stated + shown and ours not in _OPTIONAL:
             raise InputError(
-                "the weights do not say how large the model is",
+                "a size of the model is unknown",
                 where=where,
                 expected=theirs,
-                fix="give --heads=N (12 in BERT-base)" if ours == "heads" else None,
+                fix="add --heads=N (12 in BERT-base)" if ours == "heads" else None,
             )
-        sizes[ours] = int([*told, *shown, _OPTIONAL.get(ours)][0])
+        sizes[ours] = int([*stated, *shown, _OPTIONAL.get(ours)][0])
     for name, ours in _ALSO.items():
         for names in networks.values():
             if name in names:
@@ -128,17 +128,17 @@ def described(
     return Sizes(**sizes, gelu=_GELU[activation])
 
 
-def as_description(sizes: Sizes, architecture: str) -> dict[str, Any]:
-    """The inverse: a `config.json` that Hugging Face's BERT classes read."""
-    told = {theirs: getattr(sizes, ours) for ours, (theirs, *_) in _SIZES.items()}
-    told = {theirs: value for theirs, value in told.items() if value}
+def to_description(sizes: Sizes, architecture: str) -> dict[str, Any]:
+    """A `config.json` that Hugging Face's BERT classes read; the inverse of `infer_sizes`."""
+    stated = {theirs: getattr(sizes, ours) for ours, (theirs, *_) in _SIZES.items()}
+    stated = {theirs: value for theirs, value in stated.items() if value}
     return {
         "architectures": [architecture],
         "model_type": "bert",
         "hidden_act": _ACTIVATION[sizes.gelu],
         "pad_token_id": 0,
         **_FIXED,
-        **told,
+        **stated,
     }
 
 

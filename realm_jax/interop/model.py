@@ -1,4 +1,4 @@
-"""Weights that compute: vectors, masked-LM logits and span scores, whatever they came from."""
+"""A model over imported weights: vectors, masked-LM logits and span scores."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from realm_jax.errors import InputError
 from realm_jax.interop.detect import QUESTIONS
 from realm_jax.interop.names import NETWORK_PARTS, SPAN_HEAD
-from realm_jax.interop.warm_start import filled
+from realm_jax.interop.warm_start import fill_params
 from realm_jax.interop.weights import Weights
 from realm_jax.models.bert import Bert, Dense, MatrixInit
 from realm_jax.models.embedder import Embedder
@@ -25,14 +25,14 @@ Mask = Shaped[np.ndarray, "B L"] | Shaped[Array, "B L"]
 
 
 class Core(nnx.Module):
-    """BERT alone."""
+    """BERT without a head."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
         self.bert = Bert(model, vocabulary, MatrixInit(model, rngs))
 
 
 class Pooled(nnx.Module):
-    """BERT and its pooler, where no projection follows."""
+    """BERT with its pooler, without REALM's projection."""
 
     def __init__(self, model: ConfigDict, vocabulary: int, rngs: nnx.Rngs):
         draw = MatrixInit(model, rngs)
@@ -42,11 +42,11 @@ class Pooled(nnx.Module):
     def embed(
         self, ids: Int[Array, "B L"], mask: Bool[Array, "B L"], segments: Int[Array, "B L"]
     ) -> Float[Array, "B H"]:
-        """tanh of the pooler over the first piece."""
+        """tanh of the pooler at [CLS]."""
         return jnp.tanh(self.pooler(self.bert(ids, mask, segments)[:, 0]))
 
 
-# name -> (module, its own part -> the part of `interop.names`)
+# name -> (module, part of the module -> part of `interop.names`)
 _MODULES: dict[str, tuple[type, dict[str, str]]] = {
     "embedder": (Embedder, NETWORK_PARTS["embedder"]),
     "pooled": (Pooled, {"bert": "bert", "pooler": "pooler"}),
@@ -59,12 +59,12 @@ _MODULES: dict[str, tuple[type, dict[str, str]]] = {
 class Model:
     """Weights opened by `realm_jax.interop.load`.
 
-    Rows are `[CLS] … [SEP]` padded to one length L, at most `weights.sizes.positions`; `mask` is
-    true (or 1) on real pieces, `segment_ids` is 0 or 1. All is float32, without dropout. A method
-    that asks for what the weights do not have raises `InputError`.
+    Rows are `[CLS] … [SEP]` padded to one length L, at most `weights.sizes.positions`. `mask` is
+    True (or 1) on real tokens, `segment_ids` is 0 or 1. Results are float32, without dropout. A
+    method that needs a network the weights lack raises `InputError`.
 
     Attributes:
-      weights: what was opened, with `kind`, `sizes`, `networks` and `missing`.
+      weights: the opened weights, with `kind`, `sizes`, `networks` and `missing`.
     """
 
     def __init__(self, weights: Weights):
@@ -72,38 +72,38 @@ class Model:
         self._programs: dict[tuple[str, ...], Callable[..., Any]] = {}
 
     def embed(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B E"]:
-        """Vectors of passages, and of queries where one tower serves both.
+        """Vectors of passages; also of queries if the weights have one tower for both.
 
-        A BERT without REALM's projection gives its pooled first piece; E is its width H then.
+        A BERT without REALM's projection returns its pooled [CLS] vector, so E is H.
         """
         if "embedder" not in self.weights.networks:
             return self._run(("pooled",), ("bert",), _embed_pooled, ids, mask, segment_ids)
         return self._run(("embedder",), ("embedder",), _embed, ids, mask, segment_ids)
 
     def embed_queries(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B E"]:
-        """`embed` by the tower of the queries, where the weights have one of their own."""
+        """Vectors of queries, from the query tower if the weights have one, else as `embed`."""
         if QUESTIONS not in self.weights.networks:
             return self.embed(ids, mask, segment_ids)
         return self._run(("embedder",), (QUESTIONS,), _embed, ids, mask, segment_ids)
 
     def hidden(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B L H"]:
-        """The last layer of the reader's BERT, or of the embedder's where there is no reader."""
+        """The last hidden layer of the reader's BERT; of the embedder's if there is no reader."""
         networks = ("reader", "bert", "question_reader", "embedder")
         return self._run(("core",), networks, _hidden, ids, mask, segment_ids)
 
     def mlm_logits(
         self, ids: Ids, mask: Mask, segment_ids: Ids, positions: Int[Any, "B M"]
     ) -> Float[Array, "B M V"]:
-        """Scores of every word piece at the given positions, before the softmax."""
+        """Logits over the vocabulary at the given positions."""
         networks = ("reader", "bert", "question_reader")
         rows = (ids, mask, segment_ids, positions)
         return self._run(("reader",), networks, _mlm_logits, *rows)
 
     def span_logits(self, ids: Ids, mask: Mask, segment_ids: Ids) -> Float[Array, "B L W"]:
-        """Scores of answer spans; entry (b, i, w) is the span of pieces i .. i + w of row b.
+        """Scores of answer spans; entry (b, i, w) is the span of tokens i .. i + w of row b.
 
-        W is `max_span_width` of the weights (`sizes.widest`). Spans not wholly inside the passage
-        (segment 1 without its closing `[SEP]`) score -10,000.
+        W is `max_span_width` of the weights (`sizes.widest`). Spans that are not wholly inside the
+        passage (segment 1 without the closing `[SEP]`) have score -10,000.
         """
         spans = _span_logits(self.weights.sizes.widest)
         networks = ("question_reader", "reader")
@@ -112,11 +112,11 @@ class Model:
     def _run(
         self, modules: tuple[str, ...], networks: tuple[str, ...], call: Any, *rows: Any
     ) -> Any:
-        """`call` on modules made of the first of the networks that the weights have."""
+        """Runs `call` on these modules, with the first of the networks that the weights have."""
         held = next((name for name in networks if name in self.weights.networks), None)
         if held is None:
             raise InputError(
-                f"weights of kind {self.weights.kind} cannot do this",
+                f"weights of kind {self.weights.kind} lack the network for this method",
                 expected=" or ".join(networks),
                 found=", ".join(self.weights.networks),
             )
@@ -128,7 +128,7 @@ class Model:
         return self._programs[key](ids, mask.astype(bool), segments, *more)
 
     def _require_known(self, ids: np.ndarray, segments: np.ndarray) -> None:
-        """Gathers clamp what is out of range, so nothing later would tell."""
+        """Checks ids and lengths, because JAX clamps indices out of range without an error."""
         sizes = self.weights.sizes
         limits = {
             "ids": (ids, sizes.vocabulary),
@@ -138,8 +138,8 @@ class Model:
         for name, (values, limit) in limits.items():
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
-                    f"{name} that the weights do not know",
-                    expected=f"less than {limit}, and not below 0",
+                    f"{name} out of range for these weights",
+                    expected=f"0 to {limit - 1}",
                     found=int(values.max() if values.max() >= limit else values.min()),
                 )
 
@@ -148,13 +148,13 @@ class Model:
         sizes = self.weights.sizes
         graphs, parameters = {}, {}
         for name in modules:
-            make, own = _MODULES[name]
+            make, renaming = _MODULES[name]
             abstract = nnx.eval_shape(
                 lambda make=make: make(sizes.model(), sizes.vocabulary, nnx.Rngs(0))
             )
             graphs[name], state = nnx.split(abstract, nnx.Param)
-            given = {ours: parts[part] for ours, part in own.items() if part in parts}
-            tree, _ = filled(nnx.to_pure_dict(state), given, f"{network}, {name}")
+            given = {ours: parts[part] for ours, part in renaming.items() if part in parts}
+            tree, _ = fill_params(nnx.to_pure_dict(state), given, f"{network}, {name}")
             self._require_all(tree, name)
             parameters[name] = jax.tree.map(jnp.asarray, tree)
 
@@ -168,11 +168,11 @@ class Model:
         lacking = [path for path, leaf in _leaves(tree) if not isinstance(leaf, np.ndarray)]
         if lacking:
             raise InputError(
-                f"weights of kind {self.weights.kind} have no whole {module}",
+                f"weights of kind {self.weights.kind} have an incomplete {module}",
                 expected=f"{module}.{lacking[0]}",
                 found=f"missing: {', '.join(self.weights.missing[:3])}"
                 if self.weights.missing
-                else "nothing of it",
+                else "no array of it",
             )
 
 

@@ -1,8 +1,8 @@
-"""Hugging Face's BERT and REALM names and ours, both ways, from one table.
+"""Maps Hugging Face's array names of BERT and REALM to our parameter trees, and back.
 
-Theirs are here in one form, whatever model they came from: `bert.*`, `cls.predictions.*` (masked
-LM), `cls.dense.*` and `cls.LayerNorm.*` (the embedder's projection), `qa_outputs.*` (spans).
-`realm_jax.interop.detect` brings them to that form.
+Names are canonical here: `bert.*`, `cls.predictions.*` (masked LM), `cls.dense.*` and
+`cls.LayerNorm.*` (the embedder's projection), `qa_outputs.*` (spans). `realm_jax.interop.detect`
+converts the names of each model class to canonical names.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from realm_jax.errors import MismatchError
 
-# What each network takes from such names: its own part -> the part below.
+# network -> its submodule -> part, as in `_BERT_NAMES`
 NETWORK_PARTS = {
     "embedder": {
         "bert": "bert",
@@ -23,11 +23,11 @@ NETWORK_PARTS = {
     "span_head": {"ends": "ends", "norm": "span_norm", "score": "score"},
     "tagger": {"bert": "bert"},
 }
-SPAN_HEAD = "span_head"  # where the tree of a reader carries that network
+SPAN_HEAD = "span_head"  # key of the span head in the tree of a reader
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 _LAYER = "encoder.layer.{i}."
-# ours under bert.layers -> (theirs, what their array needs to become ours)
+# our name under bert.layers -> (their name, conversion of their array to ours)
 _LAYER_NAMES = {
     "query_kernel": ("attention.self.query.weight", "project"),
     "query_bias": ("attention.self.query.bias", "split"),
@@ -73,7 +73,7 @@ _BERT_NAMES = {
 
 
 def names_of(part: str, layers: int) -> list[str]:
-    """Their names of all arrays of a part of `NETWORK_PARTS`, in a BERT of so many layers."""
+    """Canonical names of all arrays of a part of `NETWORK_PARTS`, for a BERT with `layers`."""
     names = [name for path, (name, _) in _BERT_NAMES.items() if path[0] == part]
     if part == "bert":
         inner = [name for name, _ in _LAYER_NAMES.values()]
@@ -82,40 +82,40 @@ def names_of(part: str, layers: int) -> list[str]:
 
 
 def from_bert_names(theirs: dict[str, np.ndarray], heads: int) -> dict[str, Any]:
-    """The parts of `NETWORK_PARTS` that are among their arrays, each a tree of ours.
+    """Converts arrays by canonical name to our trees, for all parts that are present.
 
     Raises:
-      MismatchError: a layer that lacks an array, or has one of another shape than the first has.
+      MismatchError: a layer lacks an array, or its shape differs from the first layer's.
     """
     tree: dict[str, Any] = {}
     for path, (name, change) in _BERT_NAMES.items():
         if name in theirs:
-            _put(tree, path, _ours(name, theirs[name], change, heads))
+            _set(tree, path, _ours(name, theirs[name], change, heads))
     depth = 0
     while any(name.startswith(f"bert.{_LAYER.format(i=depth)}") for name in theirs):
         depth += 1
     for ours, (name, change) in _LAYER_NAMES.items():
         layers = [_layer(theirs, i, name, change, heads) for i in range(depth)]
         if layers:
-            _put(tree, ("bert", "layers", ours), np.stack(layers))
+            _set(tree, ("bert", "layers", ours), np.stack(layers))
     return tree
 
 
 def network_of(parts: dict[str, Any], network: str) -> dict[str, Any]:
-    """What a network of ours has among `from_bert_names`; maybe less than all of it."""
-    return {own: parts[part] for own, part in NETWORK_PARTS[network].items() if part in parts}
+    """The tree of one network from the result of `from_bert_names`; parts may be missing."""
+    return {name: parts[part] for name, part in NETWORK_PARTS[network].items() if part in parts}
 
 
 def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Their names and arrays of an embedder or a reader of ours, bit for bit.
+    """Converts our embedder or reader to arrays by canonical name, without loss.
 
-    A reader's tree may carry a span head under `span_head`.
+    The tree of a reader may contain a span head under `span_head`.
     """
     network = "embedder" if "projection" in tree else "reader"
-    parts = {part: tree[own] for own, part in NETWORK_PARTS[network].items()}
+    parts = {part: tree[name] for name, part in NETWORK_PARTS[network].items()}
     if SPAN_HEAD in tree:
         spans = NETWORK_PARTS[SPAN_HEAD]
-        parts |= {part: tree[SPAN_HEAD][own] for own, part in spans.items()}
+        parts |= {part: tree[SPAN_HEAD][name] for name, part in spans.items()}
     theirs = {}
     for path, (name, change) in _BERT_NAMES.items():
         leaf = _get(parts, path)
@@ -130,10 +130,10 @@ def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
 def _layer(theirs: dict[str, np.ndarray], i: int, name: str, change: str, heads: int) -> np.ndarray:
     here, first = (f"bert.{_LAYER.format(i=number)}{name}" for number in (i, 0))
     if here not in theirs:
-        raise MismatchError("the weights lack a part of BERT", expected=here, found="nothing")
+        raise MismatchError("the weights lack a part of BERT", expected=here, found="no such array")
     if theirs[here].shape != theirs[first].shape:
         raise MismatchError(
-            "layers of the weights differ in shape",
+            "the layers of the weights differ in shape",
             where=here,
             expected=list(theirs[first].shape),
             found=list(theirs[here].shape),
@@ -145,7 +145,7 @@ def _ours(name: str, array: np.ndarray, change: str, heads: int) -> np.ndarray:
     width = array.shape[-1 if change == "join" else 0] if array.ndim else 1
     if change in ("split", "project", "join") and width % heads:
         raise MismatchError(
-            "the weights do not divide into heads",
+            "the width of the weights is not divisible by the number of heads",
             where=name,
             expected=f"a multiple of num_attention_heads, {heads}",
             found=list(array.shape),
@@ -173,7 +173,7 @@ def _theirs(array: np.ndarray, change: str) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], leaf: np.ndarray) -> None:
+def _set(tree: dict[str, Any], path: tuple[str, ...], leaf: np.ndarray) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = leaf

@@ -1,25 +1,25 @@
-"""What the readers of other people's pickles share: names that a pickle may call and not change."""
+"""Shared by the safe pickle readers: allowed functions, and errors of damaged pickles."""
 
 import pickle
 from collections.abc import Callable
 from typing import Any
 
-# What unpickling damaged bytes raises.
-BROKEN = (
+# Exceptions that unpickling damaged bytes raises.
+UNPICKLING_ERRORS = (
     EOFError,
     pickle.UnpicklingError,
     AttributeError,
     IndexError,
     KeyError,
-    MemoryError,  # of lengths that no file has
+    MemoryError,  # from damaged lengths
     OverflowError,
     TypeError,
     ValueError,
 )
 
 
-class Allowed:
-    """A function that a pickle may name; it has no attributes that the pickle could set."""
+class AllowedFunction:
+    """A function that a pickle may call; it has no attributes that the pickle could set."""
 
     __slots__ = ("_call",)
     _call: Callable[..., Any]

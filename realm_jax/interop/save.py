@@ -1,4 +1,4 @@
-"""Weights on disk in the form that we and others read: a Hugging Face folder per network."""
+"""Writes weights: one Hugging Face folder per network."""
 
 import json
 import shutil
@@ -14,8 +14,8 @@ from realm_jax.interop.metadata import (
     VOCABULARY,
     WEIGHTS,
     Sizes,
-    as_description,
     sizes_of,
+    to_description,
 )
 from realm_jax.interop.names import to_bert_names
 from realm_jax.models.modules import Parameters
@@ -26,19 +26,19 @@ _TOKENIZER = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
 def write_network(
     folder: Path, names: dict[str, np.ndarray], sizes: Sizes, vocabulary: Path | None
 ) -> None:
-    """One network under Hugging Face's names; `config.json` last, so that it is whole or none."""
+    """Writes one network; `config.json` is written last, so an incomplete folder has none."""
     folder.mkdir(parents=True, exist_ok=True)
     if vocabulary is not None:
         shutil.copyfile(vocabulary, folder / VOCABULARY)
         write_json(folder / "tokenizer_config.json", _TOKENIZER)
     save_file(names, folder / WEIGHTS, metadata={"format": "pt"})
     masked_lm = "cls.predictions.bias" in names
-    description = as_description(sizes, "BertForMaskedLM" if masked_lm else "BertModel")
+    description = to_description(sizes, "BertForMaskedLM" if masked_lm else "BertModel")
     write_json(folder / DESCRIPTION, description)
 
 
 def write_json(path: Path, content: object) -> None:
-    """JSON as people like to read it."""
+    """Writes indented JSON."""
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
@@ -46,9 +46,9 @@ def save_bert(folder: Path, network: Parameters, model: ConfigDict, widest: int 
     """Writes one of our networks.
 
     Args:
-      folder: is made if need be; files of the same names are written over.
-      network: parameters of a reader or an embedder; a reader may carry a `span_head`.
-      model: `config.model` it was trained with.
+      folder: created if needed; existing files are overwritten.
+      network: parameters of a reader or an embedder; a reader may contain a `span_head`.
+      model: `config.model` of the run that trained it.
       widest: `config.lengths.answer`.
     """
     names = to_bert_names(jax.device_get(network))

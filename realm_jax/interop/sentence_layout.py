@@ -1,8 +1,8 @@
-"""An embedder for sentence-transformers: Transformer, Pooling, Dense, Dense, LayerNorm.
+"""The embedder as a sentence-transformers model: Transformer, Pooling, Dense, Dense, LayerNorm.
 
-Its LayerNorm has eps 1e-5 and ours 1e-12. A layer norm does not feel a factor before it, so the
-projection is written times 2^12 and eps weighs 2^-24 of itself, less than ours; a power of two
-loses no bit, and reading divides by it again.
+The LayerNorm of sentence-transformers has eps 1e-5, ours 1e-12. Layer normalisation is invariant
+to a scale of its input. Therefore the projection is written times 2^12, which reduces the effect
+of eps by 2^24. A power of two loses no precision, and reading divides by it.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from realm_jax.errors import InputError
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.metadata import WEIGHTS, Sizes
 from realm_jax.interop.safetensors_file import open_safetensors
 from realm_jax.interop.save import write_json, write_network
@@ -27,34 +27,34 @@ _TYPES = ("Transformer", "Pooling", "Dense", "Dense", "LayerNorm")
 def write_sentence_transformers(
     folder: Path, names: dict[str, np.ndarray], sizes: Sizes, vocabulary: Path | None
 ) -> None:
-    """Writes one tower; `SentenceTransformer(folder).encode` gives what `Model.embed` gives.
+    """Writes one tower; `SentenceTransformer(folder).encode` returns the vectors of `Model.embed`.
 
     A passage is encoded as the pair (title, body), a query as a string.
 
     Args:
       folder: new or empty.
-      names: arrays of an embedder by canonical names.
-      sizes: of its model.
+      names: arrays of an embedder by canonical name.
+      sizes: sizes of its model.
       vocabulary: its `vocab.txt`.
 
     Raises:
-      InputError: no vocabulary, or a network that is no embedder.
+      InputError: there is no vocabulary, or the network is not an embedder.
     """
     if "cls.dense.weight" not in names or vocabulary is None:
         raise InputError(
             "sentence-transformers needs an embedder and its vocabulary",
             expected="a projection (cls.dense.weight) and a vocab.txt",
             found="no vocab.txt" if vocabulary is None else "a network without projection",
-            fix="--network=embedder, and vocab.txt beside the weights",
+            fix="--network=embedder, and a vocab.txt in the folder of the weights",
         )
     bert = {name: array for name, array in names.items() if name.startswith("bert.")}
     write_network(folder, bert, sizes, vocabulary)
     longest = {"max_seq_length": sizes.positions, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", longest)
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot"})
-    wide = {"word_embedding_dimension": sizes.hidden, "pooling_mode_cls_token": True}
-    wide |= {"pooling_mode_mean_tokens": False, "include_prompt": True}
-    _module(folder / _POOLING, wide, {})
+    pooling = {"word_embedding_dimension": sizes.hidden, "pooling_mode_cls_token": True}
+    pooling |= {"pooling_mode_mean_tokens": False, "include_prompt": True}
+    _module(folder / _POOLING, pooling, {})
     _dense(folder / _POOLER, names, "bert.pooler.dense", "torch.nn.modules.activation.Tanh", 1.0)
     _dense(folder / _PROJECTION, names, "cls.dense", "torch.nn.modules.linear.Identity", _SCALE)
     norm = {f"norm.{part}": names[f"cls.LayerNorm.{part}"] for part in ("weight", "bias")}
@@ -62,27 +62,27 @@ def write_sentence_transformers(
     write_json(folder / MODULES, _modules())
 
 
-def read_sentence_transformers(folder: Path) -> dict[str, Lazy]:
-    """What was written beside the BERT: `cls.dense.*` and `cls.LayerNorm.*`.
+def read_sentence_transformers(folder: Path) -> dict[str, LazyArray]:
+    """Reads the embedder's projection: `cls.dense.*` and `cls.LayerNorm.*`.
 
     Raises:
-      InputError: other modules than those of ours.
-      DamageError: a file of theirs that is not whole.
+      InputError: the folder has other modules than `realm export` writes.
+      DamageError: a file of the modules is truncated or damaged.
     """
     found = {}
-    for place, inner, name in ((_PROJECTION, "linear", "dense"), (_NORM, "norm", "LayerNorm")):
-        path = folder / place / WEIGHTS
+    for module, inner, name in ((_PROJECTION, "linear", "dense"), (_NORM, "norm", "LayerNorm")):
+        path = folder / module / WEIGHTS
         file = open_safetensors(path) if path.is_file() else None
         if file is None or not {f"{inner}.weight", f"{inner}.bias"} <= set(file.keys()):
             raise InputError(
-                "a sentence-transformers folder that is no embedder of ours",
+                "the sentence-transformers folder is not an exported embedder",
                 where=path,
                 expected="the five modules that `realm export` writes",
             )
         scale = np.float32((file.metadata() or {}).get(_SCALE_KEY, "1"))
         for part in ("weight", "bias"):
             array = file.get_tensor(f"{inner}.{part}") / scale
-            found[f"cls.{name}.{part}"] = Lazy(array.shape, array.copy)
+            found[f"cls.{name}.{part}"] = LazyArray(array.shape, array.copy)
     return found
 
 
@@ -107,8 +107,8 @@ def _module(
 
 
 def _modules() -> list[dict[str, Any]]:
-    places = ("", _POOLING, _POOLER, _PROJECTION, _NORM)
+    paths = ("", _POOLING, _POOLER, _PROJECTION, _NORM)
     return [
-        {"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
-        for i, (place, kind) in enumerate(zip(places, _TYPES, strict=True))
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(zip(paths, _TYPES, strict=True))
     ]

@@ -1,8 +1,8 @@
 """Reads a TensorFlow checkpoint (`NAME.index`, `NAME.data-*`) without TensorFlow.
 
-The index is a table of LevelDB: sorted keys in blocks, each block uncompressed and followed by its
-masked CRC-32C. A value is a `BundleEntryProto` that says where in which data file an array lies
-(tensorflow/core/protobuf/tensor_bundle.proto). Only plain arrays of numbers are read: no strings,
+The index is a LevelDB table: sorted keys in uncompressed blocks, each followed by its masked
+CRC-32C. A value is a `BundleEntryProto`, which contains the data file and offset of an array
+(tensorflow/core/protobuf/tensor_bundle.proto). Only dense numeric arrays are read: no strings and
 no partitioned variables.
 """
 
@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 
 from realm_jax.errors import DamageError, InputError
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.lazy import LazyArray
 
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
-_TRAILER = 5  # bytes after a block: kind of compression, checksum
+_TRAILER = 5  # bytes after a block: compression type and checksum
 # tensorflow/core/framework/types.proto
 _DTYPES: dict[int, Any] = {
     1: np.float32,
@@ -29,17 +29,17 @@ _DTYPES: dict[int, Any] = {
     19: np.float16,
 }
 
-Fields = dict[int, list[int | bytes]]  # a protocol-buffer message: field number to values
+Fields = dict[int, list[int | bytes]]  # a protocol-buffer message: field number -> values
 
 
-def read_bundle(prefix: Path) -> dict[str, Lazy]:
-    """Variable name to array, read when asked for; arrays of other types are left out.
+def read_bundle(prefix: Path) -> dict[str, LazyArray]:
+    """Arrays by variable name, read on demand; variables of other types are omitted.
 
     Args:
       prefix: the checkpoint's path without `.index`.
 
     Raises:
-      DamageError: no such table, a checksum that is not right, or a data file that is too short.
+      DamageError: the index is not a table, a checksum is wrong, or a data file is too short.
     """
     index = prefix.with_name(f"{prefix.name}.index")
     entries = dict(_entries(index))
@@ -56,12 +56,12 @@ def read_bundle(prefix: Path) -> dict[str, Lazy]:
     return arrays
 
 
-def _array(data: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> Lazy:
+def _array(data: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> LazyArray:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     held = data.stat().st_size if data.is_file() else 0
     if held < offset + size:
         raise DamageError(
-            "a data file of the checkpoint is cut short",
+            "a data file of the checkpoint is truncated",
             where=data,
             expected=f"at least {offset + size} bytes",
             found=f"{held} bytes" if data.is_file() else "no such file",
@@ -71,7 +71,7 @@ def _array(data: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> Lazy:
         flat = np.fromfile(data, dtype, size // np.dtype(dtype).itemsize, offset=offset)
         return flat.reshape(shape)
 
-    return Lazy(shape, read)
+    return LazyArray(shape, read)
 
 
 def _shape(entry: Fields, where: Path) -> tuple[int, ...]:
@@ -80,17 +80,17 @@ def _shape(entry: Fields, where: Path) -> tuple[int, ...]:
 
 
 def _entries(index: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of the table, in order."""
+    """Yields the (key, value) pairs of the table in order."""
     content = index.read_bytes()
     if len(content) < _FOOTER or content[-8:] != struct.pack("<Q", _MAGIC):
         raise DamageError(
-            "not the index of a TensorFlow checkpoint, or one cut short",
+            "the file is not the index of a TensorFlow checkpoint, or it is truncated",
             where=index,
             expected=f"{_MAGIC:#x} in its last 8 bytes",
             found=content[-8:].hex() or "an empty file",
         )
     footer = content[-_FOOTER:]
-    _, at = _handle(footer, 0)  # of the block about blocks
+    _, at = _handle(footer, 0)  # skips the metaindex block
     handle, _ = _handle(footer, at)
     for _, value in _block(content, handle, index):
         yield from _block(content, _handle(value, 0)[0], index)
@@ -101,7 +101,7 @@ def _block(content: bytes, handle: tuple[int, int], where: Path) -> Iterator[tup
     block, trailer = content[start : start + size], content[start + size :][:_TRAILER]
     if len(trailer) < _TRAILER or trailer[0] != 0:
         raise DamageError(
-            "the index of the checkpoint is damaged", where=where, expected="a plain block"
+            "the index of the checkpoint is damaged", where=where, expected="an uncompressed block"
         )
     found, promised = _crc32c(block + trailer[:1]), _unmasked(*struct.unpack("<I", trailer[1:]))
     if found != promised:
@@ -139,7 +139,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _message(content: bytes | int, where: Path) -> Fields:
-    """A protocol-buffer message; wire types 0 (varint), 1, 2 (bytes) and 5 (fixed)."""
+    """Parses a protocol-buffer message; wire types 0 (varint), 1, 2 (bytes) and 5 (fixed)."""
     assert isinstance(content, bytes)
     fields: Fields = {}
     at = 0
@@ -193,6 +193,6 @@ def _crc32c(content: bytes) -> int:
 
 
 def _unmasked(stored: int) -> int:
-    """LevelDB stores checksums rotated and shifted, so that a sum of sums is no sum."""
+    """Reverses LevelDB's masking of stored checksums (a rotation and an offset)."""
     rotated = (stored - 0xA282EAD8) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF

@@ -1,17 +1,17 @@
-"""The variable names of Google's BERT, REALM and ORQA checkpoints, in the words of Hugging Face.
+"""Converts variable names of Google's BERT, REALM and ORQA checkpoints to Hugging Face's names.
 
-How many `module/` stand before a name says which model it is of (REALM_FACTS 3.2).
+In the released checkpoints, the number of `module/` prefixes identifies the network.
 """
 
 import re
 
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.lazy import LazyArray
 
-# Of the optimiser; not of the model.
+# Variables of the optimizer.
 _SLOTS = {"adam_m", "adam_v", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"}
 _COUNTERS = {"global_step"}
 _TUNED = "module/module/module/"  # an ORQA model: retriever and reader
-_PLACES = [  # the first that fits
+_RULES = [  # the first match applies
     (re.compile(r"reader/module/(bert|cls)/"), r"reader/\1/"),
     (re.compile(r"reader/dense/"), "reader/qa_outputs/dense_intermediate/"),
     (re.compile(r"reader/dense_1/"), "reader/qa_outputs/dense_output/"),
@@ -25,16 +25,16 @@ _LAST = {"kernel": "weight", "gamma": "weight", "beta": "bias", "output_bias": "
 _NUMBERED = re.compile(r"layer_(\d+)")
 
 
-def of_the_optimiser(name: str) -> bool:
-    """Whether a variable is a slot or a counter of the training that made the checkpoint."""
+def is_optimizer_variable(name: str) -> bool:
+    """Whether a variable is an optimizer slot or the step counter."""
     return bool((_SLOTS | _COUNTERS) & set(name.split("/")))
 
 
-def renamed(name: str, array: Lazy) -> tuple[str, Lazy]:
-    """A variable as Hugging Face has it: dots, `weight` and `bias`, kernels turned to [out, in]."""
-    for pattern, place in _PLACES:
+def to_hugging_face(name: str, array: LazyArray) -> tuple[str, LazyArray]:
+    """A variable in Hugging Face's form: dots, `weight` and `bias`, kernels as [out, in]."""
+    for pattern, replacement in _RULES:
         if pattern.match(name):
-            name = pattern.sub(place, name, count=1)
+            name = pattern.sub(replacement, name, count=1)
             break
     *parents, last = name.split("/")
     if last == "kernel":

@@ -1,8 +1,8 @@
-"""Reads the tensors of a `pytorch_model.bin` without torch, and without running what is in it.
+"""Reads the tensors of a `pytorch_model.bin` without torch and without executing code in it.
 
-Since torch 1.6 such a file is a zip of raw storages and one pickle that says which tensor is which
-part of which storage. A pickle can name any function to call; the one that reads it here knows a
-table of names that make tensors, and refuses every other.
+Since torch 1.6 such a file is a zip of raw storages and one pickle, which maps tensors to parts of
+storages. A pickle can call any function. This reader allows only the functions that build tensors
+and rejects all others.
 """
 
 import pickle
@@ -11,12 +11,12 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - makes numpy know the name bfloat16
+import ml_dtypes  # noqa: F401 - registers the dtype name bfloat16 in numpy
 import numpy as np
 
 from realm_jax.errors import DamageError, InputError
-from realm_jax.interop.lazy import Lazy
-from realm_jax.interop.pickles import BROKEN, Allowed
+from realm_jax.interop.lazy import LazyArray
+from realm_jax.interop.pickles import UNPICKLING_ERRORS, AllowedFunction
 
 _STORAGES = {
     "FloatStorage": "float32",
@@ -32,33 +32,35 @@ _STORAGES = {
 }
 
 
-def read_torch(path: Path) -> dict[str, Lazy]:
-    """Tensor name to array of a state dict.
+def read_torch(path: Path) -> dict[str, LazyArray]:
+    """Arrays of a state dict by tensor name, read on demand.
 
     Raises:
-      InputError: a file of torch before 1.6, a pickle that names anything but tensors, or one that
-        is no dict of tensors.
-      DamageError: a damaged archive.
+      InputError: the file is older than torch 1.6, its pickle refers to anything but tensors, or
+        it is not a dict of tensors.
+      DamageError: the archive is damaged.
     """
     if not zipfile.is_zipfile(path):
         raise InputError(
-            "not a torch file that can be read without running code",
+            "the torch file cannot be read without executing code",
             where=path,
-            expected="a zip, as torch writes since 1.6",
-            found=f"{path.stat().st_size} bytes that are no zip, or one cut short",
-            fix="save it anew as model.safetensors: save_pretrained(..., safe_serialization=True)",
+            expected="a zip file, as torch writes since 1.6",
+            found=f"{path.stat().st_size} bytes that are not a zip file, or a truncated one",
+            fix="save as model.safetensors: save_pretrained(..., safe_serialization=True)",
         )
     with zipfile.ZipFile(path) as archive:
         [index] = [name for name in archive.namelist() if name.endswith("/data.pkl")] or [""]
         if not index:
-            raise DamageError("no tensors in the torch file", where=path, expected="data.pkl")
+            raise DamageError("the torch file has no tensors", where=path, expected="data.pkl")
         with archive.open(index) as content:
             try:
                 found = _TensorsOnly(content, path, index.removesuffix("/data.pkl")).load()
-            except BROKEN as error:
+            except UNPICKLING_ERRORS as error:
                 raise DamageError("damaged torch file", where=path, found=str(error)) from error
-    if not isinstance(found, dict) or not all(isinstance(x, Lazy) for x in found.values()):
-        raise InputError("not a state dict", where=path, expected="tensor names to tensors")
+    if not isinstance(found, dict) or not all(isinstance(x, LazyArray) for x in found.values()):
+        raise InputError(
+            "the torch file is not a state dict", where=path, expected="a dict of tensors"
+        )
     return dict(found)
 
 
@@ -72,16 +74,16 @@ class _TensorsOnly(pickle.Unpickler):
             return _STORAGES[name]
         known = {
             ("collections", "OrderedDict"): OrderedDict,
-            ("torch._utils", "_rebuild_tensor_v2"): Allowed(self._tensor),
-            ("torch._utils", "_rebuild_parameter"): Allowed(lambda data, *_: data),
+            ("torch._utils", "_rebuild_tensor_v2"): AllowedFunction(self._tensor),
+            ("torch._utils", "_rebuild_parameter"): AllowedFunction(lambda data, *_: data),
         }
         if (module, name) in known:
             return known[module, name]
         raise InputError(
-            "the pickle names something that is no tensor; nothing of it was run",
+            "the pickle refers to something other than tensors; nothing of it was run",
             where=self._path,
             found=f"{module}.{name}",
-            fix="save it anew as model.safetensors, where you trust it",
+            fix="if you trust the file, load it with torch and save it as model.safetensors",
         )
 
     def persistent_load(self, pid: Any) -> tuple[str, str, int]:
@@ -92,12 +94,12 @@ class _TensorsOnly(pickle.Unpickler):
 
     def _tensor(
         self, storage: tuple[str, str, int], offset: int, shape: Any, strides: Any, *_: Any
-    ) -> Lazy:
+    ) -> LazyArray:
         dtype, key, count = storage
         steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         inside = min([offset, *steps]) >= 0 and offset + sum(steps) < count
         if min([0, *shape]) < 0 or (all(shape) and not inside):
-            raise pickle.UnpicklingError("a tensor that is not inside its storage")
+            raise pickle.UnpicklingError("a tensor is not inside its storage")
 
         def read() -> np.ndarray:
             if not all(shape):
@@ -106,7 +108,7 @@ class _TensorsOnly(pickle.Unpickler):
             in_bytes = [stride * flat.itemsize for stride in strides]
             return np.lib.stride_tricks.as_strided(flat[offset:], shape, in_bytes, writeable=False)
 
-        return Lazy(tuple(shape), read)
+        return LazyArray(tuple(shape), read)
 
     def _storage(self, key: str, size: int) -> bytes:
         name = f"{self._root}/data/{key}"

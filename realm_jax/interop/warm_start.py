@@ -1,4 +1,4 @@
-"""The networks of a run from weights made elsewhere: what `config.model.start` names."""
+"""Initialises the networks of a run from external weights (`config.model.start`)."""
 
 import logging
 from pathlib import Path
@@ -15,8 +15,8 @@ from realm_jax.models.modules import NETWORKS, Modules, Parameters
 
 log = logging.getLogger(__name__)
 
-BUILT_IN = "almanac"  # the weights shipped in the package
-# Where each network of a run looks, in order: REALM starts embedder and reader from one BERT.
+BUILT_IN = "almanac"  # the weights included in the package
+# Sources of each network, in order of preference: REALM starts embedder and reader from one BERT.
 _FROM = {
     "embedder": ("embedder", "bert", QUESTIONS, "reader"),
     "reader": ("reader", "bert", "question_reader", "embedder"),
@@ -26,21 +26,22 @@ _FROM = {
 
 
 def weights_folder(start: str) -> Path:
-    """The folder that a `config.model.start` names."""
+    """The folder of a `config.model.start`."""
     return Path(__file__).parents[1] / "weights" if start == BUILT_IN else Path(start)
 
 
 def load_networks(start: str, drawn: Parameters, model: ConfigDict) -> Parameters:
-    """The networks in `drawn`, filled from `start` where it has them.
+    """Replaces initial parameters by the weights of `start`, as far as it has them.
 
     Args:
       start: `config.model.start`; "" loads nothing.
-      drawn: fresh parameters, kept where `start` has none (the projection, where it is a BERT).
+      drawn: random initial parameters. They are kept where `start` has none, for example the
+        embedder's projection if `start` is a BERT.
       model: `config.model`.
 
     Raises:
-      InputError: no such weights.
-      MismatchError: weights of another width, vocabulary or gelu; names both.
+      InputError: the weights do not exist.
+      MismatchError: the weights have another width, vocabulary size or gelu.
     """
     if not start:
         return {}
@@ -58,29 +59,29 @@ def load_networks(start: str, drawn: Parameters, model: ConfigDict) -> Parameter
     for network, parameters in drawn.items():
         first = next((name for name in _FROM[network] if name in weights.networks), None)
         known = network_of(weights.parts(first), network) if first else {}
-        loaded[network], used = filled(parameters, known, f"{folder}, {network}")
+        loaded[network], used = fill_params(parameters, known, f"{folder}, {network}")
         log.info("%s starts from %s: %d arrays", network, folder, used)
     return loaded
 
 
 def require_shapes(weights: Weights) -> None:
-    """Refuses arrays that are not of the shapes that `weights.sizes` asks for.
+    """Checks that all arrays have the shapes that `weights.sizes` implies.
 
     Raises:
-      MismatchError: names the first such array, with both shapes.
+      MismatchError: an array has another shape; the message has its name and both shapes.
     """
     shapes = Modules(weights.sizes.model(), weights.sizes.vocabulary, tuple(NETWORKS)).shapes
     for name in weights.networks:
         parts = weights.parts(name)
         for network, expected in shapes.items():
-            filled(expected, network_of(parts, network), name)
+            fill_params(expected, network_of(parts, network), name)
 
 
-def filled(drawn: Any, given: Any, where: str) -> tuple[Any, int]:
-    """`drawn` with every leaf replaced that `given` has too, and how many were.
+def fill_params(drawn: Any, given: Any, where: str) -> tuple[Any, int]:
+    """Replaces the leaves of `drawn` that `given` has too, and counts them.
 
     Raises:
-      MismatchError: leaves of different shapes.
+      MismatchError: two leaves differ in shape.
     """
     if not isinstance(drawn, dict):
         if drawn.shape != given.shape:
@@ -89,14 +90,14 @@ def filled(drawn: Any, given: Any, where: str) -> tuple[Any, int]:
                 where=where,
                 expected=list(drawn.shape),
                 found=list(given.shape),
-                fix="set config.model to the sizes in the weights' config.json, and use the "
-                "vocabulary they were trained with",
+                fix="set config.model to the sizes in the config.json of the weights, and use "
+                "their vocabulary",
             )
         return given.astype(np.float32), 1
     full, used = {}, 0
     for name, leaf in drawn.items():
         if name in given:
-            full[name], count = filled(leaf, given[name], f"{where}.{name}")
+            full[name], count = fill_params(leaf, given[name], f"{where}.{name}")
             used += count
         else:
             full[name] = leaf

@@ -1,4 +1,4 @@
-"""Weights in memory: networks under canonical names, with sizes, vocabulary and a report."""
+"""Weights in memory: networks with canonical array names, sizes, vocabulary and import report."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,28 +8,28 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.interop.detect import QUESTIONS, recognise
-from realm_jax.interop.metadata import DESCRIPTION, Sizes, described, sizes_of
+from realm_jax.interop.detect import QUESTIONS, detect_networks
+from realm_jax.interop.metadata import DESCRIPTION, Sizes, infer_sizes, sizes_of
 from realm_jax.interop.names import SPAN_HEAD, WORDS, from_bert_names, to_bert_names
 from realm_jax.interop.save import write_network
 from realm_jax.interop.sources import open_source
 from realm_jax.models.modules import Parameters
 
-# Folders that hold one network each, beside each other: what `write_weights` makes of several.
+# Subfolders for one network each, if `write_weights` writes several networks.
 NETWORK_FOLDERS = ("embedder", QUESTIONS, "reader", "question_reader")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Networks made by others or by us.
+    """Imported or exported networks.
 
     Attributes:
-      kind: bert, embedder, scorer, encoder, reader or openqa.
-      sizes: what `config.model` must be.
-      networks: bert, or some of `NETWORK_FOLDERS`, to float32 arrays by canonical names.
-      vocabulary: the `vocab.txt` that goes with them, or None.
-      unused, missing: names as they came; see `interop.recognise`.
-      left_out: reason to number of arrays.
+      kind: bert, embedder, scorer, encoder, reader, openqa or run.
+      sizes: the values that `config.model` must have.
+      networks: bert, or some of `NETWORK_FOLDERS` -> float32 arrays by canonical name.
+      vocabulary: their `vocab.txt`, or None.
+      unused, missing: original array names; see `interop.detect.DetectedNetworks`.
+      left_out: reason -> number of arrays.
     """
 
     kind: str
@@ -42,18 +42,18 @@ class Weights:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the networks hold."""
+        """Number of parameters of all networks."""
         return sum(array.size for names in self.networks.values() for array in names.values())
 
     def parts(self, network: str) -> dict[str, Any]:
-        """The parts (`interop.names`) of a network as trees of ours."""
+        """The parts (`interop.names`) of a network as our parameter trees."""
         return from_bert_names(self.networks[network], self.sizes.heads)
 
     def only(self, network: str) -> "Weights":
-        """One of the networks alone.
+        """These weights reduced to one network.
 
         Raises:
-          InputError: there is no such network.
+          InputError: the weights do not have this network.
         """
         if network not in self.networks:
             raise InputError(
@@ -64,23 +64,23 @@ class Weights:
         return replace(self, networks={network: self.networks[network]})
 
 
-def of_networks(
+def weights_of_run(
     networks: Parameters, model: ConfigDict, widest: int, vocabulary: Path | None
 ) -> Weights:
-    """Networks of a run as weights for others.
+    """Networks of a run as weights to export.
 
     Args:
-      networks: some of `NETWORK_FOLDERS` and a `span_head`, which goes with the reader that it was
-        tuned with.
+      networks: some of `NETWORK_FOLDERS`, and optionally a `span_head`, which is stored with the
+        reader that it was fine-tuned with.
       model: `config.model` of the run.
       widest: `config.lengths.answer`.
-      vocabulary: its `vocab.txt`, if it is still there.
+      vocabulary: its `vocab.txt`, if it exists.
     """
-    of_spans = "question_reader" if "question_reader" in networks else "reader"
+    span_reader = "question_reader" if "question_reader" in networks else "reader"
     found = {}
     for name in networks.keys() & set(NETWORK_FOLDERS):
         tree = dict(networks[name])
-        if name == of_spans and SPAN_HEAD in networks:
+        if name == span_reader and SPAN_HEAD in networks:
             tree[SPAN_HEAD] = networks[SPAN_HEAD]
         found[name] = to_bert_names(tree)
     rows = {len(names[WORDS]) for names in found.values()}
@@ -91,29 +91,29 @@ def of_networks(
 def open_weights(
     path: str | Path, heads: int | None = None, vocabulary: Path | None = None
 ) -> Weights:
-    """Weights in any form that `interop.sources` knows, or a folder of such folders by network.
+    """Reads weights in any format of `interop.sources`, or a folder with one folder per network.
 
     Args:
       path: see `open_source`.
       heads: see `open_source`.
-      vocabulary: the `vocab.txt` of these weights; None takes the one beside them, if any.
+      vocabulary: the `vocab.txt` of these weights; None uses the one in their folder, if any.
 
     Raises:
       InputError, DamageError: see `open_source`.
-      MismatchError: arrays and description, or the vocabulary beside them, do not belong together.
+      MismatchError: the arrays do not fit the description or the vocabulary.
     """
     path = Path(path)
     folders = [name for name in NETWORK_FOLDERS if (path / name / DESCRIPTION).is_file()]
     if folders and not (path / DESCRIPTION).exists():
-        alone = {name: open_weights(path / name, heads, vocabulary) for name in folders}
-        return _together(alone)
+        parts = {name: open_weights(path / name, heads, vocabulary) for name in folders}
+        return _merge_folders(parts)
     source = open_source(path, heads)
-    found = recognise(source.arrays, source.description)
-    sizes = described(source.description, found.networks, source.where)
+    found = detect_networks(source.arrays, source.description)
+    sizes = infer_sizes(source.description, found.networks, source.where)
     vocabulary = vocabulary or source.vocabulary
     if vocabulary is not None:
         _require_pieces(vocabulary, sizes.vocabulary)
-    first = source.first_names
+    first = source.original_names
     return Weights(
         found.kind,
         sizes,
@@ -126,25 +126,25 @@ def open_weights(
 
 
 def write_weights(folder: Path, weights: Weights) -> None:
-    """Writes every network: one into the folder itself, several into folders named after them.
+    """Writes a single network to the folder itself, several networks to folders of their names.
 
-    `BertModel.from_pretrained` reads each; an embedder's projection lies beside its BERT as
-    `cls.dense.*` and `cls.LayerNorm.*`, a reader's span head as `qa_outputs.*`.
+    `BertModel.from_pretrained` reads each of them. The same file contains an embedder's projection
+    as `cls.dense.*` and `cls.LayerNorm.*`, and a reader's span head as `qa_outputs.*`.
 
     Raises:
       InputError: the folder exists and is not empty.
     """
     require_new(folder)
     for name, names in weights.networks.items():
-        place = folder if len(weights.networks) == 1 else folder / name
-        write_network(place, names, weights.sizes, weights.vocabulary)
+        target = folder if len(weights.networks) == 1 else folder / name
+        write_network(target, names, weights.sizes, weights.vocabulary)
 
 
 def require_new(folder: Path) -> None:
-    """Refuses to write into a folder that holds something."""
+    """Raises InputError if the folder exists and is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
-            "the folder is there already", where=folder, fix="choose another --to, or delete it"
+            "the folder exists already", where=folder, fix="choose another --to, or delete it"
         )
 
 
@@ -157,37 +157,37 @@ def _require_pieces(vocabulary: Path, expected: int) -> None:
             where=vocabulary,
             expected=f"{expected} word pieces, as the weights have",
             found=f"{found} word pieces",
-            fix="put the vocab.txt there that these weights were trained with",
+            fix="replace it by the vocab.txt that these weights were trained with",
         )
 
 
-def _together(alone: dict[str, Weights]) -> Weights:
-    """One of several folders; what the one does not say of the sizes another may."""
-    first, *others = alone.values()
+def _merge_folders(parts: dict[str, Weights]) -> Weights:
+    """Merges the weights of several folders; a size unknown in one may come from another."""
+    first, *others = parts.values()
     sizes = first.sizes
     for other in others:
-        sizes = _joined(sizes, other.sizes)
-    networks = {name: next(iter(weights.networks.values())) for name, weights in alone.items()}
+        sizes = _merge_sizes(sizes, other.sizes)
+    networks = {name: next(iter(weights.networks.values())) for name, weights in parts.items()}
     left_out: dict[str, int] = {}
-    for weights in alone.values():
+    for weights in parts.values():
         for reason, count in weights.left_out.items():
             left_out[reason] = left_out.get(reason, 0) + count
     return Weights(
-        "openqa" if any("reader" in name for name in alone) else "scorer",
+        "openqa" if any("reader" in name for name in parts) else "scorer",
         sizes,
         networks,
-        next((weights.vocabulary for weights in alone.values() if weights.vocabulary), None),
-        [f"{name}/{array}" for name, weights in alone.items() for array in weights.unused],
-        [f"{name}/{array}" for name, weights in alone.items() for array in weights.missing],
+        next((weights.vocabulary for weights in parts.values() if weights.vocabulary), None),
+        [f"{name}/{array}" for name, weights in parts.items() for array in weights.unused],
+        [f"{name}/{array}" for name, weights in parts.items() for array in weights.missing],
         left_out,
     )
 
 
-def _joined(one: Sizes, other: Sizes) -> Sizes:
+def _merge_sizes(one: Sizes, other: Sizes) -> Sizes:
     joined = replace(one, embedding=one.embedding or other.embedding, span=one.span or other.span)
     same = replace(other, embedding=joined.embedding, span=joined.span)
     if joined != replace(same, widest=joined.widest):
         raise MismatchError(
-            "networks of one folder that do not belong together", expected=one, found=other
+            "the networks of one folder have different sizes", expected=one, found=other
         )
     return joined

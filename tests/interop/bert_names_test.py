@@ -12,14 +12,19 @@ from support import other_formats
 from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.interop.detect import recognise
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.detect import detect_networks
+from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.names import SPAN_HEAD, from_bert_names, network_of, to_bert_names
 from realm_jax.interop.save import save_bert
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules
 
-LAYERS, H, HEADS, V = other_formats.LAYERS, other_formats.HIDDEN, other_formats.HEADS, other_formats.VOCABULARY
+LAYERS, H, HEADS, V = (
+    other_formats.LAYERS,
+    other_formats.HIDDEN,
+    other_formats.HEADS,
+    other_formats.VOCABULARY,
+)
 
 
 def state_dict():
@@ -86,8 +91,8 @@ def folder(tmp_path):
 
 
 def recognised(theirs, **description):
-    lazy = {name: Lazy(array.shape, array.copy) for name, array in theirs.items()}
-    return recognise(lazy, other_formats.BERT_CONFIG | description)
+    lazy = {name: LazyArray(array.shape, array.copy) for name, array in theirs.items()}
+    return detect_networks(lazy, other_formats.BERT_CONFIG | description)
 
 
 @pytest.mark.parametrize("kind", ["embedder", "encoder", "reader"])
@@ -168,7 +173,7 @@ def renamed(theirs, prefix):
     return {name.replace("bert.", prefix, 1): array for name, array in theirs.items()}
 
 
-def first_names(theirs):
+def original_names(theirs):
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     return {
         next((name.replace(a, b) for a, b in old.items() if a in name), name): array
@@ -182,7 +187,7 @@ def first_names(theirs):
         {f"model.{name}": array for name, array in state_dict().items()},
         renamed(state_dict(), "realm."),
         renamed(state_dict(), ""),
-        first_names(state_dict()),
+        original_names(state_dict()),
     ],
     ids=["wrapped", "realm", "bare", "first names"],
 )
@@ -224,7 +229,9 @@ def test_weights_of_another_vocabulary_are_refused_with_both(drawn, model, tmp_p
 
 
 def test_weights_trained_with_another_gelu_are_refused_with_both(drawn, model, tmp_path):
-    folder = other_formats.write_hugging_face_folder(tmp_path / "erf", state_dict(), hidden_act="gelu")
+    folder = other_formats.write_hugging_face_folder(
+        tmp_path / "erf", state_dict(), hidden_act="gelu"
+    )
     with pytest.raises(MismatchError, match=r"tanh[\s\S]*erf"):
         load_networks(str(folder), drawn, model)
     load_networks(str(folder), drawn, tiny_config(model__gelu="erf").model)

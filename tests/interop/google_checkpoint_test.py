@@ -14,9 +14,9 @@ import pytest
 
 import realm_jax.interop
 from realm_jax.errors import DamageError, InputError
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.tensor_bundle import read_bundle
-from realm_jax.interop.tensorflow_names import renamed
+from realm_jax.interop.tensorflow_names import to_hugging_face
 from realm_jax.interop.weights import open_weights
 
 CHECKPOINT = Path(__file__).parent / "google" / "model.ckpt-300000"
@@ -49,7 +49,7 @@ def test_a_tuned_checkpoint_gives_its_retriever_and_its_reader():
     assert weights.kind == "openqa"
     assert (weights.sizes.layers, weights.sizes.gelu, weights.sizes.span) == (2, "tanh", 2)
     assert not weights.missing and not weights.unused
-    assert weights.left_out["of the optimiser"] == 2
+    assert weights.left_out["optimizer state"] == 2
     embedder, reader = weights.networks["embedder"], weights.networks["reader"]
     pairs = [
         (embedder, "bert.encoder.layer.1.intermediate.dense.weight",
@@ -89,8 +89,8 @@ def test_it_computes():
     ],
 )  # fmt: skip
 def test_names_of_the_pretrained_checkpoints(theirs, ours):
-    array = Lazy((2, 3), lambda: np.arange(6).reshape(2, 3))
-    name, made = renamed(theirs, array)
+    array = LazyArray((2, 3), lambda: np.arange(6).reshape(2, 3))
+    name, made = to_hugging_face(theirs, array)
     assert name == ours
     assert made.shape == ((3, 2) if theirs.endswith("kernel") else (2, 3)) == made.read().shape
 
@@ -119,5 +119,5 @@ def test_damage_is_named(copied):
     with pytest.raises(DamageError, match="checksum"):
         read_bundle(copied)
     index.write_bytes(content[:100])
-    with pytest.raises(DamageError, match="cut short"):
+    with pytest.raises(DamageError, match="truncated"):
         read_bundle(copied)

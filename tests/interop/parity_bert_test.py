@@ -68,13 +68,13 @@ def embedder(tmp_path, pieces):
     """Weights of an embedder of ours, which no other tool has seen."""
     from support.tiny_corpus import tiny_config
 
-    from realm_jax.interop.weights import of_networks
+    from realm_jax.interop.weights import weights_of_run
 
     config = tiny_config(model__init_stddev=0.3)
     networks = Modules(config.model, V, ("embedder", "reader", SPAN_HEAD)).init(jax.random.key(3))
     networks = jax.tree.map(lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape),
                             jax.device_get(networks))  # fmt: skip
-    return of_networks(networks, config.model, WIDEST, pieces)
+    return weights_of_run(networks, config.model, WIDEST, pieces)
 
 
 def test_what_we_export_is_a_bert_model_to_them(tmp_path, embedder):

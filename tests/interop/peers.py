@@ -13,8 +13,8 @@ import pytest
 from support.tiny_corpus import vocabulary
 
 import realm_jax.interop
-from realm_jax.interop.detect import recognise
-from realm_jax.interop.lazy import Lazy
+from realm_jax.interop.detect import detect_networks
+from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.names import SPAN_HEAD, network_of, to_bert_names
 from realm_jax.interop.weights import open_weights, write_weights
 from realm_jax.models.modules import Modules
@@ -114,14 +114,16 @@ def close(what, mine, other):
 def close_gradients(what, tree, theirs):
     """Our gradients under their names against those that torch left in `.grad`."""
     grads = {
-        name: Lazy(tuple(p.shape), lambda p=p: p.grad.numpy())
+        name: LazyArray(tuple(p.shape), lambda p=p: p.grad.numpy())
         for name, p in theirs.named_parameters()
         if p.grad is not None
     }
     # A gradient has no second copy of the decoder: torch sums both uses of the word table.
     expected = {
         name: array
-        for network in recognise(grads, {"architectures": [_architecture(tree)]}).networks.values()
+        for network in detect_networks(
+            grads, {"architectures": [_architecture(tree)]}
+        ).networks.values()
         for name, array in network.items()
     }
     found = to_bert_names(jax.device_get(tree))

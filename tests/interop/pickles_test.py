@@ -126,7 +126,7 @@ def test_what_is_no_torch_file_is_refused(tmp_path, write_torch):
         read_torch(write_torch({"epoch": 3}, {}))
     whole = write_torch({}, {})
     whole.write_bytes(whole.read_bytes()[:-10])
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="truncated"):
         read_torch(whole)
 
 
