@@ -1,8 +1,8 @@
-"""The built-in corpus: real facts as prose, so that the whole road runs on a closed machine.
+"""The almanac: the built-in corpus of real facts as sentences, for runs without any download.
 
-Knowledge passages Z state every fact. Pre-training sentences X and questions state the facts that
-are not held out, in other words than Z does (as news differs from an encyclopedia); the held-out
-sentences and questions measure what was learned. Nothing here is random.
+The knowledge corpus Z states every fact. Pre-training sentences X and training questions state the
+facts that are not held out, with other wordings than Z, as news differs from an encyclopedia. The
+held-out sentences and questions are for evaluation. The text is deterministic.
 """
 
 import zlib
@@ -52,7 +52,7 @@ _QUESTION = {
 
 @dataclass(frozen=True)
 class Sentence:
-    """A pre-training sentence; `span` holds the characters of its answer, `passage` the id in Z."""
+    """A pre-training sentence: its answer `span` in characters, and its `passage` id in Z."""
 
     text: str
     span: tuple[int, int]
@@ -61,7 +61,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Question:
-    """A question with its one answer and the id of the passage in Z that states it."""
+    """A question, its only answer, and the id of the passage in Z that states it."""
 
     text: str
     answer: str
@@ -70,7 +70,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Almanac:
-    """Z as (title, sentences) pairs in passage order; X and questions, training and held out."""
+    """Z as (title, sentences) pairs in passage order; X and questions for training and held out."""
 
     passages: list[tuple[str, list[str]]]
     sentences: list[Sentence]
@@ -80,7 +80,7 @@ class Almanac:
 
 
 def write_almanac(facts: Iterable[Fact]) -> Almanac:
-    """Prose for the facts; the n-th held-out sentence and question are about the same fact."""
+    """Writes the almanac; the n-th sentence and the n-th question state the same fact."""
     almanac = Almanac([], [], [], [], [])
     for number, (title, chunk) in enumerate(_chunks(facts)):
         almanac.passages.append((title, list(_knowledge(chunk))))
@@ -99,14 +99,14 @@ def _chunks(facts: Iterable[Fact]) -> Iterator[tuple[str, list[Fact]]]:
     for fact in facts:
         articles.setdefault(_ARTICLE[fact.relation].format(**vars(fact)), []).append(fact)
     for title, members in articles.items():
-        # In CLDR's order neighbouring tongues would give away which sentences stood together.
+        # Hashing the order: in CLDR's order, a language predicts which other one is in its passage.
         members.sort(key=lambda fact: zlib.crc32(f"place|{fact.key}".encode()))
         for chunk in _batched(members, FACTS_PER_SENTENCE * SENTENCES_PER_PASSAGE):
             yield title, chunk
 
 
 def _knowledge(facts: list[Fact]) -> Iterator[str]:
-    """The sentences of one passage; the facts of a passage share subject and relation."""
+    """The sentences of one passage, whose facts share subject and relation."""
     for some in _batched(facts, FACTS_PER_SENTENCE):
         opening = _choose(_KNOWLEDGE_OPENING[some[0].relation], some[0]).format(**vars(some[0]))
         clauses = [_KNOWLEDGE_FACT[fact.relation].format(**vars(fact)) for fact in some]
@@ -123,7 +123,7 @@ def _choose(wordings: tuple[str, ...], fact: Fact) -> str:
 
 
 def _fill(templates: Mapping[str, tuple[str, ...]], fact: Fact) -> tuple[str, tuple[int, int]]:
-    """The sentence for a fact, and the characters in it that are the answer."""
+    """The sentence for a fact, and the span of its answer in characters."""
     template = _choose(templates[fact.relation], fact)
     before, blank, after = template.partition("{answer}")
     before, after = before.format(**vars(fact)), after.format(**vars(fact))

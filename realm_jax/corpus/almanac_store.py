@@ -16,28 +16,28 @@ from realm_jax.errors import InputError
 from realm_jax.text.vocabulary import train_vocabulary, write_vocabulary
 
 VOCABULARY_SIZE = 8192
-# Shipped with the weights that were trained on it, so that both always fit each other.
+# In the same folder as the weights that were trained with it, so that they always match.
 VOCABULARY = Path(__file__).parents[1] / "weights" / "vocab.txt"
 DONE = "DONE"
 KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS = "knowledge", "pretraining", "held_out", "questions"
 
 
 def build_almanac(folder: str | Path) -> dict[str, Any]:
-    """Writes the almanac under `folder`; one that is finished stays as it is.
+    """Writes the almanac to `folder`; a finished one is not changed.
 
     Returns:
       passages, facts, held_out_facts and the corpus_hash of the knowledge corpus.
 
     Raises:
-      InputError: the folder holds something else.
+      InputError: the folder holds other files.
     """
     folder = Path(folder)
     almanac = write_almanac(all_facts())
     if not (folder / DONE).is_file():
-        _sweep(folder)
+        _delete_unfinished(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder, almanac)
-        (folder / DONE).write_text("the almanac is whole\n")
+        (folder / DONE).write_text("the almanac is complete\n")
     store = PassageStore.open(folder / KNOWLEDGE)
     held = len(almanac.held_out_sentences)
     return {
@@ -48,16 +48,16 @@ def build_almanac(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def _sweep(folder: Path) -> None:
-    """Deletes what a killed build left, and nothing that another hand put there."""
+def _delete_unfinished(folder: Path) -> None:
+    """Deletes the files of a killed build; raises if there are any others."""
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    strange = sorted(present - {KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS})
-    if strange:
+    others = sorted(present - {KNOWLEDGE, PRETRAINING, HELD_OUT, QUESTIONS})
+    if others:
         raise InputError(
             "folder for the almanac holds other files",
             where=folder,
             expected="a new or empty folder",
-            found=", ".join(strange[:3]),
+            found=", ".join(others[:3]),
             fix="choose another folder",
         )
     for name in present:
@@ -65,7 +65,7 @@ def _sweep(folder: Path) -> None:
 
 
 def learn_vocabulary(path: Path) -> None:
-    """The vocabulary of the almanac's own text; done once, by `experiments/warm_start.py`."""
+    """Trains the vocabulary on the text of the almanac; called by `experiments/warm_start.py`."""
     almanac = write_almanac(all_facts())
     texts = [" ".join((title, *sentences)) for title, sentences in almanac.passages]
     texts += [sentence.text for sentence in almanac.sentences]
@@ -84,7 +84,7 @@ def _write(folder: Path, almanac: Almanac) -> None:
 
 
 def _write_sentences(folder: Path, sentences: list[Sentence], knowledge: PassageStore) -> None:
-    """One passage per sentence; the sentence stands in no passage of Z, so `own` is none."""
+    """Writes one passage per sentence. No passage of Z contains the sentence, so `source` is -1."""
     write_passages(folder, [("", [sentence.text]) for sentence in sentences], VOCABULARY)
     store = PassageStore.open(folder)
     spans = [
@@ -92,8 +92,8 @@ def _write_sentences(folder: Path, sentences: list[Sentence], knowledge: Passage
         for row, sentence in enumerate(sentences)
     ]
     evidence = np.array([sentence.passage for sentence in sentences], np.int64)
-    own = np.full(len(sentences), -1, np.int64)
-    SpanStore.write(None, store, spans, source=own, evidence=evidence, knowledge=knowledge)
+    source = np.full(len(sentences), -1, np.int64)
+    SpanStore.write(None, store, spans, source=source, evidence=evidence, knowledge=knowledge)
 
 
 def _write_questions(path: Path, questions: list[Question]) -> None:

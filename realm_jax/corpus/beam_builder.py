@@ -1,7 +1,7 @@
-"""The split of `realm corpus build` on a cluster: Apache Beam, written as a TFDS dataset.
+"""`realm corpus build --beam`: splits documents on a cluster with Apache Beam, as a TFDS dataset.
 
-Needs the extra `[beam]`. The unit of work is an input file, so give many files: an archive is one.
-Input, vocabulary and data_dir must be in places that all workers see.
+Needs the extra `[beam]`. The unit of work is one input file (an archive is one file), so use many.
+All workers must be able to read the input and the vocabulary, and to write to data_dir.
 """
 
 import json
@@ -23,13 +23,13 @@ from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
 
 _COUNT = "count"
-# (file number, passages, documents, left out); file number -> (passages, documents) before it
+# (file number, passages, documents, skipped); file number -> (passages, documents) before it
 Count = tuple[int, int, int, dict[str, int]]
 Before = dict[int, tuple[int, int]]
 
 
 class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-arg]
-    """Passages of raw files, cut by a Beam pipeline; numbered as `realm corpus build` numbers."""
+    """Passages of raw files, split by a Beam pipeline, with the ids of `realm corpus build`."""
 
     name = PassagesInfo.name
 
@@ -42,7 +42,7 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
 
     @property
     def skipped_file(self) -> Path:
-        """Where the counts of what was left out go, beside the dataset: its own folder is moved."""
+        """File for the counts of skipped documents; in the parent, as TFDS renames the dataset."""
         return Path(self.data_dir).parent / "skipped.json"
 
     def _split_generators(self, dl_manager: Any, pipeline: Any) -> dict[str, Any]:
@@ -66,15 +66,15 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
 
 
 def _cut(file: tuple[int, str], format: str, vocabulary: str, passage_pieces: int) -> Iterator[Any]:
-    """(file number, example) pairs, both ids counted within the file; reads run by run."""
+    """Yields (file number, example), with ids that start at 0 in each file; reads in batches."""
     from apache_beam.pvalue import TaggedOutput
 
     number, path = file
     words = _words(vocabulary)
     skipped: Counter[str] = Counter()
     passages = documents = 0
-    for run in batches(read(format, path, skipped)):
-        block = split(run, words, passage_pieces)
+    for documents_batch in batches(read(format, path, skipped)):
+        block = split(documents_batch, words, passage_pieces)
         for example in examples_of(block, passages, documents):
             yield number, example
         passages, documents = passages + len(block.piece_counts), documents + block.documents
@@ -98,8 +98,8 @@ def _write_skipped(counts: list[Count], path: Path) -> None:
 def _numbered(found: tuple[int, Example], before: Before) -> tuple[int, Example]:
     number, example = found
     passages, documents = before[number]
-    own = {"id": example["id"] + passages, "document": example["document"] + documents}
-    return own["id"], example | own
+    ids = {"id": example["id"] + passages, "document": example["document"] + documents}
+    return ids["id"], example | ids
 
 
 @lru_cache(maxsize=1)
@@ -116,29 +116,30 @@ def build_with_beam(
     passage_pieces: int = PASSAGE_PIECES,
     options: str = "",
 ) -> Path:
-    """Prepares `realm_passages` in `data_dir` from raw files; `store_from_tfds` makes it a store.
+    """Prepares `realm_passages` in `data_dir` from raw files; `store_from_tfds` converts it.
 
-    What was left out is counted in `skipped.json` beside the version's folder.
+    The counts of skipped documents are written to `skipped.json` in the parent of the version
+    folder.
 
     Args:
-      format: see `readers.read`, but not `tfds`.
+      format: see `readers.read`; `tfds` is not supported.
       input: see `readers.read`.
-      data_dir: where datasets are kept.
+      data_dir: the folder of TFDS datasets.
       vocabulary: a BERT vocab.txt.
-      passage_pieces: budget of a passage in word pieces, special pieces included.
-      options: of the pipeline, as on a command line: "--runner=DataflowRunner --project=…".
+      passage_pieces: maximum word pieces of a passage, including [CLS] and [SEP].
+      options: command-line options of the pipeline: "--runner=DataflowRunner --project=…".
 
     Returns:
       The folder of the prepared version.
 
     Raises:
       ModuleNotFoundError: Apache Beam is not installed.
-      InputError: nothing matches, a malformed file, or a dataset is there already.
+      InputError: no file matches, a file is malformed, or the dataset exists already.
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 
     if format == "tfds":
-        raise InputError("Beam cuts files", where="format", expected="not tfds", found=format)
+        raise InputError("Beam reads files only", where="format", expected="not tfds", found=format)
     builder = BeamPassages(
         format=format,
         paths=files(input, SUFFIXES.get(format, "")),

@@ -1,4 +1,4 @@
-"""Raw files to a passage store: `realm corpus build`."""
+"""`realm corpus build`: raw files to a corpus."""
 
 import resource
 import sys
@@ -13,7 +13,7 @@ from etils import epath
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.store_writer import Fingerprint, write_store
+from realm_jax.corpus.store_writer import InputChecksum, write_store
 from realm_jax.corpus.worker_pool import batches
 from realm_jax.storage.files import digest
 
@@ -28,25 +28,24 @@ def build(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Reads `input`, cuts it into passages and writes a passage store to `out`.
+    """Reads documents, splits them into passages and writes a corpus to `out`.
 
     Args:
       format: see `readers.read`.
       input: see `readers.read`.
-      out: folder of the store; one left unfinished is gone on with after its last finished shard.
+      out: folder of the corpus; an unfinished one is continued after its last finished shard.
       vocabulary: a BERT vocab.txt.
-      passage_pieces: budget of a passage in word pieces, special pieces included.
-      workers: processes; the store is the same for every number.
+      passage_pieces: maximum word pieces of a passage, including [CLS] and [SEP].
+      workers: number of processes; does not change the corpus.
       progress: called as `progress(documents, passages)`.
 
     Returns:
-      `documents`, `passages`, `pieces`, `skipped` (by reason), `corpus_hash`, `seconds`,
-      `passages_per_second` (of this run, without the `resumed` passages of an earlier one) and
-      `peak_memory_bytes` (this process and, for an upper bound, the largest of the workers times
-      their number).
+      `documents`, `passages`, `pieces`, `skipped` (documents by reason), `corpus_hash`, `resumed`
+      (passages of an earlier, killed build), `seconds`, `passages_per_second` (without `resumed`)
+      and `peak_memory_bytes` (see `peak_memory`).
 
     Raises:
-      InputError: see `readers.read` and `writer.write_store`.
+      InputError: see `readers.read` and `store_writer.write_store`.
     """
     began = time.monotonic()
     skipped: Counter[str] = Counter()
@@ -75,9 +74,9 @@ def was_built_from(
     vocabulary: str | Path | None,
     passage_pieces: int,
 ) -> bool:
-    """Whether a finished store is what `build` would make; reads all documents of `input`.
+    """Whether `build` with these arguments would give this store; reads all documents of `input`.
 
-    A `vocabulary` of None is the one that the store has.
+    If `vocabulary` is None, that of the store is assumed.
     """
     if (
         vocabulary is not None
@@ -86,15 +85,15 @@ def was_built_from(
         return False
     if passage_pieces != store.manifest["passage_pieces"]:
         return False
-    source, checksum = Fingerprint(), None
+    source, checksum = InputChecksum(), None
     for _ in source.of(batches(read(format, input, Counter()))):
         checksum = source.next()
     return checksum == store.manifest["source"]
 
 
 def peak_memory(workers: int) -> int:
-    """Most bytes this process and its `workers` have held so far; an upper bound."""
+    """Upper bound of the peak memory in bytes: this process, plus the largest worker per worker."""
     unit = 1 if sys.platform == "darwin" else 1024
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
-    return unit * (own + workers * largest)
+    return unit * (here + workers * largest)

@@ -1,4 +1,4 @@
-"""Which passages are the same text: within a store, and between X and Z."""
+"""Finds passages with identical text, within a corpus and between X and Z."""
 
 import hashlib
 
@@ -9,24 +9,30 @@ from realm_jax.corpus.store import PassageStore
 
 
 def source_passages(store: PassageStore, knowledge: PassageStore) -> Int64[np.ndarray, "N"]:
-    """For each passage of X (`store`) the passage of Z with the same title and body, -1 for none.
+    """For each passage of X, the passage of Z with the same title and body.
 
-    Retrieving that one would be a copy, not evidence (REALM section 3.4). As in the released code,
-    only a passage that is the same byte for byte counts, so that of news there is hardly any.
-    Holds 16 bytes per passage of Z.
+    A query masked in that passage must not retrieve it: it would contain the masked span (REALM
+    section 3.4). As in the released code, title and body must be identical byte for byte.
+
+    Args:
+      store: the pre-training corpus X.
+      knowledge: the knowledge corpus Z; needs 16 bytes of memory per passage.
+
+    Returns:
+      Passage ids in Z, -1 if there is none.
     """
     if store.corpus_hash == knowledge.corpus_hash:
         return np.arange(len(store))
     digests = text_digests(knowledge)
     order = np.argsort(digests, kind="stable")
-    ours = text_digests(store)
-    place = np.minimum(np.searchsorted(digests, ours, sorter=order), len(order) - 1)
-    found = order[place]
-    return np.where(digests[found] == ours, found, -1)
+    wanted = text_digests(store)
+    nearest = np.minimum(np.searchsorted(digests, wanted, sorter=order), len(order) - 1)
+    found = order[nearest]
+    return np.where(digests[found] == wanted, found, -1)
 
 
 def text_digests(store: PassageStore) -> UInt64[np.ndarray, "N"]:
-    """A checksum of title and body of every passage; 64 bits, so equal ones are the same text."""
+    """A 64-bit hash of title and body of every passage; collisions are ignored."""
     found = np.empty(len(store), np.uint64)
     for i in range(len(store)):
         content = f"{store.title(i)}\0{store.body(i)}".encode()

@@ -1,4 +1,4 @@
-"""What every reader yields and counts, and how it takes apart the bytes it is given."""
+"""The document type that all readers yield, and shared functions to decode their input."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from realm_jax.errors import InputError
 
 @dataclass(frozen=True)
 class Document:
-    """A source article: title and body as text, and the file (and line) it came from."""
+    """A source article: title, body, and the file (and line) from which it was read."""
 
     title: str
     body: str
@@ -21,7 +21,7 @@ class Document:
 
 Skipped = Counter[str]
 
-# REALM section 4 and released corpus code: pages that list others are no knowledge.
+# Skipped as in the released code: pages that only list other pages.
 _LISTING = {
     "list_page": re.compile(r"List of .+"),
     "index_page": re.compile(r"Index of .+"),
@@ -31,7 +31,7 @@ _LISTING = {
 
 
 def is_listing(title: str, skipped: Skipped) -> bool:
-    """Whether a Wikipedia page only lists others, by its title; counted if so."""
+    """Whether a Wikipedia page only lists other pages, by its title; counts it as skipped."""
     for reason, pattern in _LISTING.items():
         if pattern.match(title):
             skipped[reason] += 1
@@ -40,7 +40,7 @@ def is_listing(title: str, skipped: Skipped) -> bool:
 
 
 def decode(content: bytes, skipped: Skipped) -> str | None:
-    """UTF-8 text; None, and counted as `not_utf8`, if it is not."""
+    """Decodes UTF-8; if that fails, returns None and counts `not_utf8` as skipped."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -49,10 +49,10 @@ def decode(content: bytes, skipped: Skipped) -> str | None:
 
 
 def lines_until(numbered: Iterator[tuple[int, bytes]], end: bytes, where: str) -> bytes:
-    """The lines before the one that is `end`; that one is taken too.
+    """Reads lines up to the line `end`, which is not part of the result.
 
     Raises:
-      InputError: the file ends before.
+      InputError: the file ends before that line.
     """
     lines: list[bytes] = []
     for _, line in numbered:
@@ -68,15 +68,15 @@ def lines_until(numbered: Iterator[tuple[int, bytes]], end: bytes, where: str) -
 
 
 def json_texts(line: str, where: str, *names: tuple[str, ...]) -> list[str]:
-    """Texts of a JSON object on one line; `null` is an empty one.
+    """Reads string fields of a JSON object on one line; `null` becomes an empty string.
 
     Args:
       line: the JSON.
       where: file and line, for errors.
-      names: for each text the keys it may have; the first one present counts.
+      names: for each field its possible keys; the first one that is present is used.
 
     Raises:
-      InputError: not a JSON object, none of the keys, or a value that is no text.
+      InputError: the line is not a JSON object, a field is missing, or a value is not a string.
     """
     expected = ", ".join(f'"{" or ".join(keys)}": "…"' for keys in names)
     try:

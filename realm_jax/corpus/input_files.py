@@ -1,4 +1,4 @@
-"""The files behind `--input`, opened one after the other as byte streams."""
+"""Opens the files of `--input` one after the other as byte streams."""
 
 import bz2
 import gzip
@@ -22,19 +22,19 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 
 
-Suffix = str | tuple[str, ...]  # one ending of names, or several
+Suffix = str | tuple[str, ...]  # one suffix of file names, or several
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A named file opened for reading bytes; valid until the next one is taken."""
+    """A named file opened for reading bytes; valid until the iterator yields the next one."""
 
     name: str
     file: BufferedIOBase
 
 
 def stem(name: str) -> str:
-    """`a/b.txt` and `a/b.txt.gz` are both `b`."""
+    """The file name without suffixes: `b` for `a/b.txt` and for `a/b.txt.gz`."""
     base = PurePosixPath(name).name
     for suffix in _OPENERS:
         base = base.removesuffix(suffix)
@@ -42,12 +42,12 @@ def stem(name: str) -> str:
 
 
 def matches(input: str) -> list[Path]:
-    """The files that `input` names (a file, a folder or a glob), sorted by path.
+    """The files of a path (file or folder) or a glob, sorted by path.
 
-    Hidden files and folders inside a folder are left out.
+    Hidden files and folders are ignored in a folder.
 
     Raises:
-      InputError: if there is none.
+      InputError: no file matches.
     """
     path = Path(input)
     if path.is_file():
@@ -72,16 +72,16 @@ def _is_hidden(path: Path) -> bool:
 
 
 def files(input: str, suffix: Suffix = "") -> list[Path]:
-    """Those of `matches` that are archives, end in `suffix`, or are `input` itself.
+    """The `matches` that are archives, have the suffix, or are `input` itself.
 
     Raises:
-      InputError: there is none.
+      InputError: no file matches.
     """
-    given = Path(input)
+    named = Path(input)
     found = [
         path
         for path in matches(input)
-        if path.name.endswith(_ARCHIVES) or path == given or _is_named(path.name, suffix)
+        if path.name.endswith(_ARCHIVES) or path == named or _is_named(path.name, suffix)
     ]
     if not found:
         raise InputError("no input file", where=f"--input {input}", expected=_wanted(suffix))
@@ -89,17 +89,17 @@ def files(input: str, suffix: Suffix = "") -> list[Path]:
 
 
 def streams(input: str, suffix: Suffix = "") -> Iterator[Stream]:
-    """Opens what `input` names, decompressing, and reading archives from front to end.
+    """Opens the files of `input`; decompresses them, and streams the members of archives.
 
-    Nothing is unpacked to disk, so names inside an archive cannot lead anywhere.
+    Archives are never extracted to disk, so their member names cannot be used for path traversal.
 
     Args:
       input: see `matches`.
-      suffix: leaves out files of folders, globs and archives whose name (without .gz, .xz, .bz2)
-        does not end so.
+      suffix: ignores files of folders, globs and archives whose name (without .gz, .xz, .bz2) has
+        another suffix.
 
     Raises:
-      InputError: nothing matches, or compressed bytes are damaged or cut short.
+      InputError: no file matches, or compressed bytes are damaged or cut short.
     """
     count = 0
     for path in files(input, suffix):
@@ -114,20 +114,20 @@ def streams(input: str, suffix: Suffix = "") -> Iterator[Stream]:
 
 @contextmanager
 def naming_damage(where: object) -> Iterator[None]:
-    """Turns the errors of the decompressors into one that names the file.
+    """Converts the errors of decompressors into an InputError that names the file.
 
-    Around the reading of a stream too: that happens outside `streams`.
+    Use it also around the code that reads a stream of `streams`.
     """
     try:
         yield
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the machine; bz2 and gzip say of damage that it is an OSError without number
+            raise  # a real I/O error; bz2 and gzip report damage as an OSError without errno
         raise InputError(
             "compressed file is damaged or cut short",
             where=where,
             found=f"{type(error).__name__}: {error}",
-            fix="fetch the file again",
+            fix="download the file again",
         ) from error
 
 
@@ -137,15 +137,15 @@ def _single(path: Path) -> Iterator[Stream]:
 
 
 def _members(path: Path, suffix: Suffix) -> Iterator[Stream]:
-    # tarfile's own decompression takes a cut between two members for the end of the archive;
-    # the decompressors do not, if they are read to the end.
+    # tarfile accepts an archive that is cut between two members. So the file is decompressed here
+    # and read to its end, where the decompressor detects the cut.
     with _opened(path) as packed:
         with tarfile.open(fileobj=packed, mode="r|") as archive:
             for member in archive:
                 file = archive.extractfile(member) if member.isreg() else None
                 if isinstance(file, BufferedIOBase) and _is_named(member.name, suffix):
                     yield Stream(f"{path}!{member.name}", file)
-                archive.members.clear()  # type: ignore[attr-defined]  # else one is kept per file
+                archive.members.clear()  # type: ignore[attr-defined]  # or it keeps one entry per member
         while packed.read(1 << 20):
             pass
 

@@ -1,4 +1,4 @@
-"""What is in a passage store, in figures: `realm corpus inspect`."""
+"""`realm corpus inspect`: statistics of a corpus."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,24 +11,28 @@ from realm_jax.corpus.dedup import text_digests
 from realm_jax.corpus.store import PassageStore
 
 _EDGES = (0, 32, 64, 96, 128, 160, 192, 224, 256, 289, 385, 513)
-_PAIRS = 100_000  # random sentences beside random passages, by which joint rows are judged
+_PAIRS = 100_000  # random (sentence, passage) pairs to estimate the lengths of joint rows
 
 
 def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -> dict[str, Any]:
-    """Figures of a store; reads all of its text once.
+    """Computes statistics of a corpus; reads all of its text once.
 
     Args:
       store: the passages.
-      lengths: of the rows that padding is reckoned for: `query`, `passage` and `joint`.
-      seed: of the passage shown.
+      lengths: row lengths in word pieces for which padding is estimated: `query`, `passage` and
+        `joint`.
+      seed: seed of the random sample passage.
 
     Returns:
-      `passages`, `documents`, `pieces`, `sentences`, `skipped`, `corpus_hash`; `lengths` (how many
-      passages have how many pieces of `[CLS] title [SEP] body [SEP]`, as "from-to": count);
-      `oversize` (passages longer than `passage`, cut when embedded); `padding` (share of rows that
-      is padding: of passages, of sentences as queries, and of both in a joint row, a random passage
-      beside a random sentence); `duplicates` (passages whose title and body an earlier one has,
-      byte for byte); `longest_titles` (ten, in pieces kept); `sample` (one passage).
+      A dict with these keys.
+      `passages`, `documents`, `pieces`, `sentences`, `skipped`, `corpus_hash`: see the manifest.
+      `lengths`: histogram of the pieces of `[CLS] title [SEP] body [SEP]`, "from-to" -> passages.
+      `oversize`: passages longer than `lengths["passage"]`, which are truncated when embedded.
+      `padding`: fraction of padding in rows of passages, of sentences as queries, and of random
+      (sentence, passage) pairs as joint rows.
+      `duplicates`: passages whose title and body equal those of an earlier passage.
+      `longest_titles`: the ten longest titles, in word pieces.
+      `sample`: a random passage.
     """
     sizes = store.lengths()
     row = int(np.random.default_rng(seed).integers(len(store)))

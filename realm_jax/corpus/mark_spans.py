@@ -1,4 +1,4 @@
-"""Spans by capitals and dates, without a trained tagger: enough to start pre-training."""
+"""Marks salient spans by rules: capitalized names and dates, without a trained tagger."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from realm_jax.corpus.worker_pool import in_order
 from realm_jax.text.dates import date_spans
 from realm_jax.text.names import name_spans
 
-_ROWS = 2048  # passages handed to a worker at a time
+_ROWS = 2048  # passages per task of a worker
 
 Spans = list[tuple[int, int]]
 
@@ -25,17 +25,17 @@ def mark_spans(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> SpanStore:
-    """Marks names and dates in every sentence.
+    """Marks names and dates in every sentence and writes the span store.
 
     Args:
       store: the passages X.
-      path: folder of the spans, by default `spans/` inside the store.
-      knowledge: the knowledge corpus Z that X will be trained with; X itself by default.
-      workers: processes; the spans are the same for every number.
-      progress: called with the passages done.
+      path: folder of the spans; by default `spans/` inside the corpus.
+      knowledge: the knowledge corpus Z for training on X; X itself by default.
+      workers: number of processes; does not change the spans.
+      progress: called with the number of finished passages.
 
     Raises:
-      InputError: the folder holds spans already.
+      InputError: the folder already holds spans.
     """
     knowledge = store if knowledge is None else knowledge
     parts = (range(a, min(a + _ROWS, len(store))) for a in range(0, len(store), _ROWS))
@@ -57,7 +57,7 @@ def _salient_rows(store: PassageStore, rows: range) -> list[Spans]:
 
 
 def salient(store: PassageStore, i: int) -> Spans:
-    """Piece spans of passage `i`, in order, none overlapping, each inside one sentence."""
+    """Spans of passage `i` in body pieces: in order, not overlapping, each inside one sentence."""
     body, offsets, bounds = store.body(i), store.body_offsets(i), store.sentences(i)
     found: Spans = []
     for first, stop in pairwise(bounds.tolist()):
@@ -67,7 +67,7 @@ def salient(store: PassageStore, i: int) -> Spans:
 
 
 def salient_characters(sentence: str) -> list[tuple[int, int]]:
-    """Character spans of dates, and of names that overlap none, in one sentence."""
+    """Character spans in one sentence: dates, and names that do not overlap a date."""
     dates = date_spans(sentence)
     names = [(a, b) for a, b in name_spans(sentence) if not any(a < d and c < b for c, d in dates)]
     return sorted(dates + names)

@@ -1,4 +1,4 @@
-"""News, the other pre-training corpus: CC-News as JSON lines, and Reuters-21578."""
+"""Readers for news corpora: CC-News as JSON lines, and Reuters-21578."""
 
 import html
 import re
@@ -9,16 +9,16 @@ from realm_jax.corpus.documents import Document, Skipped, decode, json_texts, li
 from realm_jax.errors import InputError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# What the wire puts below a story, on lines of its own: "Reuter", "REUTER...^M", "MORE", " --".
+# Lines that end a story and are not part of it: "Reuter", "REUTER...^M", "MORE", " --".
 _SIGN_OFF = re.compile(r"\s*(?:reuters?|more|-+)?[.\s]*(?:\^M)?\s*", re.IGNORECASE)
 _PARAGRAPH = re.compile(r"\n(?:\s*\n|(?= {2}))")
 
 
 def read_cc_news(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """One article per JSON line, as published (`title`, `text`) or as news-please writes it.
+    """Reads one article per JSON line with `title` and `text`.
 
-    That crawler calls the body `maintext`. Other fields (date, url, domain, …) are passed over.
-    Articles without title or text, of which there are many, are counted.
+    The news-please crawler writes the body as `maintext`. Other fields (date, url, domain, …) are
+    ignored. Articles without title or text are counted as skipped.
     """
     for number, line in enumerate(file, 1):
         text = decode(line, skipped)
@@ -29,14 +29,14 @@ def read_cc_news(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[
 
 
 def read_reuters(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """The stories of Reuters-21578 (`reut2-*.sgm`) with headline and body; the others are counted.
+    """Reads the stories of Reuters-21578 (`reut2-*.sgm`) that have a headline and a body.
 
-    A story of headline only is `headline_only`; one whose parts were never marked, mostly a table,
-    is `unprocessed`. The text is ASCII: control codes and the one byte outside it are line noise.
+    Others are counted as skipped: `headline_only`, or `unprocessed` if the file does not mark title
+    and body (mostly tables). The text is ASCII; control characters and other bytes are removed.
     Lines of a paragraph are joined.
 
     Raises:
-      InputError: not such a file, or cut short.
+      InputError: the file is not Reuters-21578, or it is cut short.
     """
     numbered = enumerate(file, 1)
     for number, line in numbered:

@@ -1,8 +1,7 @@
-"""Documents from files: WikiExtractor output, JSON lines, plain text, news, TFDS datasets.
+"""Readers of documents: WikiExtractor output, JSON lines, plain text, news, TFDS datasets.
 
-Every reader is a generator, so that memory does not grow with the corpus. What users expect a
-reader to step over is counted in `skipped` by reason; what they do not is an `InputError` that
-names file and line.
+Every reader is a generator, so memory does not grow with the corpus. Skipped documents are counted
+in `skipped` by reason. Malformed input raises an `InputError` that names file and line.
 """
 
 import html
@@ -22,25 +21,25 @@ from realm_jax.corpus.input_files import Suffix, naming_damage, stem, streams
 from realm_jax.corpus.news_readers import read_cc_news, read_reuters
 from realm_jax.errors import InputError
 
-# JSON can spell half of a surrogate pair, which no UTF-8 file can hold.
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+# JSON escapes can encode an unpaired surrogate, which UTF-8 cannot represent.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES: dict[str, Suffix] = {
     "text": (".txt", ".md"),
     "reuters": ".sgm",
-}  # other files of a folder are left out
+}  # other files of a folder are ignored
 _HEADER = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")*? title="(.*)">\s*')
 
 
 def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
-    """The documents of `input` in a fixed order: files by path, then as they stand in the file.
+    """Reads the documents of `input` in a fixed order: files by path, then as in the file.
 
     Args:
       format: a key of `READERS`, or `tfds`.
       input: a file, a folder, a glob or an archive of such files; for `tfds` see `read_tfds`.
-      skipped: counts documents and files left out, by reason; filled while iterating.
+      skipped: counter of skipped documents by reason; updated during iteration.
 
     Raises:
-      InputError: unknown format, nothing matches `input`, a damaged archive or a malformed file.
+      InputError: the format is unknown, no file matches, or a file is damaged or malformed.
     """
     if format == "tfds":
         from realm_jax.corpus.tfds_reader import read_tfds
@@ -71,14 +70,14 @@ def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Docum
             skipped["empty_title"] += 1
         elif not body:
             skipped["empty_body"] += 1
-        elif _HALF_CHARACTER.search(title) or _HALF_CHARACTER.search(body):
+        elif _SURROGATE.search(title) or _SURROGATE.search(body):
             skipped["not_unicode"] += 1
         else:
             yield Document(title, body, document.where)
 
 
 def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """`<doc id url title>` … `</doc>` blocks, or the lines of WikiExtractor's `--json`."""
+    """Reads WikiExtractor output: `<doc id url title>` … `</doc>` blocks, or its `--json` lines."""
     numbered = enumerate(file, 1)
     for number, line in numbered:
         where = f"{name}:{number}"
@@ -120,7 +119,7 @@ def _article(title: str, body: str, where: str, skipped: Skipped) -> Iterator[Do
 
 
 def read_jsonl(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """One JSON object per line with the strings `title` and `text`."""
+    """Reads one JSON object per line with the strings `title` and `text`."""
     for number, line in enumerate(file, 1):
         text = decode(line, skipped)
         if text is not None and text.strip():
@@ -134,7 +133,7 @@ def _json_document(line: str, where: str) -> list[str]:
 
 
 def read_text(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """One document per file: the title is the file's name without its suffix."""
+    """Reads one document per file; its title is the file name without suffix."""
     body = decode(file.read(), skipped)
     if body is not None:
         yield Document(stem(name), body, name)

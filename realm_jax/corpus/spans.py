@@ -1,4 +1,4 @@
-"""Salient spans of the passages of one store: names and dates that pre-training may mask."""
+"""The span store: salient spans (names and dates) of a corpus, which pre-training masks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -16,23 +16,24 @@ from realm_jax.storage.appendable import FolderWriter
 
 KIND = "spans"
 _NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy")
-_ROWS = 65_536  # whose lengths are looked up together
+_ROWS = 65_536  # passages whose lengths are read at a time
 REBUILD = "realm tag annotate --corpus=CORPUS --out=FOLDER"
-FOLDER = "spans"  # inside the passage store, unless another is given
+FOLDER = "spans"  # default folder inside the corpus
 
 
 class SpanStore:
-    """Spans of every passage of a store, as (start, stop) in body pieces.
+    """Spans of every passage of a corpus, as (start, stop) in body pieces.
 
     Attributes:
       path: the folder.
-      rows: Int64 [R], passages with at least one span.
-      corpus_hash: the passage store the spans belong to.
-      knowledge_hash: the store that `own` and `evidence` point into.
-      own: Int64 [N], the passage of the knowledge corpus that contains this passage's text, -1 for
-        none; None when not recorded.
-      evidence: Int64 [N], a passage of the knowledge corpus known to state the same fact, -1 for
-        unknown; None when not recorded.
+      manifest: its manifest.
+      rows: Int64 [R], ids of the passages with at least one span.
+      corpus_hash: hash of the corpus X of the spans.
+      knowledge_hash: hash of the corpus Z of the ids in `source` and `evidence`.
+      source: Int64 [N], the passage of Z with the same text as each passage of X (file `own.npy`);
+        -1 if there is none. None if not recorded.
+      evidence: Int64 [N], a passage of Z that states the same fact as each passage of X; -1 if
+        unknown. None if not recorded.
     """
 
     def __init__(self, path: str | Path, store: PassageStore):
@@ -45,7 +46,7 @@ class SpanStore:
                 where=self.path,
                 expected=f"corpus {store.corpus_hash} ({store.path})",
                 found=f"corpus {manifest['corpus_hash']}",
-                fix="annotate this corpus, or give the one the spans were made for",
+                fix="mark the spans of this corpus (realm tag annotate), or use the other corpus",
             )
         self.manifest: dict[str, Any] = manifest
         self.corpus_hash: str = manifest["corpus_hash"]
@@ -64,12 +65,12 @@ class SpanStore:
 
     @classmethod
     def open(cls, path: str | Path | None, store: PassageStore) -> "SpanStore":
-        """Opens the spans in folder `path`, by default `spans/` inside the store.
+        """Opens the spans in folder `path`; by default `spans/` inside the corpus.
 
         Raises:
-          InputError: there are none, or they are unfinished.
+          InputError: there are no spans, or they are unfinished.
           DamageError: a file is missing or has another size.
-          MismatchError: they were made for another store.
+          MismatchError: the spans belong to another corpus.
         """
         return cls(store.path / FOLDER if path is None else path, store)
 
@@ -80,11 +81,11 @@ class SpanStore:
         return len(self._starts) - 1
 
     def of(self, i: int) -> Int32[np.ndarray, "s 2"]:
-        """Spans of passage `i` in order."""
+        """Spans of passage `i`, in order."""
         return np.array(self._spans[self._starts[i] : self._starts[i + 1]])
 
     def verify(self) -> list[dict[str, Any]]:
-        """Files whose checksum is not the promised one."""
+        """Compares every byte with the manifest; see `integrity.verify`."""
         return integrity.verify(epath.Path(self.path))
 
     @classmethod
@@ -101,16 +102,16 @@ class SpanStore:
         """Writes the spans of every passage of `store`, in row order, and opens them.
 
         Args:
-          path: a fresh folder; None is `spans/` inside the store.
-          store: the passages X that the spans lie in.
+          path: a new folder; None is `spans/` inside the corpus.
+          store: the corpus X of the spans.
           spans: one sequence of (start, stop) per passage; may be a generator.
-          own: see the attribute.
+          source: see the attribute.
           evidence: see the attribute.
-          knowledge: the store Z that `own` and `evidence` point into; X itself by default.
+          knowledge: the corpus Z of the ids in `source` and `evidence`; X itself by default.
 
         Raises:
-          InputError: another number of passages than the store has, a span outside its body, an
-            id outside the knowledge corpus, or a folder that is in use.
+          InputError: the number of sequences differs from the number of passages, a span is outside
+            its body, an id is outside Z, or the folder is not empty.
         """
         knowledge = store if knowledge is None else knowledge
         path = store.path / FOLDER if path is None else Path(path)
@@ -124,7 +125,7 @@ class SpanStore:
                 starts.append(np.array([flat.size]))
             if starts.size != len(store) + 1:
                 raise InputError(
-                    "spans are not one sequence per passage",
+                    "there is not one sequence of spans per passage",
                     where=path,
                     expected=f"{len(store)} passages",
                     found=f"{starts.size - 1}",
@@ -142,7 +143,7 @@ class SpanStore:
 
 
 def _body_lengths(store: PassageStore) -> Iterator[int]:
-    """Body pieces of every passage, in order."""
+    """Number of body pieces of every passage, in order."""
     for first in range(0, len(store), _ROWS):
         starts, stops = store.body_bounds(np.arange(first, min(first + _ROWS, len(store))))
         yield from (stops - starts).tolist()
@@ -166,7 +167,7 @@ def _checked_ids(
 ) -> np.ndarray:
     if ids.shape != (len(store),) or ids.min() < -1 or ids.max() >= len(knowledge):
         raise InputError(
-            "passage ids do not fit",
+            "passage ids have the wrong number or range",
             where=name,
             expected=f"{len(store)} ids, -1 to {len(knowledge) - 1}",
             found=f"shape {ids.shape}, {ids.min()} to {ids.max()}",
@@ -177,10 +178,10 @@ def _checked_ids(
 def char_spans_to_pieces(
     offsets: Int32[np.ndarray, "n 2"], spans: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Character spans as runs (start, stop) of the pieces fully inside them (REALM section 4).
+    """Converts character spans to (start, stop) of the word pieces that are fully inside them.
 
-    `offsets` of "Paris in 1999" are (0, 5), (6, 8), (9, 13): the span (6, 13) is pieces (1, 3), and
-    (7, 13) is (2, 3). A span with no piece fully inside is left out.
+    For "Paris in 1999" with offsets (0, 5), (6, 8), (9, 13), the span (6, 13) gives (1, 3) and
+    (7, 13) gives (2, 3). A span without a piece fully inside is omitted.
     """
     bounds = np.array(list(spans), np.int64).reshape(-1, 2)
     first = np.searchsorted(offsets[:, 0], bounds[:, 0], "left").tolist()

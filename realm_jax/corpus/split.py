@@ -1,7 +1,6 @@
-"""Documents to passages: whole sentences, in order, as many as fit.
+"""Splits documents into passages of whole sentences.
 
-The unit of work and of hand-over between processes is a `Block`: a run of passages as flat arrays,
-in the form in which the store keeps them.
+Workers return a `Block`: consecutive passages as flat arrays, in the layout of the store.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,26 +15,26 @@ from realm_jax.text.wordpiece import Pieces, WordPieces
 
 PASSAGE_PIECES = 288  # REALM section 4: [CLS] title [SEP] body [SEP]
 SPECIAL_PIECES = 3
-LEAST_PIECES = 2 * SPECIAL_PIECES  # of a passage: fewer leave no room for a body
+LEAST_PIECES = 2 * SPECIAL_PIECES  # of a passage; with fewer the body would be empty
 
 
 @dataclass(frozen=True)
 class Block:
-    """Passages one after the other. N passages, T pieces, S sentences.
+    """Consecutive passages as flat arrays: N passages, T word pieces, S sentences.
 
     Attributes:
-      pieces: for each passage the pieces of its title, then those of its body.
-      offsets: characters (start, stop) of each piece in its title or body.
-      piece_counts: pieces of each passage, title and body.
-      title_pieces: how many of them are the title's.
-      sentence_starts: body piece at which each sentence begins, 0 first.
-      sentence_counts: sentences of each passage.
+      pieces: word-piece ids; for each passage those of its title, then those of its body.
+      offsets: (start, stop) of each piece in characters of the title or the body.
+      piece_counts: pieces per passage, title and body.
+      title_pieces: pieces per title.
+      sentence_starts: index of the first piece of each sentence in its body.
+      sentence_counts: sentences per passage.
       text: UTF-8 of title and body of each passage.
-      text_bytes: bytes of title and body of each passage.
-      title_bytes: how many of them are the title's.
-      document: document each passage comes from, counted from 0 within the block.
-      documents: documents that gave at least one passage.
-      empty: documents without a single word piece, left out.
+      text_bytes: bytes per passage, title and body.
+      title_bytes: bytes per title.
+      document: index of the document of each passage, counted from 0 within the block.
+      documents: number of documents with at least one passage.
+      empty: number of skipped documents, which have no word pieces.
     """
 
     pieces: Int32[np.ndarray, "T"]
@@ -55,11 +54,11 @@ class Block:
 def split(
     documents: Sequence[Document], words: WordPieces, passage_pieces: int = PASSAGE_PIECES
 ) -> Block:
-    """Cuts documents into passages of at most `passage_pieces` pieces, special pieces included.
+    """Splits documents into passages of at most `passage_pieces` pieces, with [CLS] and [SEP].
 
-    Sentences are taken greedily, in order, without overlap (REALM section 4). One that is too long
-    alone becomes a passage of its own, untruncated. Of a title only the pieces that leave half of
-    the passage to the body are kept; its text stays whole.
+    Passages are filled greedily with whole sentences, without overlap (REALM section 4). A sentence
+    that exceeds the limit becomes a separate passage and is not truncated. The pieces of a title
+    are truncated so that at least half of the passage remains for the body; its text is kept.
     """
     texts = []
     for document in documents:
@@ -69,7 +68,7 @@ def split(
 
 
 def block_of(passages: Sequence[tuple[str, Sequence[str]]], words: WordPieces) -> Block:
-    """A block in which each (title, sentences) is exactly one passage, whatever its length."""
+    """A block with one passage per (title, sentences), without a limit on its length."""
     return _pack(passages, words, passage_pieces=2**31, cut=False)
 
 
@@ -77,12 +76,12 @@ def _pack(
     texts: Sequence[tuple[str, Sequence[str]]], words: WordPieces, passage_pieces: int, *, cut: bool
 ) -> Block:
     tokenised = iter(words.pieces([t for title, sents in texts for t in (title, *sents)]))
-    maker = _Maker()
+    builder = _BlockBuilder()
     empty = 0
     for title, sentences in texts:
         title_piece = _shorten(next(tokenised), (passage_pieces - SPECIAL_PIECES) // 2)
         pairs = [(s, next(tokenised)) for s in sentences]
-        # A sentence of control characters only has no pieces, and nothing to read or mask.
+        # A sentence of control characters has no pieces.
         pairs = [(s, p) for s, p in pairs if len(p[0])]
         if not pairs:
             empty += 1
@@ -91,16 +90,16 @@ def _pack(
         lengths = [len(p[0]) for _, p in pairs]
         groups = greedy(lengths, budget) if cut else [(0, len(pairs))]
         for first, stop in groups:
-            maker.add(title, title_piece, pairs[first:stop])
-        maker.documents += 1
-    return maker.block(empty)
+            builder.add(title, title_piece, pairs[first:stop])
+        builder.documents += 1
+    return builder.block(empty)
 
 
 def greedy(lengths: Iterable[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Runs (first, stop) of consecutive items whose lengths sum to at most `budget`.
+    """Groups (first, stop) of consecutive items whose lengths sum to at most `budget`.
 
-    An item longer than the budget is a run of its own: greedy([3, 3, 9, 1], 6) gives
-    (0, 2), (2, 3), (3, 4).
+    An item longer than the budget is a separate group: greedy([3, 3, 9, 1], 6) yields (0, 2),
+    (2, 3), (3, 4).
     """
     first = total = stop = 0
     for length in lengths:
@@ -118,8 +117,8 @@ def _shorten(pieces: Pieces, most: int) -> Pieces:
     return ids[:most], offsets[:most]
 
 
-class _Maker:
-    """Collects passages as lists of small arrays and joins them once."""
+class _BlockBuilder:
+    """Collects passages as lists of small arrays; `block` concatenates them."""
 
     def __init__(self) -> None:
         self.documents = 0
@@ -138,7 +137,7 @@ class _Maker:
             self._ids.append(ids)
             self._offsets.append(offsets + np.int32(characters))
             at += len(ids)
-            characters += len(sentence) + 1  # the space that joins it to the next
+            characters += len(sentence) + 1  # plus the space before the next sentence
         head, body = title.encode(), " ".join(s for s, _ in pairs).encode()
         self._texts += [head, body]
         titles = len(title_piece[0])

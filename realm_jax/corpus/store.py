@@ -1,18 +1,18 @@
-"""The passage store: an immutable, memory-mapped folder of passages.
+"""The passage store: a corpus as an immutable folder of memory-mapped arrays.
 
-A passage id is its row: 0 to N - 1, the same in every build from the same input.
+A passage id is its row, 0 to N - 1; every build from the same input gives the same ids.
 
 | file | dtype, shape | content |
 |---|---|---|
-| `pieces.npy` | uint16 (int32 for V >= 65,536) [T] | per passage title, then body |
-| `piece_starts.npy` | int64 [N + 1] | where each passage begins in `pieces` and `offsets` |
-| `title_pieces.npy` | int32 [N] | how many of its pieces are the title's |
-| `offsets.npy` | int32 [T, 2] | characters of each piece in the title or in the body |
-| `sentence_starts.npy` | int32 [S] | body piece at which each sentence begins |
-| `sentence_ptr.npy` | int64 [N + 1] | where each passage begins in `sentence_starts` |
+| `pieces.npy` | uint16 (int32 for V >= 65,536) [T] | word-piece ids: per passage title, then body |
+| `piece_starts.npy` | int64 [N + 1] | start of each passage in `pieces` and `offsets` |
+| `title_pieces.npy` | int32 [N] | number of pieces of the title |
+| `offsets.npy` | int32 [T, 2] | (start, stop) of each piece in characters of title or body |
+| `sentence_starts.npy` | int32 [S] | index of the first piece of each sentence in its body |
+| `sentence_ptr.npy` | int64 [N + 1] | start of each passage in `sentence_starts` |
 | `text.bin`, `text_starts.npy`, `title_bytes.npy` | bytes, int64 [N + 1], int32 [N] | UTF-8 texts |
-| `document.npy` | int64 [N] | running number of the document it was cut from |
-| `vocab.txt` | | the vocabulary that `pieces` are numbers of |
+| `document.npy` | int64 [N] | number of the document of each passage |
+| `vocab.txt` | | the vocabulary of `pieces` |
 | `MANIFEST.json` | | counts, checksums; written last |
 """
 
@@ -35,13 +35,13 @@ Bounds = tuple[Int64[np.ndarray, "R"], Int64[np.ndarray, "R"]]
 
 
 class PassageStore:
-    """Read access to a finished store; opening reads the manifest only.
+    """Read access to a finished corpus; opening reads only the manifest.
 
     Attributes:
       path: the folder.
-      corpus_hash: checksum of all content; what indexes and span stores are bound to.
-      manifest: as written, see `StoreWriter.commit`.
-      flat: all pieces, [T]; with `title_bounds` and `body_bounds` the fast way to many passages.
+      corpus_hash: hash of all files; indexes and spans record it.
+      manifest: see `StoreWriter.commit`.
+      flat: all word pieces, [T]; `title_bounds` and `body_bounds` index it for many passages.
     """
 
     def __init__(self, path: str | Path):
@@ -62,42 +62,42 @@ class PassageStore:
 
     @classmethod
     def open(cls, path: str | Path) -> "PassageStore":
-        """Opens the store in folder `path`.
+        """Opens the corpus in folder `path`.
 
         Raises:
-          InputError: no folder, an unfinished store, or another kind of folder.
-          DamageError: a file is missing or has not the size the manifest promises.
+          InputError: the folder does not exist, is unfinished or is of another kind.
+          DamageError: a file is missing or has another size than in the manifest.
         """
         return cls(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy in another process maps the same files instead of receiving their content.
+        # Pickled as a path: another process maps the same files.
         return (PassageStore, (self.path,))
 
     def _map(self, name: str) -> np.ndarray:
-        # A plain view: indexing a np.memmap costs several times what indexing an array does.
+        # As a plain array: indexing np.memmap is several times slower.
         return np.asarray(np.load(self.path / f"{name}.npy", mmap_mode="r"))
 
     def __len__(self) -> int:
         return len(self._document)
 
     def summary(self) -> dict[str, Any]:
-        """What `StoreWriter.commit` said: documents, passages, pieces, skipped, corpus_hash."""
+        """Documents, passages, pieces, skipped and corpus_hash, as `StoreWriter.commit` returns."""
         names = ("documents", "passages", "pieces", "skipped")
         return {name: self.manifest[name] for name in names} | {"corpus_hash": self.corpus_hash}
 
     @cached_property
     def vocabulary(self) -> WordPieces:
-        """The vocabulary kept with the store."""
+        """The vocabulary in the folder."""
         return WordPieces.load(self.path / VOCABULARY)
 
     def title(self, i: int) -> str:
-        """Title of passage `i`, whole."""
+        """Text of the title of passage `i`; not truncated."""
         begin = int(self._text_starts[i])
         return self._decode(begin, begin + int(self._title_bytes[i]))
 
     def body(self, i: int) -> str:
-        """Body of passage `i`: its sentences joined by one space."""
+        """Text of the body of passage `i`: its sentences joined by one space."""
         begin = int(self._text_starts[i]) + int(self._title_bytes[i])
         return self._decode(begin, int(self._text_starts[i + 1]))
 
@@ -105,32 +105,32 @@ class PassageStore:
         return self._text[begin:stop].tobytes().decode("utf-8")
 
     def title_ids(self, i: int) -> Int32[np.ndarray, "n"]:
-        """Word pieces of the title."""
+        """Word-piece ids of the title."""
         begin, stop = self._title_range(i)
         return self.flat[begin:stop].astype(np.int32)
 
     def body_ids(self, i: int) -> Int32[np.ndarray, "n"]:
-        """Word pieces of the body."""
+        """Word-piece ids of the body, without [CLS] and [SEP]."""
         begin, stop = self._body_range(i)
         return self.flat[begin:stop].astype(np.int32)
 
     def body_offsets(self, i: int) -> Int32[np.ndarray, "n 2"]:
-        """Characters (start, stop) of each body piece in `body(i)`."""
+        """(start, stop) of each body piece in characters of `body(i)`."""
         begin, stop = self._body_range(i)
         return np.array(self._offsets[begin:stop])
 
     def sentences(self, i: int) -> Int32[np.ndarray, "bounds"]:
-        """Bounds of the sentences in body pieces: sentence s is pieces [s] to [s + 1]."""
+        """Sentence bounds in body pieces: sentence s has the pieces bounds[s] to bounds[s + 1]."""
         starts = self._sentence_starts[self._sentence_ptr[i] : self._sentence_ptr[i + 1]]
         begin, stop = self._body_range(i)
         return np.append(starts, np.int32(stop - begin))
 
     def document(self, i: int) -> int:
-        """Running number of the document that passage `i` was cut from."""
+        """Number of the document of passage `i`."""
         return int(self._document[i])
 
     def block(self, start: int, stop: int) -> Block:
-        """Passages `start` to `stop` (at least one) as they were appended, documents by number."""
+        """Passages `start` to `stop` (at least one) as a block; documents keep their numbers."""
         piece, sentence, byte = (
             bounds[start : stop + 1]
             for bounds in (self._piece_starts, self._sentence_ptr, self._text_starts)
@@ -152,23 +152,23 @@ class PassageStore:
         )
 
     def lengths(self) -> Int32[np.ndarray, "N"]:
-        """Pieces of `[CLS] title [SEP] body [SEP]` of every passage, untruncated."""
+        """Word pieces of `[CLS] title [SEP] body [SEP]` of every passage, not truncated."""
         return (np.diff(self._piece_starts) + 3).astype(np.int32)
 
     def sentence_lengths(self) -> Int32[np.ndarray, "S"]:
-        """Pieces of every sentence of the store, in order."""
+        """Length of every sentence of the corpus in word pieces, in order."""
         starts, stops = self.body_bounds(np.arange(len(self)))
         ends = np.append(self._sentence_starts[1:], np.int32(0))
         ends[self._sentence_ptr[1:] - 1] = stops - starts
         return ends - self._sentence_starts
 
     def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
-        """Start and stop in `flat` of the titles of many passages."""
+        """Start and stop in `flat` of the titles of several passages."""
         starts = self._piece_starts[rows]
         return starts, starts + self._title_pieces[rows]
 
     def body_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
-        """Start and stop in `flat` of the bodies of many passages."""
+        """Start and stop in `flat` of the bodies of several passages."""
         starts = self._piece_starts[rows] + self._title_pieces[rows]
         return starts, self._piece_starts[np.asarray(rows) + 1]
 
@@ -180,13 +180,14 @@ class PassageStore:
         return self._title_range(i)[1], int(self._piece_starts[i + 1])
 
     def verify(self) -> list[dict[str, Any]]:
-        """Reads every byte; see `verify`."""
+        """Compares every byte with the manifest; see `verify`."""
         return verify(self.path)
 
 
 def verify(path: str | Path) -> list[dict[str, Any]]:
-    """Files of the store at `path` whose checksum is not the promised one: file, expected, found.
+    """Compares every byte of a corpus with its manifest, also if it is too damaged to open.
 
-    Works on stores too damaged to open, as long as the manifest can be read.
+    Returns:
+      `[{"file", "expected", "found"}]`; see `integrity.verify`.
     """
     return integrity.verify(epath.Path(path))

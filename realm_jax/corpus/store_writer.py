@@ -1,4 +1,4 @@
-"""Writing a passage store, block by block; memory does not grow with the corpus."""
+"""Writes a corpus block by block; memory does not grow with the corpus."""
 
 import hashlib
 from collections import Counter, deque
@@ -31,25 +31,26 @@ ARRAYS = (
 )
 BOUNDS = ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
 TEXT, VOCABULARY = "text.bin", "vocab.txt"
-SHARD_RUNS = 16  # runs of documents after which a killed build goes on
+SHARD_RUNS = 16  # batches of documents per shard; a killed build continues after a shard
 _BATCH_PASSAGES = 1024
 
 
 class StoreWriter:
-    """Appends blocks of passages to a folder; `commit` makes it a store.
+    """Appends blocks of passages to a folder; `commit` publishes it as a corpus.
 
     Args:
-      path: the folder; see `FolderWriter` for what may be in it.
-      vocabulary: a BERT vocab.txt; copied into the store.
-      passage_pieces: the budget the passages are cut for, or 0 when they come cut.
+      path: the folder; new, empty or unfinished (see `FolderWriter`).
+      vocabulary: a BERT vocab.txt; copied into the folder.
+      passage_pieces: maximum word pieces of a passage; 0 if the passages are already split.
 
     Attributes:
       words: the vocabulary.
-      documents: documents appended so far.
-      last_shard: where a killed run is being continued, see `finish_shard`; else None.
+      documents: number of documents appended so far.
+      last_shard: the fields of the last `finish_shard` of a killed build that is continued; None if
+        nothing is continued.
 
     Raises:
-      InputError: for the vocabulary or the folder (`FolderWriter`).
+      InputError: the vocabulary or the folder cannot be used.
     """
 
     def __init__(self, path: str | Path, vocabulary: str | Path, passage_pieces: int = 0):
@@ -85,7 +86,7 @@ class StoreWriter:
         return self._document.size
 
     def append(self, block: Block) -> None:
-        """Adds the passages of a block, in order."""
+        """Appends the passages of a block."""
         self._pieces.append(block.pieces)
         self._offsets.append(block.offsets)
         self._title_pieces.append(block.title_pieces)
@@ -105,15 +106,15 @@ class StoreWriter:
             self._ends[name] = int(bounds[-1])
 
     def finish_shard(self, **facts: Any) -> None:
-        """Makes all passages so far last: a later writer finds `facts` in its `shard`."""
+        """Makes all passages so far durable; a later writer finds `facts` in its `last_shard`."""
         self._folder.finish_shard(**facts, ends=self._ends, documents=self.documents)
 
     def commit(self, skipped: Counter[str], source: str | None = None) -> dict[str, Any]:
-        """Finishes the store.
+        """Publishes the corpus.
 
         Args:
-          skipped: documents left out, by reason.
-          source: checksum of the documents it was made of (`Fingerprint`).
+          skipped: number of skipped documents by reason.
+          source: checksum of the documents (`InputChecksum`).
 
         Returns:
           `documents`, `passages`, `pieces`, `skipped` and `corpus_hash`.
@@ -133,19 +134,19 @@ class StoreWriter:
         return {**facts, "corpus_hash": manifest["content_hash"]}
 
     def close(self) -> None:
-        """Closes the files; the store stays unfinished unless `commit` came before."""
+        """Closes the files; without `commit` the folder stays unfinished."""
         self._folder.close()
 
 
-class Fingerprint:
-    """A running checksum of documents, by which a build knows the input it was cut off from."""
+class InputChecksum:
+    """A running checksum of documents, by which a continued build recognizes its input."""
 
     def __init__(self) -> None:
         self._sum = hashlib.blake2b(digest_size=16)
         self._after: deque[str] = deque()
 
     def of(self, runs: Iterable[list[Document]]) -> Iterator[list[Document]]:
-        """Passes runs of documents on, and notes the checksum after each."""
+        """Yields the batches unchanged, and records the checksum after each."""
         for run in runs:
             for document in run:
                 self._sum.update(f"{document.title}\0{document.body}\0".encode())
@@ -153,17 +154,17 @@ class Fingerprint:
             yield run
 
     def next(self) -> str:
-        """The checksum after the first run that was not asked for yet."""
+        """Returns the recorded checksums one by one: that after the first batch, the second, ..."""
         return self._after.popleft()
 
 
 def no_passage(where: object, skipped: Counter[str]) -> InputError:
-    """The error for input without any text; `skipped` counts what was left out, by reason."""
+    """The error for input without any text; `skipped` counts documents by reason."""
     return InputError(
-        "the input gave no passage",
+        "the input has no passages",
         where=where,
         expected="at least one document with a title and a body",
-        found=f"all left out: {dict(skipped)}" if skipped else "no document",
+        found=f"all skipped: {dict(skipped)}" if skipped else "no document",
     )
 
 
@@ -177,25 +178,25 @@ def write_store(
     skipped: Counter[str] | None = None,
     progress: Any = None,
 ) -> dict[str, Any]:
-    """Cuts documents into passages and writes them to a folder, in the order given.
+    """Splits documents into passages and writes them to a folder, in the same order.
 
-    A run that was killed goes on after its last finished shard, if the documents are the same.
+    An unfinished folder is continued after its last finished shard if the documents are the same.
 
     Args:
-      path: the folder; must be new, empty or left unfinished.
-      documents: taken one by one, never held together.
-      vocabulary: a BERT vocab.txt; copied into the store.
-      passage_pieces: budget of `[CLS] title [SEP] body [SEP]`.
-      workers: processes that split and tokenise; the store is the same for every number.
-      skipped: what the reader of `documents` counts; goes into the manifest.
-      progress: called as `progress(documents, passages)` now and then.
+      path: the folder; new, empty or unfinished.
+      documents: read one by one, never held in memory together.
+      vocabulary: a BERT vocab.txt; copied into the folder.
+      passage_pieces: maximum word pieces of `[CLS] title [SEP] body [SEP]`.
+      workers: number of processes that split and tokenize; does not change the corpus.
+      skipped: counter of the reader of `documents`; recorded in the manifest.
+      progress: called as `progress(documents, passages)` after each batch.
 
     Returns:
-      See `StoreWriter.commit`; and `resumed`, the passages that an earlier run had finished.
+      See `StoreWriter.commit`; and `resumed`, the passages of an earlier, killed build.
 
     Raises:
-      InputError: see `StoreWriter`; a budget that leaves no room for a body; or the unfinished
-        store was begun with other documents.
+      InputError: see `StoreWriter`; or `passage_pieces` leaves no room for a body; or the
+        unfinished folder was started with other documents.
     """
     if passage_pieces < LEAST_PIECES:
         raise InputError(
@@ -206,7 +207,7 @@ def write_store(
         )
     counted: Counter[str] = Counter() if skipped is None else skipped
     writer = StoreWriter(path, vocabulary, passage_pieces)
-    source = Fingerprint()
+    source = InputChecksum()
     runs = source.of(batches(documents))
     try:
         done, empty, checksum = _skip_finished(writer, runs, source)
@@ -235,9 +236,9 @@ def _words(vocabulary: str) -> WordPieces:
 
 
 def _skip_finished(
-    writer: StoreWriter, runs: Iterator[list[Document]], source: Fingerprint
+    writer: StoreWriter, runs: Iterator[list[Document]], source: InputChecksum
 ) -> tuple[int, int, str]:
-    """Runs of documents that are in the store, how many of them were empty, their checksum."""
+    """Skips the batches that are in the store; returns their number, empty documents, checksum."""
     if writer.last_shard is None:
         return 0, 0, ""
     done, checksum = writer.last_shard["runs"], ""
@@ -245,11 +246,11 @@ def _skip_finished(
         checksum = source.next()
     if checksum != writer.last_shard["source"]:
         raise InputError(
-            "the input is not the one this unfinished store was begun with",
+            "the input is not that of the unfinished corpus in this folder",
             where=writer.path,
             expected=f"documents with checksum {writer.last_shard['source']}",
             found=checksum or "no document",
-            fix="give the same --input, or delete the folder to start over",
+            fix="give the same --input, or delete the folder to start again",
         )
     return done, writer.last_shard["empty"], checksum
 
@@ -257,27 +258,27 @@ def _skip_finished(
 def write_passages(
     path: str | Path, passages: Iterable[tuple[str, Sequence[str]]], vocabulary: str | Path
 ) -> dict[str, Any]:
-    """Writes passages that come cut: each (title, sentences) is one passage, whatever its length.
+    """Writes passages that are already split: each (title, sentences) becomes one passage.
 
-    The row of a passage in the store is its place in `passages`; each counts as a document.
+    The id of a passage is its position in `passages`; each passage counts as one document.
 
     Returns:
       See `StoreWriter.commit`.
 
     Raises:
-      InputError: see `StoreWriter`; or a passage without a word piece.
+      InputError: see `StoreWriter`; or a passage has no word pieces.
     """
     writer = StoreWriter(path, vocabulary)
     try:
         for batch in _batches(passages):
             block = block_of(batch, writer.words)
             if block.empty:
-                # Leaving it out would shift the rows that the caller counts on.
+                # Skipping it would shift the ids of the following passages.
                 raise InputError(
                     "passage without text",
                     where=f"passages {writer.passages} to {writer.passages + len(batch) - 1}",
-                    expected="at least one sentence with a word piece in each",
-                    found=f"{block.empty} without",
+                    expected="at least one word piece in each passage",
+                    found=f"{block.empty} without text",
                 )
             writer.append(block)
         return writer.commit(Counter())

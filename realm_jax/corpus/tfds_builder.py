@@ -1,4 +1,4 @@
-"""Passages as a TFDS dataset, and such a dataset as a passage store; TensorFlow is not needed."""
+"""Converts a corpus to a TFDS dataset of passages and back; TensorFlow is not needed."""
 
 import json
 from collections import Counter
@@ -16,11 +16,11 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.wordpiece import WordPieces
 
 Example = dict[str, Any]
-_AT_ONCE = 1024  # passages copied together
+_BATCH = 1024  # passages converted at a time
 
 
 class PassagesInfo(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """What every dataset of passages has: all that a passage store keeps, under its row as `id`."""
+    """The features of every dataset of passages: all fields of the corpus, with the row as `id`."""
 
     name = "realm_passages"
     VERSION = tfds.core.Version("2.0.0")
@@ -47,12 +47,12 @@ class PassagesInfo(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # 
             description="Passages cut for REALM, in the order of their numbers.",
             features=tfds.features.FeaturesDict(features),
             metadata=tfds.core.MetadataDict(vocabulary=self._vocabulary),
-            disable_shuffling=True,  # the row is the passage's id
+            disable_shuffling=True,  # the row is the passage id
         )
 
 
 class StorePassages(PassagesInfo, skip_registration=True):  # type: ignore[call-arg]
-    """The passages of one store."""
+    """A dataset with the passages of one store."""
 
     name = PassagesInfo.name
 
@@ -64,13 +64,13 @@ class StorePassages(PassagesInfo, skip_registration=True):  # type: ignore[call-
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[tuple[int, Example]]:
-        for first in range(0, len(self._store), _AT_ONCE):
-            block = self._store.block(first, min(first + _AT_ONCE, len(self._store)))
+        for first in range(0, len(self._store), _BATCH):
+            block = self._store.block(first, min(first + _BATCH, len(self._store)))
             yield from ((e["id"], e) for e in examples_of(block, first, 0))
 
 
 def build_tfds(store: PassageStore, data_dir: str | Path) -> Path:
-    """Prepares `realm_passages` in `data_dir` from a store, as ArrayRecord files.
+    """Prepares the dataset `realm_passages` in `data_dir` from a store, as ArrayRecord files.
 
     Load it with `tfds.builder_from_directory(folder).as_data_source("train")`.
 
@@ -78,13 +78,13 @@ def build_tfds(store: PassageStore, data_dir: str | Path) -> Path:
       The folder of the prepared version.
 
     Raises:
-      InputError: a dataset is there already.
+      InputError: the dataset exists already.
     """
     return prepare(StorePassages(store=store, data_dir=str(data_dir), file_format="array_record"))
 
 
 def prepare(builder: PassagesInfo, **options: Any) -> Path:
-    """Writes a dataset that is not there yet; returns its folder."""
+    """Writes a new dataset; returns its folder."""
     folder = Path(builder.data_dir)
     if folder.exists():
         raise InputError("the dataset exists already", where=folder, fix="give another data_dir")
@@ -93,12 +93,12 @@ def prepare(builder: PassagesInfo, **options: Any) -> Path:
 
 
 def examples_of(block: Block, first: int, document: int) -> Iterator[Example]:
-    """The passages of a block as examples.
+    """Yields the passages of a block as examples of the dataset.
 
     Args:
       block: the passages.
-      first: `id` of its first passage.
-      document: what the block counts its documents from.
+      first: `id` of the first passage.
+      document: number of the first document.
     """
     piece, sentence, byte = (
         np.concatenate([[0], np.cumsum(counts)]).tolist()
@@ -121,26 +121,26 @@ def examples_of(block: Block, first: int, document: int) -> Iterator[Example]:
 def store_from_tfds(
     folder: str | Path, out: str | Path, vocabulary: str | Path, passage_pieces: int = 0
 ) -> dict[str, Any]:
-    """A passage store of a `realm_passages` dataset, byte for byte that of `realm corpus build`.
+    """Writes a corpus from a `realm_passages` dataset, identical to that of `realm corpus build`.
 
     Args:
       folder: the prepared version, `DATA_DIR/realm_passages/VERSION`.
-      out: folder of the store.
-      vocabulary: the one the passages were cut with.
-      passage_pieces: the budget they were cut for.
+      out: folder of the corpus.
+      vocabulary: the vocabulary with which the passages were split.
+      passage_pieces: the maximum word pieces of a passage with which they were split.
 
     Returns:
       See `StoreWriter.commit`.
 
     Raises:
-      MismatchError: the passages were cut with another vocabulary.
+      MismatchError: the passages were split with another vocabulary.
       InputError: see `StoreWriter`.
     """
     builder = tfds.builder_from_directory(folder)
     expected = WordPieces.load(vocabulary).sha256
     if builder.info.metadata["vocabulary"] != expected:
         raise MismatchError(
-            "passages were cut with another vocabulary",
+            "passages were split with another vocabulary",
             where=folder,
             expected=f"{expected} ({vocabulary})",
             found=builder.info.metadata["vocabulary"],
@@ -148,8 +148,8 @@ def store_from_tfds(
     source = builder.as_data_source("train")
     writer = StoreWriter(out, vocabulary, passage_pieces)
     try:
-        for first in range(0, len(source), _AT_ONCE):
-            rows = range(first, min(first + _AT_ONCE, len(source)))
+        for first in range(0, len(source), _BATCH):
+            rows = range(first, min(first + _BATCH, len(source)))
             writer.append(_block_of(source.__getitems__(rows), writer.documents))
         skipped = Path(folder).parent / "skipped.json"
         return writer.commit(Counter(json.loads(skipped.read_text()) if skipped.exists() else {}))

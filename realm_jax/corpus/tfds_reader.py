@@ -1,4 +1,4 @@
-"""Documents out of TFDS datasets, `wikipedia` above all; TensorFlow is not needed."""
+"""Reads documents from TFDS datasets such as `wikipedia`; TensorFlow is not needed."""
 
 import re
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ _WIKIPEDIA = "wikipedia/20190301.en"
 
 
 def read_tfds(input: str | Path, skipped: Skipped) -> Iterator[Document]:
-    """Documents of a prepared dataset with the text features `title` and `text` (or `body`).
+    """Reads the documents of a prepared dataset with text features `title` and `text` (or `body`).
 
-    ArrayRecord and TFRecord files are read; the published `wikipedia` datasets are TFRecords. Of
-    `wikipedia`, pages that only list others are counted and left out.
+    Supports ArrayRecord and TFRecord files; the published `wikipedia` datasets are TFRecords. In
+    `wikipedia`, pages that only list other pages are skipped.
 
     Args:
       input: the folder of the prepared version, `DATA_DIR/NAME/CONFIG/VERSION`, or a name such as
-        `wikipedia/20190301.en`, looked up in `TFDS_DATA_DIR` or `~/tensorflow_datasets`. All
-        splits are read, by name.
-      skipped: counts what is left out.
+        `wikipedia/20190301.en`, searched in `TFDS_DATA_DIR` or `~/tensorflow_datasets`. All splits
+        are read, sorted by name.
+      skipped: counter of skipped documents by reason.
 
     Raises:
-      InputError: no prepared dataset there, other features or another file format.
+      InputError: there is no prepared dataset, or it has other features or another file format.
       DamageError: a file is cut short.
     """
     builder = _builder(input)
@@ -66,7 +66,7 @@ def _builder(input: str | Path) -> tfds.core.DatasetBuilder:
 
 
 def _prepared(name: str) -> Path:
-    """The folder of the newest version, or of the one named."""
+    """The folder of the named version; of the newest one if none is named."""
     name, _, version = name.partition(":")
     folder = Path(tfds.core.constants.DATA_DIR) / name
     versions = sorted(tfds.core.utils.version.list_all_versions(folder))
@@ -85,7 +85,7 @@ def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
                 yield features.decode_example_np(parser.parse_example(record))
     else:
         raise InputError(
-            "dataset in a file format that is not read",
+            "dataset has an unsupported file format",
             where=builder.data_dir,
             expected="array_record or tfrecord",
             found=form.value,
@@ -93,12 +93,13 @@ def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
 
 
 def tfrecords(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file: length, its checksum, the bytes, their checksum.
+    """Yields the records of a TFRecord file.
 
-    The checksums (of a kind that Python does not have) are passed over.
+    A record is its length, a checksum, the bytes and a checksum. The checksums are not verified:
+    they are masked CRC32C, which is not in Python's standard library.
 
     Raises:
-      DamageError: the file ends in the middle of a record.
+      DamageError: the file ends within a record.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -111,7 +112,7 @@ def tfrecords(path: Path) -> Iterator[bytes]:
                     where=path,
                     expected=f"a record up to byte {end}",
                     found=f"{size} bytes",
-                    fix="fetch the file again",
+                    fix="download the file again",
                 )
             yield file.read(length)
             file.seek(4, 1)

@@ -1,4 +1,4 @@
-"""Work on several processes, results in the order of the input."""
+"""A pool of worker processes that returns results in the order of the input."""
 
 import multiprocessing
 import os
@@ -15,47 +15,47 @@ from realm_jax.errors import RealmError
 T = TypeVar("T")
 R = TypeVar("R")
 
-BATCH_CHARACTERS = 1 << 20  # of text handed to a worker at a time
-_AHEAD = 2  # items per worker under way, so that memory is bounded
+BATCH_CHARACTERS = 1 << 20  # of text per task of a worker
+_TASKS_PER_WORKER = 2  # submitted at a time; bounds the memory
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """`work` of every item, in the order of the items, on so many processes.
+    """Yields `work(item)` for every item, in order, computed by `workers` processes.
 
-    Workers are started afresh (`spawn`): `work` must pickle, and a script that calls this with
-    `workers > 1` needs the usual `if __name__ == "__main__":`.
+    Workers are started with `spawn`: `work` must be picklable, and a script that calls this with
+    `workers > 1` needs `if __name__ == "__main__":`.
 
     Raises:
-      RealmError: a worker was killed, most likely for memory.
+      RealmError: a worker was killed, most likely because memory ran out.
     """
     if workers <= 1:
         yield from map(work, items)
         return
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-    under_way: deque[Future[R]] = deque()
+    submitted: deque[Future[R]] = deque()
     try:
         for item in items:
-            under_way.append(pool.submit(work, item))
-            if len(under_way) > _AHEAD * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+            submitted.append(pool.submit(work, item))
+            if len(submitted) > _TASKS_PER_WORKER * workers:
+                yield submitted.popleft().result()
+        while submitted:
+            yield submitted.popleft().result()
     except BrokenProcessPool as error:
         raise RealmError(
             "a worker process was killed",
             where=f"one of {workers} workers",
             found=str(error),
-            fix="run it again with fewer --workers; the machine has most likely run out of memory",
+            fix="run the command again with fewer --workers: memory has most likely run out",
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Runs of documents that reach `BATCH_CHARACTERS`.
+    """Groups consecutive documents into batches of at least `BATCH_CHARACTERS` characters.
 
-    Cut by text length, so that one huge file feeds many workers as well as many small files do.
+    Batches do not depend on file boundaries, so all workers are used even for one large file.
     """
     batch: list[Document] = []
     characters = 0
@@ -70,13 +70,13 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _start_worker() -> None:
-    # One process per core already; threads of the tokenizer inside each would only contend.
+    # There is one process per core already; more tokenizer threads would only compete for cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed tells its workers nothing, and they would wait for ever."""
+def _exit_with_parent() -> None:
+    """Exits when the parent process has ended: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -70,7 +70,7 @@ def test_text_that_is_not_utf8_is_left_out_and_counted(build, realm, tmp_path, n
 def test_input_of_nothing_usable_leaves_nothing(build, tmp_path, vocabulary, learnt):
     (tmp_path / "Bern.txt").write_bytes(b"\xff\xfe\xff")
     result = build(tmp_path / "Bern.txt", vocab=None if learnt else vocabulary)
-    result.refused("realm corpus build: the input gave no passage", "not_utf8", tmp_path / "out")
+    result.refused("realm corpus build: the input has no passages", "not_utf8", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
 

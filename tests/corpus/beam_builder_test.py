@@ -66,5 +66,5 @@ def test_a_malformed_line_is_named(input, tmp_path, vocabulary):
 
 
 def test_tfds_is_no_input_for_beam(tmp_path, vocabulary):
-    with pytest.raises(InputError, match="Beam cuts files"):
+    with pytest.raises(InputError, match="Beam reads files only"):
         build_with_beam("tfds", "wikipedia/20190301.en", tmp_path / "t", vocabulary)

@@ -108,7 +108,7 @@ def test_another_input_is_refused_and_nothing_is_lost(tmp_path, documents, vocab
     cut_off(tmp_path / "s", documents, vocabulary)
     shards = finished_shards(tmp_path / "s")
     for other in (documents[::-1], documents[:3]):
-        with pytest.raises(InputError, match="not the one"):
+        with pytest.raises(InputError, match="not that of the unfinished corpus"):
             write_store(tmp_path / "s", other, vocabulary, passage_pieces=64)
     assert finished_shards(tmp_path / "s") == shards
     assert write_store(tmp_path / "s", documents, vocabulary, passage_pieces=64)["resumed"] > 0

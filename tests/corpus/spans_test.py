@@ -60,7 +60,7 @@ def test_a_span_outside_its_body_is_refused(store, tmp_path, span):
 
 def test_counts_and_ids_must_fit(store, tmp_path):
     for spans in ([[]] * (len(store) - 1), [[]] * (len(store) + 1)):
-        with pytest.raises(InputError, match="one sequence per passage"):
+        with pytest.raises(InputError, match="one sequence of spans per passage"):
             SpanStore.write(tmp_path / "a", store, spans)
     for own in (np.zeros(3, int), np.full(len(store), len(store)), np.full(len(store), -2)):
         with pytest.raises(InputError, match=r"own\.npy"):

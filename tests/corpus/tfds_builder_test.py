@@ -15,7 +15,7 @@ from realm_jax.text.vocabulary import write_vocabulary
 
 
 def test_a_store_goes_to_tfds_and_back(store, tmp_path, vocabulary, words, monkeypatch):
-    monkeypatch.setattr("realm_jax.corpus.tfds_builder._AT_ONCE", 7)
+    monkeypatch.setattr("realm_jax.corpus.tfds_builder._BATCH", 7)
     folder = build_tfds(store, tmp_path / "tfds")
     source = tfds.builder_from_directory(folder).as_data_source("train")
     assert len(source) == len(store)
