@@ -23,11 +23,13 @@ COMMANDS |= {HELP: documented.help_commands()}
 _is_launch = [command.startswith("python launch") for command in COMMANDS["realm_wikipedia.py"]]
 COMMANDS[DATA] = COMMANDS["realm_wikipedia.py"][: _is_launch.index(True)]
 # documents whose commands need the run that README creates
-RUN_PAGES = ("run_ablations.md", "commands.md", "bring_questions.md", "serve.md", "demo.md")
-RUN_PAGES += ("watch_a_run.md", "import_and_export_weights.md", "almanac.py")
+RUN_PAGES = ("run_ablations.md", "serve.md", "watch_a_run.md", "import_and_export_weights.md")
+RUN_PAGES += ("almanac.py",)
 # a document -> the documents whose results it uses
 NEEDS = {
     **{page: ["README.md"] for page in RUN_PAGES},
+    "commands.md": ["README.md", "own_corpus.md"],
+    "bring_questions.md": ["own_corpus.md"],
     **{one: ["wiki_sample.py"] for one in ("local.py", "train_on_pods.md")},
     HELP: ["wiki_sample.py"],
     "table2.py": ["results.md"],

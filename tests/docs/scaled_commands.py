@@ -29,7 +29,7 @@ TINY = tiny_corpus.tiny_config(
 # text in a command that does not exist on this machine -> its replacement
 REPLACEMENTS = {
     "/shared/run": "runs/shared",
-    "--workdir=W": "--workdir=runs/mine",
+    "--workdir=W": "--workdir=runs/short",
     "--runner=FlinkRunner --flink_master=localhost:8081": "--runner=DirectRunner",
     "published_index/00000500": "published_index/00000004",
     "--port=8000": "--port=0",
