@@ -1,4 +1,4 @@
-"""BERT weights of others: names both ways, bit for bit, and the same numbers out of them."""
+"""Published BERT weights: names are mapped in both directions, and outputs are the same."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def state_dict():
 
 
 def plain_bert(w, ids, mask, segments, exact):
-    """BERT for one row, from the paper, on the published names."""
+    """A reference BERT for one row, as in the paper, on weights with published names."""
 
     def dense(x, name):
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
@@ -96,7 +96,7 @@ def recognised(theirs, **description):
 
 
 @pytest.mark.parametrize("kind", ["embedder", "encoder", "reader"])
-def test_their_names_round_trip_bit_for_bit(kind):
+def test_hugging_face_names_round_trip_bit_for_bit(kind):
     [theirs] = recognised(other_formats.state_dict(kind)).networks.values()
     parts = from_bert_names(theirs, HEADS)
     network = network_of(parts, "embedder" if kind == "embedder" else "reader")
@@ -130,13 +130,13 @@ def test_a_span_head_round_trips_with_its_reader_under_the_names_of_realm(drawn,
         jax.tree.map(np.testing.assert_array_equal, loaded["reader"]["norm"], both["norm"])
 
 
-def test_weights_without_a_span_head_leave_it_as_drawn(drawn, model, folder):
+def test_without_a_span_head_in_the_weights_it_keeps_its_initial_values(drawn, model, folder):
     loaded = load_networks(str(folder), drawn, model)
     jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], drawn["span_head"])
 
 
 @pytest.mark.parametrize("gelu", ["tanh", "erf"])
-def test_loaded_networks_compute_what_bert_computes(drawn, tmp_path, gelu):
+def test_loaded_networks_equal_a_bert_reference(drawn, tmp_path, gelu):
     act = {"tanh": "gelu_new", "erf": "gelu"}[gelu]
     folder = other_formats.write_hugging_face_folder(tmp_path, state_dict(), hidden_act=act)
     model = tiny_config(model__gelu=gelu).model
@@ -160,7 +160,7 @@ def test_loaded_networks_compute_what_bert_computes(drawn, tmp_path, gelu):
     np.testing.assert_allclose(networks.embedder.embed(*rows)[0], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_what_the_weights_lack_stays_as_drawn(drawn, model, folder):
+def test_params_missing_from_the_weights_keep_their_initial_values(drawn, model, folder):
     loaded = load_networks(str(folder), drawn, model)
     for name in ("projection", "norm"):
         jax.tree.map(
@@ -200,14 +200,14 @@ def test_other_names_of_the_same_weights_give_the_same_tree(theirs):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-def test_a_layer_that_lacks_a_part_is_named():
+def test_a_layer_with_missing_weights_is_an_error_with_its_name():
     theirs = state_dict()
     del theirs["bert.encoder.layer.1.output.LayerNorm.bias"]
     with pytest.raises(MismatchError, match=r"layer\.1\.output\.LayerNorm\.bias"):
         from_bert_names(theirs, HEADS)
 
 
-def test_weights_of_another_width_are_refused_with_both(drawn, model, tmp_path):
+def test_weights_of_another_width_are_refused_with_both_widths(drawn, model, tmp_path):
     draw = other_formats.RandomWeights(0, width=20)
     names = draw.bert() | draw.masked_lm()
     folder = other_formats.write_hugging_face_folder(tmp_path / "wide", names, hidden_size=20)
@@ -217,7 +217,7 @@ def test_weights_of_another_width_are_refused_with_both(drawn, model, tmp_path):
     assert 20 in error.value.found
 
 
-def test_weights_of_another_vocabulary_are_refused_with_both(drawn, model, tmp_path):
+def test_weights_of_another_vocabulary_are_refused_with_both_sizes(drawn, model, tmp_path):
     draw = other_formats.RandomWeights(0, vocabulary=V + 1)
     names = draw.bert() | draw.masked_lm()
     folder = other_formats.write_hugging_face_folder(tmp_path / "more", names, vocab_size=V + 1)
@@ -228,7 +228,7 @@ def test_weights_of_another_vocabulary_are_refused_with_both(drawn, model, tmp_p
     assert V + 1 in error.value.found
 
 
-def test_weights_trained_with_another_gelu_are_refused_with_both(drawn, model, tmp_path):
+def test_weights_trained_with_another_gelu_are_refused_with_both_names(drawn, model, tmp_path):
     folder = other_formats.write_hugging_face_folder(
         tmp_path / "erf", state_dict(), hidden_act="gelu"
     )
@@ -243,7 +243,7 @@ def test_weights_without_a_bert_are_refused(drawn, model, folder):
         load_networks(str(folder), drawn, model)
 
 
-def test_missing_weights_are_named(drawn, model, tmp_path):
+def test_missing_weights_are_an_error_with_the_path(drawn, model, tmp_path):
     with pytest.raises(InputError, match=r"model\.safetensors"):
         load_networks(str(tmp_path), drawn, model)
 

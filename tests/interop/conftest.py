@@ -1,10 +1,10 @@
-"""After the tests of parity: how far from the published numbers ours are."""
+"""Prints the largest differences that the parity tests found."""
 
 import sys
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Tells the largest relative difference of each thing compared."""
+    """Prints the largest relative difference of each compared output."""
     peers = sys.modules.get("peers")
     for what, difference in sorted(getattr(peers, "CLOSEST", {}).items()):
         version = peers.transformers.__version__

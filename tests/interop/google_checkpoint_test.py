@@ -1,7 +1,7 @@
-"""Google's checkpoints without TensorFlow, on one that TensorFlow 2.21 wrote.
+"""Reads a TensorFlow checkpoint without TensorFlow.
 
-`google/model.ckpt-300000` has the variables of an ORQA model (REALM_FACTS 3.2) of a very small
-size; entry i of each is i + crc32(name) mod 997.
+TensorFlow 2.21 wrote `google/model.ckpt-300000`. It has the variables of a very small ORQA model,
+under the names of the released code. Entry i of each variable is i + crc32(name) mod 997.
 """
 
 import json
@@ -36,7 +36,7 @@ def copied(tmp_path):
     return tmp_path / "copy" / CHECKPOINT.name
 
 
-def test_every_variable_is_what_tensorflow_wrote():
+def test_every_variable_equals_the_value_that_tensorflow_wrote():
     found = read_bundle(CHECKPOINT)
     assert found.pop("global_step").read() == 300_000
     assert found["reader/dense/kernel"].shape == (4, 4)
@@ -44,7 +44,7 @@ def test_every_variable_is_what_tensorflow_wrote():
         np.testing.assert_array_equal(array.read(), value(name, array.shape), err_msg=name)
 
 
-def test_a_tuned_checkpoint_gives_its_retriever_and_its_reader():
+def test_a_fine_tuned_checkpoint_gives_retriever_and_reader():
     weights = open_weights(CHECKPOINT, HEADS)
     assert weights.kind == "openqa"
     assert (weights.sizes.layers, weights.sizes.gelu, weights.sizes.span) == (2, "tanh", 2)
@@ -70,7 +70,7 @@ def test_a_tuned_checkpoint_gives_its_retriever_and_its_reader():
         np.testing.assert_array_equal(array, expected, err_msg=ours)
 
 
-def test_it_computes():
+def test_an_imported_network_runs():
     model = realm_jax.interop.load(str(CHECKPOINT), heads=HEADS)
     ids, segments = np.array([[1, 2, 3, 4]]), np.array([[0, 1, 1, 1]])
     assert model.embed(ids, np.ones((1, 4)), segments).shape == (1, 3)
@@ -88,14 +88,14 @@ def test_it_computes():
         ("module/module/LayerNorm/beta", "cls.LayerNorm.bias"),
     ],
 )  # fmt: skip
-def test_names_of_the_pretrained_checkpoints(theirs, ours):
+def test_names_of_the_pretrained_checkpoints_are_mapped(theirs, ours):
     array = LazyArray((2, 3), lambda: np.arange(6).reshape(2, 3))
     name, made = to_hugging_face(theirs, array)
     assert name == ours
     assert made.shape == ((3, 2) if theirs.endswith("kernel") else (2, 3)) == made.read().shape
 
 
-def test_heads_are_asked_for_where_nothing_tells_them(copied):
+def test_the_number_of_heads_must_be_given_if_no_file_has_it(copied):
     with pytest.raises(InputError, match=r"num_attention_heads[\s\S]*--heads"):
         open_weights(copied)
     told = {"num_attention_heads": HEADS, "hidden_act": "gelu"}
@@ -104,7 +104,7 @@ def test_heads_are_asked_for_where_nothing_tells_them(copied):
     assert open_weights(copied.with_name(INDEX)).sizes.heads == HEADS
 
 
-def test_damage_is_named(copied):
+def test_a_damaged_checkpoint_is_an_error_with_the_file(copied):
     index, data = copied.with_name(INDEX), copied.with_name(DATA)
     whole = data.read_bytes()
     data.write_bytes(whole[:-1])

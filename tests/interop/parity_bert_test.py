@@ -1,4 +1,4 @@
-"""BERT of a current transformers, and our exports as others read them: `make test-parity`."""
+"""Equality with BERT of transformers, and other libraries load our exports: `make test-parity`."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ pytestmark = PARITY
 @each_seed
 @each_size
 @pytest.mark.parametrize("act", ["gelu", "gelu_new"])
-def test_bert_model(tmp_path, size, seed, act):
+def test_bert_model_gives_the_same_outputs(tmp_path, size, seed, act):
     theirs = drawn("BertModel", size, seed, hidden_act=act)
     model = ours(theirs, tmp_path)
     parts = rows(seed, 4)
@@ -47,7 +47,7 @@ def test_bert_model(tmp_path, size, seed, act):
 
 @each_seed
 @each_size
-def test_bert_for_masked_lm(tmp_path, size, seed):
+def test_bert_for_masked_lm_gives_the_same_logits(tmp_path, size, seed):
     theirs = drawn("BertForMaskedLM", size, seed, hidden_act="gelu")
     model = ours(theirs, tmp_path)
     parts = rows(seed, 4)
@@ -65,7 +65,7 @@ def pieces(tmp_path):
 
 @pytest.fixture
 def embedder(tmp_path, pieces):
-    """Weights of an embedder of ours, which no other tool has seen."""
+    """Random params of our embedder."""
     from support.tiny_corpus import tiny_config
 
     from realm_jax.interop.weights import weights_of_run
@@ -77,7 +77,7 @@ def embedder(tmp_path, pieces):
     return weights_of_run(networks, config.model, WIDEST, pieces)
 
 
-def test_what_we_export_is_a_bert_model_to_them(tmp_path, embedder):
+def test_transformers_loads_our_export_as_bert(tmp_path, embedder):
     write_weights(tmp_path / "out", embedder)
     parts = [part[:, :] for part in rows(0, 4)]
     model = realm_jax.interop.load(str(tmp_path / "out"))
@@ -95,7 +95,7 @@ def test_what_we_export_is_a_bert_model_to_them(tmp_path, embedder):
     close("our reader, exported, as BertForMaskedLM", model.mlm_logits(*parts, positions), logits)
 
 
-def test_what_we_export_is_a_sentence_transformer_to_them(tmp_path, embedder, pieces):
+def test_sentence_transformers_loads_our_export(tmp_path, embedder, pieces):
     sentences = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is in the current extra only"
     )

@@ -1,4 +1,4 @@
-"""REALM's networks and losses against the published classes: `make test-parity`."""
+"""Networks and losses equal the REALM classes of transformers: `make test-parity`."""
 
 import jax
 import jax.numpy as jnp
@@ -32,13 +32,13 @@ pytestmark = PARITY
 
 
 def passage_mask(mask, segments):
-    """Their block mask: segment 1 without the closing piece."""
+    """The block mask of transformers: segment 1 without the last [SEP]."""
     body = (mask * segments).astype(bool)
     return body & np.roll(body, -1, 1) & (np.arange(L) < L - 1)
 
 
 def by_span(logits, starts, ends):
-    """Their scores [rows, spans] as ours [rows, L, W], -10,000 where they have none."""
+    """Converts span scores [rows, spans] of transformers to [rows, L, W]; -10,000 if absent."""
     found = np.full((len(logits), L, WIDEST), INVALID_SPAN_SCORE, np.float32)
     found[:, starts, ends - starts] = logits.detach().numpy()
     return np.where(found < INVALID_SPAN_SCORE, INVALID_SPAN_SCORE, found)
@@ -46,7 +46,7 @@ def by_span(logits, starts, ends):
 
 @each_seed
 @each_size
-def test_embedder(tmp_path, size, seed):
+def test_embedder_gives_the_same_vectors(tmp_path, size, seed):
     theirs = drawn("RealmEmbedder", size, seed)
     model = ours(theirs, tmp_path)
     assert model.weights.kind == "embedder" or "embedder" in model.weights.networks
@@ -56,7 +56,7 @@ def test_embedder(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_scorer(tmp_path, size, seed):
+def test_scorer_gives_the_same_scores(tmp_path, size, seed):
     theirs = drawn("RealmScorer", size, seed)
     model = ours(theirs, tmp_path, safe_serialization=False)
     queries, candidates = rows(seed, B), rows(seed + 9, B * K)
@@ -70,7 +70,7 @@ def test_scorer(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_encoder(tmp_path, size, seed):
+def test_encoder_gives_the_same_logits(tmp_path, size, seed):
     theirs = drawn("RealmKnowledgeAugEncoder", size, seed)
     model = ours(theirs, tmp_path)
     parts = rows(seed, K)
@@ -82,7 +82,7 @@ def test_encoder(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_marginal_loss_and_all_its_gradients(tmp_path, size, seed):
+def test_marginal_loss_and_all_gradients_are_the_same(tmp_path, size, seed):
     scorer = drawn("RealmScorer", size, seed)
     encoder = drawn("RealmKnowledgeAugEncoder", size, seed + 5)
     queries, candidates, joint = rows(seed, B), rows(seed + 1, B * K), rows(seed + 2, B * K)
@@ -133,7 +133,7 @@ def test_marginal_loss_and_all_its_gradients(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_reader(tmp_path, size, seed):
+def test_reader_gives_the_same_span_scores(tmp_path, size, seed):
     theirs = drawn("RealmReader", size, seed)
     model = ours(theirs, tmp_path, safe_serialization=False)
     parts = rows(seed, K)
@@ -150,7 +150,7 @@ def test_reader(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_reader_loss_and_its_gradients(tmp_path, size, seed):
+def test_reader_loss_and_its_gradients_are_the_same(tmp_path, size, seed):
     theirs = drawn("RealmReader", size, seed)
     model = ours(theirs, tmp_path, safe_serialization=False)
     parts = rows(seed, K)
@@ -198,7 +198,7 @@ def test_reader_loss_and_its_gradients(tmp_path, size, seed):
 
 @each_seed
 @each_size
-def test_openqa(tmp_path, size, seed):
+def test_openqa_gives_the_same_vectors_and_span_scores(tmp_path, size, seed):
     theirs = drawn("RealmForOpenQA", size, seed)
     model = ours(theirs, tmp_path, safe_serialization=False)
     parts = rows(seed, K)

@@ -1,9 +1,7 @@
-"""What the tests of parity share: models of others with random weights, and how ours are held
-against them.
+"""Shared by the parity tests: random models of other libraries, and comparisons with ours.
 
-REALM's classes are in transformers up to 4.40.2; BertModel is held against whatever version is
-installed, sentence-transformers against its own. Every weight goes the road that users take:
-`save_pretrained`, import, load.
+transformers has the REALM classes up to 4.40.2. BertModel and sentence-transformers are tested in
+the installed versions. Weights are moved as users do it: `save_pretrained`, import, load.
 """
 
 import jax
@@ -57,7 +55,7 @@ def _works(name):
 
 
 def drawn(name, size, seed, **more):
-    """A model of theirs whose every parameter is random, in evaluation mode."""
+    """Returns a transformers model in evaluation mode; every parameter is random."""
     kind = "Realm" if name.startswith("Realm") else "Bert"
     own = {"vocab_size": V, "max_position_embeddings": 64, **SIZES[size], **more}
     own["intermediate_size"] = 3 * own["hidden_size"]
@@ -76,7 +74,7 @@ def drawn(name, size, seed, **more):
 
 
 def ours(theirs, folder, **how):
-    """The same model, saved by them, imported and loaded by us."""
+    """Returns our model with the same weights, after `save_pretrained` and import."""
     theirs.save_pretrained(folder / "theirs", **how)
     weights = open_weights(folder / "theirs")
     assert weights.missing == []
@@ -86,7 +84,7 @@ def ours(theirs, folder, **how):
 
 
 def rows(seed, count, shape=()):
-    """ids, mask, segments of joint rows with padding, int64 as torch wants them."""
+    """Returns ids, mask and segments of padded joint rows, int64 for PyTorch."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(5, V, (count, L))
     used = rng.integers(12, L + 1, (count, 1))
@@ -102,7 +100,7 @@ def named(parts):
 
 
 def close(what, mine, other):
-    """Holds the largest difference, relative to the largest value, under 1e-4."""
+    """Asserts that the largest difference is below 1e-4 of the largest value."""
     mine = np.asarray(mine)
     other = other.detach().numpy() if hasattr(other, "detach") else np.asarray(other)
     assert mine.shape == other.shape
@@ -112,7 +110,7 @@ def close(what, mine, other):
 
 
 def close_gradients(what, tree, theirs):
-    """Our gradients under their names against those that torch left in `.grad`."""
+    """Compares our gradients, under published names, with the `.grad` of PyTorch."""
     grads = {
         name: LazyArray(tuple(p.shape), lambda p=p: p.grad.numpy())
         for name, p in theirs.named_parameters()
@@ -146,7 +144,7 @@ def _architecture(tree):
 
 
 def bound(model, network, names):
-    """Modules of ours and the parameters that `model` has for them."""
+    """Returns our modules and the params in `model`."""
     weights = model.weights
     modules = Modules(weights.sizes.model(), weights.sizes.vocabulary, names)
     parts = weights.parts(network)

@@ -1,4 +1,4 @@
-"""Other people's pickles: what is read of them, and that nothing in them is run."""
+"""Pickles are read without running code from them."""
 
 import json
 import pickle
@@ -18,7 +18,7 @@ RAN = []
 
 
 class Attack:
-    """Whatever a pickle may name: here it leaves a trace."""
+    """A pickle that would create a file if its code were run."""
 
     def __reduce__(self):
         return RAN.append, ("ran",)
@@ -32,7 +32,7 @@ def nothing_ran():
 
 
 class Stored:
-    """An array as torch pickles it: a call over a storage that lies beside the pickle."""
+    """An array as PyTorch pickles it: a function call with a separately stored buffer."""
 
     def __init__(self, key, array, size=None, offset=0, strides=None):
         self.key, self.array, self.size = key, array, size or array.size
@@ -53,7 +53,7 @@ class Storage:
 
 @pytest.fixture
 def write_torch(tmp_path, monkeypatch):
-    """Writes a state dict in torch's form, without torch."""
+    """Writes a state dict in PyTorch's format, without PyTorch."""
     names = {"torch": ["FloatStorage"], "torch._utils": ["_rebuild_tensor_v2"]}
     for module, members in names.items():
         made = types.ModuleType(module)
@@ -105,19 +105,19 @@ def test_a_tensor_outside_its_storage_is_refused(write_torch, wrong):
         read_torch(write_torch(content, {"0": flat}))
 
 
-def test_a_storage_of_another_size_is_named(write_torch):
+def test_a_storage_of_the_wrong_size_is_an_error(write_torch):
     flat = np.arange(12, dtype=np.float32)
     found = read_torch(write_torch({"x": Stored("7", flat)}, {"7": flat[:-1]}))
     with pytest.raises(DamageError, match=r"archive/data/7[\s\S]*48 bytes[\s\S]*44 bytes"):
         found["x"].read()
 
 
-def test_code_in_a_torch_file_is_named_and_not_run(write_torch):
+def test_code_in_a_torch_file_is_refused_and_not_run(write_torch):
     with pytest.raises(InputError, match=r"nothing of it was run"):
         read_torch(write_torch({"x": Attack()}, {}))
 
 
-def test_what_is_no_torch_file_is_refused(tmp_path, write_torch):
+def test_a_file_that_is_not_a_torch_file_is_refused(tmp_path, write_torch):
     path = tmp_path / "old.bin"
     path.write_bytes(pickle.dumps({"x": Attack()}))
     with pytest.raises(InputError, match=r"1\.6"):
@@ -134,14 +134,14 @@ TEXTS = ["Rome is a city.", "Ærø is an island.", 'Quotes " and\nlines.']
 
 
 @pytest.mark.parametrize("encode", [str.encode, str])
-def test_block_records_become_lines_in_their_order(tmp_path, encode):
+def test_block_records_become_lines_in_the_same_order(tmp_path, encode):
     np.save(tmp_path / "b.npy", np.array([encode(t) for t in TEXTS], object), allow_pickle=True)
     assert convert_block_records(tmp_path / "b.npy", tmp_path / "b.jsonl") == 3
     lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert lines == [{"id": i, "text": text} for i, text in enumerate(TEXTS)]
 
 
-def test_block_records_of_old_pickles_spell_bytes_as_text(tmp_path):
+def test_block_records_in_old_pickles_store_bytes_as_text(tmp_path):
     array = np.array([text.encode() for text in TEXTS], object)
     with (tmp_path / "b.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(
@@ -152,13 +152,13 @@ def test_block_records_of_old_pickles_spell_bytes_as_text(tmp_path):
     assert json.loads((tmp_path / "b.jsonl").read_text().splitlines()[1])["text"] == TEXTS[1]
 
 
-def test_code_in_block_records_is_named_and_not_run(tmp_path):
+def test_code_in_block_records_is_refused_and_not_run(tmp_path):
     np.save(tmp_path / "b.npy", np.array([b"x", Attack()], object), allow_pickle=True)
     with pytest.raises(InputError, match="nothing of it was run"):
         convert_block_records(tmp_path / "b.npy", tmp_path / "b.jsonl")
 
 
-def test_block_records_that_are_none_are_refused(tmp_path):
+def test_a_file_that_is_not_block_records_is_refused(tmp_path):
     def refused(content, error, match):
         np.save(tmp_path / "b.npy", content, allow_pickle=True)
         with pytest.raises(error, match=match):

@@ -1,4 +1,4 @@
-"""Attention, layer norm and bias: their own gradients against those that JAX derives."""
+"""Attention, layer norm and bias have the gradients that JAX derives from plain code."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ WIDTHS = ((3, 12), (2, 20))  # rows of each block, and their width
 
 
 def plain_attention(query, key, value, masks, rate, drop):
-    """As the paper has it, row by row."""
+    """Attention as in the paper, computed row by row."""
     out, start = [], 0
     for number, mask in enumerate(masks):
         groups, rows, width = mask.shape
@@ -38,7 +38,7 @@ def plain_norm(x, scale, offset):
 
 @pytest.mark.parametrize(("rate", "seed"), [(0.0, None), (0.3, 5)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 6e-2)])
-def test_attention_and_its_gradients(rate, seed, dtype, tolerance):
+def test_attention_and_its_gradients_equal_those_of_plain_jax(rate, seed, dtype, tolerance):
     rng = np.random.default_rng(0)
     pieces = sum(rows * width for rows, width in WIDTHS)
     operands = [jnp.asarray(rng.normal(size=(2, pieces, HEADS, SIZE)), dtype) for _ in range(3)]
@@ -65,7 +65,7 @@ def test_attention_and_its_gradients(rate, seed, dtype, tolerance):
         np.testing.assert_allclose(ours.astype(jnp.float32), theirs, tolerance, tolerance)
 
 
-def test_layer_norm_and_bias_have_the_gradients_of_the_plain_form():
+def test_layer_norm_and_bias_have_the_gradients_that_jax_derives():
     rng = np.random.default_rng(1)
     x, weights = (jnp.asarray(rng.normal(size=(2, 7, 3, 4)), jnp.float32) for _ in range(2))
     bias, (scale, offset) = (

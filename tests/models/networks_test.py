@@ -1,4 +1,4 @@
-"""What the networks promise beyond BERT's arithmetic, which tests/interop checks."""
+"""Properties of the networks other than equality with BERT, which tests/interop checks."""
 
 import jax
 import jax.numpy as jnp
@@ -39,25 +39,25 @@ def span_logits(bound, widest):
     return bound.span_head.span_logits(hidden, mask, segments, widest)
 
 
-def test_padding_changes_nothing(bound):
+def test_padding_does_not_change_the_vectors(bound):
     short, long = (bound.embedder.embed(*rows(length, 10)) for length in (10, 24))
     np.testing.assert_allclose(short, long, rtol=1e-5, atol=1e-5)
 
 
-def test_segments_and_order_matter(bound):
+def test_vectors_depend_on_segments_and_token_order(bound):
     ids, mask, segments = rows(10, 10)
     usual = bound.embedder.embed(ids, mask, segments)
     assert not np.allclose(usual, bound.embedder.embed(ids, mask, 0 * segments), atol=1e-4)
     assert not np.allclose(usual, bound.embedder.embed(ids[:, ::-1], mask, segments), atol=1e-4)
 
 
-def test_vectors_are_layer_normed_and_not_unit(bound):
+def test_vectors_are_layer_normalised_and_not_unit_length(bound):
     vectors = np.asarray(bound.embedder.embed(*rows(10, 10)))
     np.testing.assert_allclose(vectors.mean(-1), 0, atol=1e-5)
     np.testing.assert_allclose((vectors**2).mean(-1), 1, rtol=1e-4)
 
 
-def test_logits_only_where_asked_and_of_those_places(bound):
+def test_logits_are_computed_only_at_the_requested_positions(bound):
     parts = rows(12, 12)
     every = bound.reader.mlm_logits(*parts, jnp.tile(jnp.arange(12), (3, 1)))
     some = bound.reader.mlm_logits(*parts, jnp.array([[3, 7], [0, 1], [11, 11]]))
@@ -67,7 +67,7 @@ def test_logits_only_where_asked_and_of_those_places(bound):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_some_places_have_the_vectors_and_the_gradients_that_they_have_among_all(layers):
+def test_selected_positions_have_the_same_vectors_and_gradients_as_all_positions(layers):
     modules, parameters = networks(model__layers=layers)
     parts, places = rows(12, 9), jnp.array([[3, 7, 3], [0, 1, 2], [8, 8, 0]])
 
@@ -84,7 +84,7 @@ def test_some_places_have_the_vectors_and_the_gradients_that_they_have_among_all
     )
 
 
-def test_the_last_layer_does_little_for_places_that_nobody_wants():
+def test_the_last_layer_needs_few_flops_for_unused_positions():
     modules, parameters = networks(model__layers=1)
     parts, first = rows(24, 24), jnp.zeros((3, 1), jnp.int32)
 
@@ -96,19 +96,21 @@ def test_the_last_layer_does_little_for_places_that_nobody_wants():
     assert operations(lambda bert: bert.at(*parts, first)) < 0.6 * every
 
 
-def test_spans_lie_wholly_inside_the_body(bound):
-    """Body pieces 4 to 7, [SEP] at 8: spans of up to 3 pieces begin and end in 4 to 7."""
+def test_spans_lie_entirely_inside_the_body(bound):
+    """The body has positions 4 to 7: spans of up to 3 tokens begin and end there."""
     scores = span_logits(bound, 3)
-    possible = {(int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > INVALID_SPAN_SCORE)}
+    possible = {
+        (int(i), int(i + w)) for i, w in np.argwhere(np.asarray(scores[0]) > INVALID_SPAN_SCORE)
+    }
     assert possible == {(i, j) for i in range(4, 8) for j in range(i, min(i + 3, 8))}
 
 
-def test_a_span_is_scored_by_its_ends_alone(bound):
+def test_a_span_score_depends_only_on_its_ends(bound):
     scores = np.asarray(span_logits(bound, 4))[0]
     assert len({scores[4, 0], scores[4, 1], scores[5, 0], scores[4, 2]}) == 4
 
 
-def test_dropout_only_with_a_key_and_by_that_key(bound):
+def test_dropout_needs_a_key_and_is_determined_by_it(bound):
     parts = rows(10, 10)
     still = bound.embedder.embed(*parts)
     np.testing.assert_array_equal(still, bound.embedder.embed(*parts))
@@ -117,7 +119,7 @@ def test_dropout_only_with_a_key_and_by_that_key(bound):
     assert not np.array_equal(one, still) and not np.array_equal(one, two)
 
 
-def test_recomputing_activations_changes_no_gradient():
+def test_rematerialisation_does_not_change_gradients():
     def gradient(**changes):
         modules, parameters = networks(model__layers=1, **changes)
         parts = rows(10, 10)
@@ -134,14 +136,14 @@ def test_recomputing_activations_changes_no_gradient():
     )
 
 
-def test_bfloat16_activations_give_float32_vectors_close_to_exact_ones(bound):
+def test_bfloat16_activations_give_float32_vectors_close_to_the_exact_ones(bound):
     modules, parameters = networks(model__compute="bfloat16")
     half = modules.bind(parameters).embedder.embed(*rows(10, 10))
     assert half.dtype == jnp.float32
     np.testing.assert_allclose(half, bound.embedder.embed(*rows(10, 10)), atol=0.1)
 
 
-def test_parameters_of_a_network_do_not_depend_on_its_company():
+def test_params_of_a_network_do_not_depend_on_the_other_networks():
     config = tiny_config().model
     alone = Modules(config, V, ("reader",)).init(jax.random.key(0))["reader"]
     _, together = networks()
@@ -150,7 +152,7 @@ def test_parameters_of_a_network_do_not_depend_on_its_company():
     )
 
 
-def test_every_parameter_names_as_many_axes_as_it_has():
+def test_every_param_has_one_axis_name_per_dimension():
     modules, _ = networks()
     axes = jax.tree.leaves(modules.axes, is_leaf=lambda leaf: isinstance(leaf, tuple))
     shapes = jax.tree.leaves(modules.shapes)

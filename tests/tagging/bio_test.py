@@ -1,4 +1,4 @@
-"""BIO tags: entities of sequences that follow and of those that do not, and the best sequence."""
+"""BIO tags: entities of valid and invalid sequences, and decoding of the best sequence."""
 
 import itertools
 
@@ -22,7 +22,7 @@ from realm_jax.tagging.bio import ADJACENT_PENALTY, decode, entities, labels, sp
         ("", []),
     ],
 )
-def test_entities(tags, found):
+def test_entities_of_tag_sequences(tags, found):
     assert entities(tags.split()) == found
     again = tags_of(entities(tags.split()), len(tags.split()))
     assert entities(again) == found
@@ -30,13 +30,13 @@ def test_entities(tags, found):
 
 
 @pytest.mark.parametrize("tag", ["X-PER", "b-PER", "PER", "BI", "", "B_PER", "E-LOC"])
-def test_what_is_no_tag(tag):
+def test_an_invalid_tag_is_refused(tag):
     assert split_tag(tag) is None
     with pytest.raises(ValueError, match="expected O, B-TYPE or I-TYPE"):
         entities(["O", tag])
 
 
-def test_labels_in_order():
+def test_labels_have_a_fixed_order():
     assert labels("LOC PER") == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 
 
@@ -50,7 +50,7 @@ def allowed(sequence, begins, names):
 
 
 def value(scores, begins, sequence, names):
-    """The sum of the scores, less the cost of each entity right after one of its type."""
+    """Sums the scores, minus a cost per entity that directly follows one of the same type."""
     total = sum(scores[i, label] for i, label in enumerate(sequence))
     for place in range(1, len(sequence)):
         before, own = (split_tag(names[label]) for label in sequence[place - 1 : place + 1])
@@ -59,7 +59,7 @@ def value(scores, begins, sequence, names):
     return total
 
 
-def test_decoding_finds_the_best_of_all_sequences_that_follow():
+def test_decoding_finds_the_best_valid_sequence():
     names, length = labels("A B"), 5
     rng = np.random.default_rng(0)
     scores = 3 * rng.normal(size=(20, length, len(names))).astype(np.float32)
@@ -79,7 +79,7 @@ def test_decoding_finds_the_best_of_all_sequences_that_follow():
     assert greedy_fails > 5
 
 
-def test_a_surname_does_not_begin_anew_unless_the_model_is_sure():
+def test_adjacent_entities_of_one_type_need_a_clear_score():
     scores = np.log(np.array([[[0.1, 0.8, 0.1], [0.1, 0.6, 0.3]]], np.float32))  # O B I
     assert decode(scores, np.array([[True, False]])).tolist() == [[1, 2]]
     assert decode(scores, np.array([[True, True]])).tolist() == [[1, 1]]  # another sentence
@@ -87,7 +87,7 @@ def test_a_surname_does_not_begin_anew_unless_the_model_is_sure():
     assert decode(sure, np.array([[True, False]])).tolist() == [[1, 1]]
 
 
-def test_padding_changes_nothing_and_no_words_are_no_tags():
+def test_padding_does_not_change_tags_and_empty_input_has_none():
     scores = np.random.default_rng(1).normal(size=(3, 4, 5)).astype(np.float32)
     begins = np.zeros((3, 4), bool)
     begins[:, 0] = True

@@ -1,4 +1,4 @@
-"""A tagger with random weights, published as a trained one is."""
+"""A tagger with random weights, published like a trained one."""
 
 import jax
 import pytest
@@ -12,7 +12,7 @@ from realm_jax.tagging.published_tagger import publish_tagger
 
 @pytest.fixture(scope="session")
 def tagger_run(tmp_path_factory, tiny):
-    """Workdir of a run that looks as if `realm tag train` had finished it."""
+    """Workdir of a finished `realm tag train` run with random weights."""
     workdir = tmp_path_factory.mktemp("tagger") / "run"
     config = tiny_config(model__init_stddev=0.5, stages__tagger__row_length=24)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("tagger",))

@@ -1,4 +1,4 @@
-"""CoNLL files: documents, sentences, and every way in which a file can be wrong."""
+"""CoNLL files: documents, sentences, and errors for malformed files."""
 
 import logging
 import lzma
@@ -35,7 +35,7 @@ def write(tmp_path, text, name="file.txt"):
 
 
 @pytest.mark.parametrize("name", ["file.txt", "file.txt.xz"])
-def test_documents_sentences_and_where_they_begin(tmp_path, name):
+def test_documents_and_sentences_are_split(tmp_path, name):
     documents = read_conll(write(tmp_path, GOOD, name), TYPES)
     assert [[sentence.words for sentence in document] for document in documents] == [
         [("EU", "rejects", "."), ("Peter", "Hill")],
@@ -45,13 +45,13 @@ def test_documents_sentences_and_where_they_begin(tmp_path, name):
     assert documents[0][1].where.endswith(f"{name}:7")
 
 
-def test_two_columns_tabs_windows_line_ends_and_a_byte_order_mark(tmp_path):
+def test_two_columns_tabs_windows_line_endings_and_a_byte_order_mark_are_read(tmp_path):
     text = "\ufeffEU\tB-ORG\r\nsaid\tO\r\n\r\nNo\u00a0break\tO\r\n"
     [[first, second]] = read_conll(write(tmp_path, text), TYPES)
     assert (first.words, second.words) == (("EU", "said"), ("No\u00a0break",))
 
 
-def test_tags_that_do_not_follow_begin_an_entity_and_are_counted(tmp_path, caplog):
+def test_an_i_tag_without_a_b_tag_begins_an_entity_and_is_counted(tmp_path, caplog):
     text = "a O\nb I-LOC\nc I-PER\n\nd I-ORG\ne I-ORG\n"
     with caplog.at_level(logging.WARNING):
         [[first, second]] = read_conll(write(tmp_path, text), TYPES)
@@ -74,7 +74,7 @@ def test_tags_that_do_not_follow_begin_an_entity_and_are_counted(tmp_path, caplo
         (GOOD.encode("utf-16"), 1, ["not UTF-8"]),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path, text, line, said):
+def test_a_malformed_line_is_an_error_with_its_number(tmp_path, text, line, said):
     with pytest.raises(InputError) as error:
         read_conll(write(tmp_path, text), TYPES)
     for words in [f"file.txt:{line}\n", *said]:
@@ -82,12 +82,12 @@ def test_a_malformed_line_is_named(tmp_path, text, line, said):
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "-DOCSTART- -X- -X- O\n\n"])
-def test_no_sentence_is_refused(tmp_path, text):
+def test_a_file_without_sentences_is_refused(tmp_path, text):
     with pytest.raises(InputError, match="no sentence"):
         read_conll(write(tmp_path, text), TYPES)
 
 
-def test_a_truncated_archive_is_named(tmp_path):
+def test_a_truncated_archive_is_an_error_with_its_path(tmp_path):
     path = tmp_path / "cut.txt.xz"
     path.write_bytes(lzma.compress(GOOD.encode() * 2000)[:-40])
     with pytest.raises(InputError, match=r"damaged or cut short[\s\S]*cut\.txt\.xz"):

@@ -1,7 +1,7 @@
-"""Entity scores: conlleval's own output on a file made by hand, and a second, simpler scorer.
+"""Entity scores equal those of conlleval and those of a second, simpler scorer.
 
-`conlleval.txt` is what conlleval (version 2004-01-26) printed for `predictions.txt`, in which true
-and predicted tags go wrong in every way that its rules tell apart.
+`conlleval.txt` is the output of conlleval (version 2004-01-26) for `predictions.txt`, a handwritten
+file with every kind of tagging error that conlleval distinguishes.
 """
 
 import random
@@ -15,12 +15,12 @@ from realm_jax.tagging.conlleval import score
 HERE = Path(__file__).parent
 
 
-def test_the_report_is_conllevals_to_the_letter():
+def test_the_report_equals_conllevals_output():
     figures = score(read_predictions(str(HERE / "predictions.txt")))
     assert str(figures) == (HERE / "conlleval.txt").read_text()
 
 
-def test_json_holds_the_same_figures():
+def test_json_has_the_same_numbers():
     report = score(read_predictions(str(HERE / "predictions.txt"))).as_json()
     assert (report["tokens"], report["phrases"], report["found"], report["correct"]) == (
         38,
@@ -32,20 +32,20 @@ def test_json_holds_the_same_figures():
     assert report["by_type"]["LOC"]["recall"] == pytest.approx(100 * 4 / 6)
 
 
-def test_nothing_found_and_nothing_there():
+def test_scores_without_any_entity():
     none = score([(["O"], ["O"])])
     assert (none.total.precision, none.total.recall, none.total.fb1) == (0, 0, 0)
     assert none.accuracy == 100
     assert str(score([])) == "processed 0 tokens with 0 phrases; found: 0 phrases; correct: 0.\n"
 
 
-def test_sequences_of_unlike_length_are_refused():
+def test_sequences_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="zip"):
         score([(["O", "O"], ["O"])])
 
 
 def simple(tags):
-    """(first, last, type) of each entity, word by word."""
+    """Returns (first, last, type) of each entity."""
     found = set()
     for first, tag in enumerate(tags):
         before = tags[first - 1] if first else "O"
@@ -58,7 +58,7 @@ def simple(tags):
     return found
 
 
-def test_a_simpler_scorer_agrees():
+def test_scores_equal_those_of_a_simpler_scorer():
     rng = random.Random(0)
     tags = ["O", "B-A", "I-A", "B-B", "I-B"]
     sentences = [

@@ -1,4 +1,4 @@
-"""A whole corpus marked: by rule and by tagger, stopped and killed anywhere, and gone on with."""
+"""Marking a corpus by rule and by tagger, with interruption and resumption."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from realm_jax.tagging.words import sentence_of_text
 
 
 class Counting(CapitalsMarker):
-    """Notes the passages it was asked for."""
+    """Records the passages that it marks."""
 
     def __init__(self):
         self.asked = []
@@ -32,7 +32,7 @@ def all_spans(folder, store):
     return [spans.of(i).tolist() for i in range(len(store))]
 
 
-def test_by_capitals_it_is_what_the_corpus_has(tiny, tmp_path):
+def test_capitals_give_the_spans_that_the_corpus_build_marks(tiny, tmp_path):
     told = []
     report = annotate_corpus(
         tiny.store, tmp_path / "out", CapitalsMarker(), shard=16, done=told.append
@@ -45,7 +45,7 @@ def test_by_capitals_it_is_what_the_corpus_has(tiny, tmp_path):
     assert SpanStore.open(tmp_path / "out", tiny.store).source.tolist() == list(range(40))
 
 
-def test_stopped_and_gone_on_it_is_the_same_and_nothing_is_done_twice(tiny, tmp_path):
+def test_a_resumed_run_gives_the_same_spans_and_repeats_nothing(tiny, tmp_path):
     answers = iter([False, False, True])
     with pytest.raises(Interrupted):
         annotate_corpus(
@@ -59,7 +59,7 @@ def test_stopped_and_gone_on_it_is_the_same_and_nothing_is_done_twice(tiny, tmp_
     assert all_spans(tmp_path / "out", tiny.store) == all_spans(None, tiny.store)
 
 
-def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
+def test_truncated_and_unfinished_shards_are_marked_again(tiny, tmp_path):
     class Killed(CapitalsMarker):
         def spans(self, store, passages):
             if 24 in passages:
@@ -80,7 +80,7 @@ def test_torn_and_unfinished_shards_are_made_again(tiny, tmp_path):
     assert all_spans(tmp_path / "out", tiny.store) == all_spans(None, tiny.store)
 
 
-def test_shards_of_another_annotator_or_size_are_refused(tiny, tmp_path):
+def test_shards_of_another_marker_or_size_are_refused(tiny, tmp_path):
     class Other(CapitalsMarker):
         identity = "another"
 
@@ -98,7 +98,7 @@ def test_shards_of_another_annotator_or_size_are_refused(tiny, tmp_path):
         annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker(), shard=16)
 
 
-def test_finished_spans_are_never_touched(tiny, tmp_path):
+def test_finished_spans_are_not_changed(tiny, tmp_path):
     annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker())
     before = (tmp_path / "out" / "MANIFEST.json").read_bytes()
     with pytest.raises(InputError, match="exist already"):
@@ -106,7 +106,7 @@ def test_finished_spans_are_never_touched(tiny, tmp_path):
     assert (tmp_path / "out" / "MANIFEST.json").read_bytes() == before
 
 
-def test_text_for_another_knowledge_corpus_says_so(tiny, tmp_path):
+def test_spans_have_a_source_passage_only_if_the_text_is_the_knowledge_corpus(tiny, tmp_path):
     shutil.copytree(tiny.folder, tmp_path / "same")
     other = type(tiny.store).open(tmp_path / "same")
     annotate_corpus(tiny.store, tmp_path / "a", CapitalsMarker(), knowledge=other)
@@ -123,7 +123,7 @@ def test_text_for_another_knowledge_corpus_says_so(tiny, tmp_path):
     assert spans.knowledge_hash == knowledge.corpus_hash
 
 
-def test_entities_and_dates_and_dates_win():
+def test_dates_take_precedence_over_entities():
     sentence = sentence_of_text("On 5 May Ms. May met New York in May 1999.")
     words = [sentence.text[a:b] for a, b in sentence.words]
     tags = dict.fromkeys(range(len(words)), "O")
@@ -132,9 +132,7 @@ def test_entities_and_dates_and_dates_win():
     assert [sentence.text[a:b] for a, b in found] == ["5 May", "May", "New York", "May 1999"]
 
 
-def test_the_taggers_spans_lie_in_their_sentences_and_are_those_of_its_entities(
-    tiny, tagger_run, tmp_path
-):
+def test_tagger_spans_are_its_entities_inside_their_sentences(tiny, tagger_run, tmp_path):
     tagger, published = Tagger.open(str(tagger_run))
     report = annotate_corpus(
         tiny.store, tmp_path / "out", TaggerMarker(tagger, published.identity), shard=16

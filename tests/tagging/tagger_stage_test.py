@@ -1,4 +1,4 @@
-"""The tagger learns through the one loop: from a file to a published tagger, cut and resumed."""
+"""Tagger training: from a CoNLL file to a published tagger, with interruption and resumption."""
 
 import random
 import shutil
@@ -26,7 +26,7 @@ STEPS = 60
 
 @pytest.fixture(scope="module")
 def newswire(tmp_path_factory):
-    """A made-up file in which capitals tell people, and the word before tells places."""
+    """A synthetic file: capitals mark persons, and the preceding word marks locations."""
     rng = random.Random(0)
     lines = []
     for _ in range(120):
@@ -68,7 +68,7 @@ def trained(tiny, newswire, tmp_path_factory):
     return workdir
 
 
-def test_it_learns_and_is_published_whole(trained, newswire):
+def test_the_tagger_learns_and_is_published(trained, newswire):
     tagger, published = Tagger.open(str(trained))
     figures = evaluate_tagger(tagger, read_conll(newswire, tagger.types))
     assert figures.total.fb1 > 90
@@ -78,7 +78,7 @@ def test_it_learns_and_is_published_whole(trained, newswire):
     assert '"held_out_fb1"' in log
 
 
-def test_a_stop_and_a_rerun_end_in_the_same_parameters(trained, tiny, newswire, tmp_path):
+def test_a_stopped_and_resumed_run_ends_with_the_same_params(trained, tiny, newswire, tmp_path):
     stop = threading.Event()
 
     class Stopping(TaggerStage):
@@ -99,7 +99,7 @@ def test_a_stop_and_a_rerun_end_in_the_same_parameters(trained, tiny, newswire, 
     )
 
 
-def test_of_two_in_one_folder_the_second_waits_and_writes_nothing(tiny, newswire, tmp_path):
+def test_a_second_process_in_the_same_folder_waits_and_writes_nothing(tiny, newswire, tmp_path):
     stop = threading.Event()
     stop.set()
     with job_lock(RunDir(tmp_path), JOB, threading.Event()), pytest.raises(Stopped):
@@ -107,7 +107,7 @@ def test_of_two_in_one_folder_the_second_waits_and_writes_nothing(tiny, newswire
     assert not RunDir(tmp_path).config.exists()
 
 
-def test_another_vocabulary_and_rows_too_long_are_refused(trained, tiny, newswire, tmp_path):
+def test_another_vocabulary_or_too_long_rows_are_refused(trained, tiny, newswire, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text((tiny.folder / "vocab.txt").read_text() + "zzz\n")
     config = config_of(tiny, newswire)
@@ -122,7 +122,7 @@ def test_another_vocabulary_and_rows_too_long_are_refused(trained, tiny, newswir
     assert not (tmp_path / "new").exists()
 
 
-def test_without_a_vocabulary_one_is_learnt_once(tiny, newswire, tmp_path):
+def test_without_a_vocabulary_file_one_is_trained_once(tiny, newswire, tmp_path):
     config = config_of(tiny, newswire, stages__tagger__steps=1)
     config.stages.tagger.vocabulary = ""
     run(tmp_path, config)
@@ -132,7 +132,7 @@ def test_without_a_vocabulary_one_is_learnt_once(tiny, newswire, tmp_path):
     assert (tmp_path / "vocab.txt").read_bytes() == first
 
 
-def test_it_starts_from_a_bert_made_elsewhere(trained, tiny, newswire, tmp_path):
+def test_training_starts_from_imported_bert_weights(trained, tiny, newswire, tmp_path):
     from realm_jax.interop.save import save_bert
     from realm_jax.models.modules import Modules
 

@@ -1,4 +1,4 @@
-"""A tagger at work: every word gets a tag that follows, whatever its neighbours and its length."""
+"""Tagging: every word gets a tag, for documents and sentences of any length."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def documents():
     return [[sentence_of_text(text) for text in document] for document in TEXTS]
 
 
-def test_every_word_of_every_sentence_has_a_tag_that_follows(tagger):
+def test_every_word_has_a_tag_and_tags_form_valid_sequences(tagger):
     found = tagger.tags(documents())
     kinds = set()
     for document, own in zip(documents(), found, strict=True):
@@ -43,19 +43,19 @@ def test_every_word_of_every_sentence_has_a_tag_that_follows(tagger):
     assert len(kinds) > 3
 
 
-def test_a_document_is_tagged_alike_in_any_company(tagger):
+def test_tags_do_not_depend_on_the_other_documents(tagger):
     together = tagger.tags(documents())
     alone = [tagger.tags([document])[0] for document in documents()]
     assert together == alone
     assert tagger.tags(documents()[::-1]) == together[::-1]
 
 
-def test_a_word_without_pieces_is_outside(tagger):
+def test_a_word_without_tokens_is_tagged_outside(tagger):
     assert tagger.tags([[sentence_of_words(["\u200b"])]]) == [[["O"]]]
 
 
-def test_scores_are_the_networks_on_first_pieces(tagger_run):
-    """Against the network called directly, on one row."""
+def test_word_scores_are_the_networks_scores_of_first_tokens(tagger_run):
+    """Compares with a direct call of the network on one row."""
     _, published = Tagger.open(str(tagger_run))
     sentence = sentence_of_text("The river in Eta3 was the Osk in 1512.")
     pieces = WordPieces.load(Path(published.folder) / "vocab.txt")
@@ -80,7 +80,7 @@ def wide(published):
     return config_lib.check(config)
 
 
-def test_capitals_are_seen_though_pieces_are_not_cased(tiny):
+def test_capitals_are_distinguished_although_tokens_are_lower_case(tiny):
     from support.tiny_corpus import tiny_config
 
     modules = Modules(tiny_config().model, tiny.store.vocabulary.size, ("tagger",))
@@ -101,7 +101,7 @@ def test_capitals_are_seen_though_pieces_are_not_cased(tiny):
     assert not np.allclose(scores(small), scores(large))
 
 
-def test_no_tagger_and_a_damaged_one_are_named(tmp_path, tagger_run):
+def test_a_missing_or_damaged_tagger_is_an_error_with_its_path(tmp_path, tagger_run):
     with pytest.raises(InputError, match="realm tag train"):
         Tagger.open(str(tmp_path))
     copied = tmp_path / "copy" / "tagger" / "00000007"

@@ -1,4 +1,4 @@
-"""Rows of the tagger: each word's label on its first piece, whole words, nothing lost."""
+"""Tagger rows: the label is on the first token of a word, and no word is split or lost."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def tagged(text, tags):
 DOCUMENT = [tagged("In Oslo U.S. x", "O B-LOC B-LOC O"), tagged("Bo Ek", "B-PER I-PER")]
 
 
-def test_labels_stand_on_first_pieces_and_nowhere_else(pieces):
+def test_labels_are_on_first_tokens_only(pieces):
     source = TaggerSource([DOCUMENT], pieces, LABELS, 20, 0.0, 0)
     batch = source.batch(0, 1)
     tokens = pieces.tokens(batch.rows.ids[0])
@@ -55,7 +55,7 @@ def test_labels_stand_on_first_pieces_and_nowhere_else(pieces):
     assert counted == {1: "O", 3: "B-LOC", 5: "B-LOC", 9: "O", 10: "B-PER", 12: "I-PER"}
 
 
-def test_shapes_are_those_of_the_whole_word_on_each_piece(pieces):
+def test_each_token_has_the_shape_of_its_word(pieces):
     [window] = windows([[sentence_of_words(["In", "OSLO", "x"])]], pieces, 20)
     made = rows([window], 10, pieces)
     names = [SHAPES[i] for i in made.shapes[0]]
@@ -63,7 +63,7 @@ def test_shapes_are_those_of_the_whole_word_on_each_piece(pieces):
     assert names == expected + ["none"] * 3
 
 
-def test_windows_end_with_sentences_where_they_can_and_never_cut_a_word(pieces):
+def test_windows_end_at_sentences_if_possible_and_never_split_a_word(pieces):
     document = [sentence_of_words(words.split()) for words in ("a bc d", "ef gh", "i " * 9, "jk")]
     cut = windows([document], pieces, 8)  # six pieces a window
     assert [pieces.decode(window.ids) for window in cut] == [
@@ -76,7 +76,7 @@ def test_windows_end_with_sentences_where_they_can_and_never_cut_a_word(pieces):
     assert words.tolist() == list(range(3 + 2 + 9 + 1))
 
 
-def test_a_word_longer_than_a_row_is_cut_and_the_next_one_kept(pieces):
+def test_a_word_longer_than_a_row_is_truncated_and_the_next_word_kept(pieces):
     document = [sentence_of_words(["abcdefghijkl", "m"]), sentence_of_words(["n"])]
     cut = windows([document, document], pieces, 8)
     assert [pieces.decode(window.ids) for window in cut] == ["abcdef", "m n"] * 2
@@ -84,13 +84,13 @@ def test_a_word_longer_than_a_row_is_cut_and_the_next_one_kept(pieces):
     assert cut[1].words.tolist() == [1, 2]
 
 
-def test_documents_and_sentences_without_pieces(pieces):
+def test_documents_and_sentences_without_tokens_are_skipped(pieces):
     empty, blank = sentence_of_text(""), sentence_of_words(["\u200b", "a"])
     cut = windows([[], [empty], [empty, blank]], pieces, 8)
     assert [(w.document, w.words.tolist()) for w in cut] == [(2, [1])]
 
 
-def test_hidden_words_are_hidden_whole_and_as_often_as_asked(pieces):
+def test_masked_words_are_masked_completely_and_at_the_given_rate(pieces):
     document = [tagged("Oslo ab c " * 10, "O O O " * 10)]
     source = TaggerSource([document], pieces, LABELS, 80, 0.3, 0)
     shares = []
@@ -108,7 +108,7 @@ def test_hidden_words_are_hidden_whole_and_as_often_as_asked(pieces):
     assert 0.25 < np.mean(shares) < 0.35
 
 
-def test_a_batch_is_a_function_of_seed_and_step(pieces):
+def test_a_batch_depends_only_on_seed_and_step(pieces):
     documents = [DOCUMENT] * 9
     first, again = (TaggerSource(documents, pieces, LABELS, 20, 0.2, 4) for _ in range(2))
     again.batch(0, 4)

@@ -1,4 +1,4 @@
-"""Words of running text, and how they are written."""
+"""Splitting text into words, and word shapes."""
 
 from pathlib import Path
 
@@ -23,12 +23,12 @@ VALID = Path(__file__).parents[3] / "shared/data/conll2003.en.valid.txt.xz"
         (" \t", ""),
     ],
 )
-def test_words(text, words):
+def test_text_is_split_into_words(text, words):
     sentence = sentence_of_text(text)
     assert "|".join(text[a:b] for a, b in sentence.words) == words
 
 
-def test_given_words_keep_their_places():
+def test_given_words_keep_their_offsets():
     sentence = sentence_of_words(["New", "York", "'s"])
     assert sentence.text == "New York 's"
     assert [sentence.text[a:b] for a, b in sentence.words] == ["New", "York", "'s"]
@@ -53,12 +53,12 @@ def test_given_words_keep_their_places():
         ("Żywiec", "Capital"),
     ],
 )
-def test_shapes(word, name):
+def test_word_shapes(word, name):
     assert SHAPES[shape(word)] == name
 
 
 @pytest.mark.skipif(not VALID.exists(), reason=f"needs {VALID.name} beside the project")
-def test_our_words_are_nearly_those_of_conll():
+def test_words_agree_mostly_with_conll():
     documents = read_conll(str(VALID), "LOC MISC ORG PER")
     same = total = 0
     for document in documents:

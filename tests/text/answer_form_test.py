@@ -1,4 +1,4 @@
-"""The normal form of answers, beside one written anew from its definition."""
+"""Answer normalisation equals an independent implementation of its definition."""
 
 import random
 import unicodedata
@@ -11,7 +11,7 @@ MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"  # the 32 of ASCII
 
 
 def by_definition(text):
-    """NFD, lower case, ASCII punctuation away, words a, an, the away, single spaces; no `re`."""
+    """NFD, lower case, no ASCII punctuation, no articles, single spaces; without `re`."""
     text = "".join(c for c in unicodedata.normalize("NFD", text).lower() if c not in MARKS)
     words, word = [], ""
     for character in text + "\0":
@@ -41,12 +41,12 @@ def by_definition(text):
         ("snake_case the_end", "snakecase theend"),
     ],
 )
-def test_normalisation(text, normal):
+def test_answer_is_normalised(text, normal):
     assert normalise_answer(text) == normal
     assert by_definition(text) == normal
 
 
-def test_it_is_the_definition_whatever_the_text():
+def test_normalisation_equals_its_definition_on_random_text():
     rng = random.Random(0)
     parts = ["the", "The", "an", "a", "A", " ", "  ", "\n", "\t", "\u00a0", *MARKS]
     parts += ["word", "x1", "1990s", *"éüñçİıßΣσςЖ東京ก๋—–“”…½²٣\u0301\u0308\u200b\u2028"]
@@ -55,7 +55,7 @@ def test_it_is_the_definition_whatever_the_text():
         assert normalise_answer(text) == by_definition(text), repr(text)
 
 
-def test_the_steps_on_the_way():
+def test_normalisation_steps():
     assert folded("É A") == "e\u0301 a"
     assert plain("U.S. É!") == "us e\u0301"
     assert without_articles("the end of a day") == "    end of   day"

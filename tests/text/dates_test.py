@@ -1,4 +1,4 @@
-"""Dates: the forms that are found, whole, and the numbers that are not dates."""
+"""Date expressions that are found, and numbers that are not dates."""
 
 import pytest
 
@@ -29,13 +29,13 @@ March 5,000 men|40/100/1999|the decade|a century|centuries|century|8:30|12.50|+1
 3-4""".replace("\n", "|").split("|")
 
 
-def test_sixty_forms_and_more():
+def test_there_are_more_than_sixty_date_forms():
     assert len(set(FORMS)) >= 85
     assert len(set(NOT_DATES)) >= 45
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_form_is_found_whole(form):
+def test_a_date_form_is_found_completely(form):
     text = f"It was {form}, they say."
     assert [text[a:b] for a, b in date_spans(text)] == [form]
 
@@ -51,7 +51,7 @@ def test_several_dates_in_a_sentence():
     assert found == ["5 May 1818", "1843", "1844", "March 14, 1883"]
 
 
-def test_a_date_may_end_the_sentence():
+def test_a_date_at_the_end_of_a_sentence_is_found():
     text = "He died in 1883."
     assert [text[a:b] for a, b in date_spans(text)] == ["1883"]
 
@@ -68,5 +68,5 @@ def test_a_date_may_end_the_sentence():
     ],
     ids=["numbers", "ranges", "months", "digits", "blanks", "days"],
 )
-def test_long_runs_of_what_dates_begin_with_do_not_hang(text, found):
+def test_long_runs_of_date_prefixes_take_little_time(text, found):
     assert len(date_spans(text)) == found

@@ -1,4 +1,4 @@
-"""Expressions from outside: the official scorer's judgement, and never a hanging run."""
+"""Regular-expression answers match as in the official scorer, with a time limit."""
 
 import re
 import time
@@ -30,7 +30,7 @@ HANGS = [
         ("x*", "y"),
     ],
 )
-def test_it_finds_what_re_finds(pattern, text):
+def test_matches_equal_those_of_re(pattern, text):
     official = re.compile(pattern, re.I | re.U | re.M)
     ours = Expression(pattern)
     assert ours.found_in(text) == bool(official.search(text))
@@ -42,12 +42,12 @@ def test_it_finds_what_re_finds(pattern, text):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Expressions are given up after a moment."""
+    """Sets a short time limit for expressions."""
     monkeypatch.setattr(expression, "MOST_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize(("pattern", "text"), HANGS)
-def test_one_that_would_hang_is_disabled_and_named(pattern, text, caplog, soon):
+def test_a_slow_expression_is_disabled_with_a_warning(pattern, text, caplog, soon):
     hanging = Expression(pattern)
     assert not hanging.found_in(text)
     assert hanging.disabled
@@ -57,7 +57,7 @@ def test_one_that_would_hang_is_disabled_and_named(pattern, text, caplog, soon):
     assert hanging.starts("aaa", time.monotonic() + 9) == []
 
 
-def test_one_that_takes_no_time_is_kept(soon):
+def test_a_fast_expression_stays_enabled(soon):
     wood = Expression("wood")
     assert wood.begins("Wood" * 1000) and not wood.disabled
 
@@ -66,13 +66,13 @@ def test_one_that_takes_no_time_is_kept(soon):
     "pattern",
     ["(", "[", "*a", "a{99999999999}", "(?P<a", "\\", r"\q", "(?<=a+)b", "(" * 5000 + ")" * 5000],
 )
-def test_what_does_not_compile_is_refused_by_place(pattern):
+def test_an_invalid_expression_is_refused_with_its_position(pattern):
     with pytest.raises(InputError, match="does not compile") as error:
         Expression(pattern, "trec.tsv:7")
     assert "trec.tsv:7" in str(error.value)
 
 
-def test_one_that_is_too_long_is_refused():
+def test_an_expression_that_is_too_long_is_refused():
     Expression("a" * MOST_CHARACTERS)
     with pytest.raises(InputError, match="too long"):
         Expression("a" * (MOST_CHARACTERS + 1), "trec.tsv:7")

@@ -1,4 +1,4 @@
-"""Names by capitals: runs, joining words, sentence starts."""
+"""Names from capitals: runs of capitalised words, joining words, sentence starts."""
 
 import pytest
 
@@ -19,5 +19,5 @@ from realm_jax.text.names import name_spans
         ("...", []),
     ],
 )
-def test_names(sentence, names):
+def test_capitalised_names_are_found(sentence, names):
     assert [sentence[a:b] for a, b in name_spans(sentence)] == names

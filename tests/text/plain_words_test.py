@@ -1,4 +1,4 @@
-"""Pieces by table are those of the tokenizer, whatever the text."""
+"""The word-piece table gives the same pieces as the tokenizer for any text."""
 
 import pickle
 import random
@@ -48,7 +48,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("most", [1 << 17, 10])  # the table is begun anew at every call, or never
-def test_any_text_has_the_pieces_of_the_tokenizer(words, monkeypatch, most):
+def test_random_text_has_the_tokenizers_pieces(words, monkeypatch, most):
     monkeypatch.setattr(plain_words, "_MOST_WORDS", most)
     for seed in range(4):
         texts = random_texts(seed)
@@ -58,11 +58,11 @@ def test_any_text_has_the_pieces_of_the_tokenizer(words, monkeypatch, most):
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\x7fb", "a\x0bb", "é", "a\u200bb", "a\u2028b"])
-def test_what_the_tokenizer_cleans_is_left_to_it(text):
+def test_text_that_the_tokenizer_normalises_is_passed_to_it(text):
     assert not is_plain(text)
 
 
-def test_many_threads_may_ask(words, monkeypatch):
+def test_concurrent_calls_give_the_same_pieces(words, monkeypatch):
     monkeypatch.setattr(plain_words, "_MOST_WORDS", 50)
     texts = [random_texts(seed, 40) for seed in range(40)]
     with ThreadPoolExecutor(8) as pool:
@@ -70,13 +70,13 @@ def test_many_threads_may_ask(words, monkeypatch):
             assert_same(found, words._tokenized(some))
 
 
-def test_a_vocabulary_travels_to_another_process(words):
+def test_the_table_can_be_pickled_to_another_process(words):
     copy = pickle.loads(pickle.dumps(words))
     assert_same(copy.pieces(["the water."]), words.pieces(["the water."]))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the Wikipedia sample beside the checkout")
-def test_real_text_has_the_pieces_of_the_tokenizer():
+def test_real_text_has_the_tokenizers_pieces():
     words = WordPieces.load(SHARED / "bert-base-uncased-vocab.txt")
     archive = SHARED / "enwiki-2018-sample.wikiextractor.tar.xz"
     documents = islice(read("wikiextractor", str(archive), Counter()), 30)

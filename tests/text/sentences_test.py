@@ -1,4 +1,4 @@
-"""Sentences: in order, trimmed, and no character lost."""
+"""Sentence splitting keeps order and every non-space character."""
 
 import random
 
@@ -18,7 +18,7 @@ def test_abbreviations_and_initials_do_not_end_a_sentence():
     ]
 
 
-def test_paragraphs_and_blank_lines():
+def test_paragraphs_and_blank_lines_end_a_sentence():
     assert sentences("  One.\n\n\n Two é.\n\n  \n") == ["One.", "Two é."]
 
 

@@ -1,4 +1,4 @@
-"""A trained vocabulary is the same in every process, covers its text and loads."""
+"""Vocabulary training is deterministic, covers its text, and writes a file that loads."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_every_process_trains_the_same_vocabulary():
     assert len(outputs) == 1
 
 
-def test_rare_characters_do_not_crowd_out_words():
+def test_rare_characters_do_not_displace_words():
     rare = "".join(chr(0x4E00 + i) for i in range(500))
     pieces = train_vocabulary([*TEXTS * 3, rare], 200)
     assert len(pieces) <= 200
@@ -59,6 +59,6 @@ def test_rare_characters_do_not_crowd_out_words():
 
 
 @pytest.mark.parametrize(("texts", "size"), [([], 100), (["   "], 100), (["text"], 10)])
-def test_what_cannot_be_trained_is_refused(texts, size):
+def test_text_that_cannot_be_trained_on_is_refused(texts, size):
     with pytest.raises(InputError, match="no vocabulary can be trained"):
         train_vocabulary(texts, size)

@@ -1,4 +1,4 @@
-"""Word pieces: ids as BERT has them, offsets into the text as written, refusals of bad files."""
+"""Word pieces have BERT's ids and offsets into the original text; invalid files are refused."""
 
 import unicodedata
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_offsets_point_into_the_text_as_written(words):
     assert covered(words, "Café, NAÏVE")[-1] == ("##ive", "ÏVE")
 
 
-def test_offsets_take_in_combining_marks(words):
+def test_offsets_include_combining_marks(words):
     text = unicodedata.normalize("NFD", "Café naïve")
     assert len(text) == len("Café naïve") + 2
     pieces = covered(words, text)
@@ -39,29 +39,29 @@ def test_offsets_take_in_combining_marks(words):
     assert pieces[-1] == ("##ive", "i\u0308ve")
 
 
-def test_cjk_characters_are_pieces_of_their_own(words):
+def test_each_cjk_character_is_a_separate_piece(words):
     assert covered(words, "a日本b") == [("a", "a"), ("日", "日"), ("本", "本"), ("b", "b")]
 
 
-def test_a_special_piece_in_a_text_is_text(words):
+def test_a_special_token_in_a_text_is_treated_as_text(words):
     [(ids, _)] = words.pieces(["[MASK]"])
     assert words.mask not in ids
     assert words.tokens(ids)[0] == "["
 
 
-def test_arrays_have_their_dtypes_even_when_empty(words):
+def test_empty_arrays_have_the_documented_dtypes(words):
     for ids, offsets in words.pieces(["", "a b"]):
         assert ids.dtype == offsets.dtype == np.int32
         assert offsets.shape == (len(ids), 2)
 
 
-def test_decode_shows_no_marks_of_continuation_in_front(words):
+def test_decode_drops_a_leading_continuation_mark(words):
     ids = [words.vocabulary.index(piece) for piece in ("##a", "##b", "c")]
     assert words.decode(ids) == "ab c"
     assert words.decode([]) == ""
 
 
-def test_decode_joins_pieces_and_closes_up_punctuation(words):
+def test_decode_joins_pieces_and_removes_spaces_before_punctuation(words):
     [(ids, _)] = words.pieces(["Café cab, dad."])
     assert words.decode(ids) == "cafe cab, dad."
 
@@ -71,7 +71,7 @@ def test_special_ids_and_size(words):
     assert words.size == 5 + 2 * len(LETTERS) + 2
 
 
-def test_windows_line_ends_give_the_same_pieces(words, tmp_path):
+def test_windows_line_endings_give_the_same_pieces(words, tmp_path):
     (tmp_path / "v").write_bytes("\r\n".join(words.vocabulary).encode())
     assert WordPieces.load(tmp_path / "v").vocabulary == words.vocabulary
 
@@ -86,7 +86,7 @@ def test_windows_line_ends_give_the_same_pieces(words, tmp_path):
         (b"", "[PAD]"),
     ],
 )
-def test_bad_vocabularies_are_refused_with_what_is_wrong(tmp_path, content, said):
+def test_an_invalid_vocabulary_is_refused_with_the_reason(tmp_path, content, said):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(InputError) as error:
         WordPieces.load(tmp_path / "vocab.txt")
@@ -94,7 +94,7 @@ def test_bad_vocabularies_are_refused_with_what_is_wrong(tmp_path, content, said
     assert "vocab.txt" in str(error.value)
 
 
-def test_missing_vocabulary(tmp_path):
+def test_a_missing_vocabulary_is_refused(tmp_path):
     with pytest.raises(InputError, match="no vocabulary file"):
         WordPieces.load(tmp_path / "none.txt")
 
