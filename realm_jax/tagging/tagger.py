@@ -60,8 +60,8 @@ class Tagger:
         scores = self._scores(documents, sizes)
         found: list[list[list[str]]] = [[] for _ in documents]
         by_size = np.argsort(sizes, kind="stable")
-        for start in range(0, len(by_size), _TOGETHER):
-            members = by_size[start : start + _TOGETHER].tolist()
+        for start in range(0, len(by_size), _DECODE_BATCH):
+            members = by_size[start : start + _DECODE_BATCH].tolist()
             best = _decoded([documents[i] for i in members], [scores[i] for i in members])
             for number, chosen in zip(members, best, strict=True):
                 tags = iter(chosen[: sizes[number]].tolist())

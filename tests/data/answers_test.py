@@ -67,16 +67,16 @@ def texts(words, body, answers, widest=99, **kind):
         ("", "x", []),
     ],
 )
-def test_texts_are_found_as_the_official_rule_sees_them(words, body, answer, found):
+def test_text_answers_follow_the_official_normalisation(words, body, answer, found):
     assert texts(words, body, [answer]) == found
 
 
-def test_all_answers_are_looked_for_and_each_place_is_named_once(words):
+def test_every_answer_is_found_and_each_span_is_listed_once(words):
     answers = ["The Beatles", "beatles", "Paris", "?"]
     assert texts(words, "beatles in paris", answers) == ["beatles", "paris"]
 
 
-def test_a_place_too_wide_as_written_is_named_without_its_marks(words):
+def test_a_span_too_wide_with_punctuation_is_found_without_it(words):
     assert texts(words, "Say (paris)!", ["(Paris)"], widest=3) == ["(paris)"]
     assert texts(words, "Say (paris)!", ["(Paris)"], widest=2) == ["paris"]
     assert texts(words, "In 1990", ["1990"], widest=3) == []
@@ -94,16 +94,16 @@ def test_a_place_too_wide_as_written_is_named_without_its_marks(words):
         ("one\nparis", "^paris$", ["paris"]),
     ],
 )
-def test_expressions_are_found_where_the_official_rule_begins(words, body, pattern, found):
+def test_expressions_match_at_the_start_of_a_span(words, body, pattern, found):
     assert texts(words, body, [pattern], expression=True) == found
 
 
-def test_an_expression_that_runs_on_is_found_as_far_as_the_widest_span_goes(words):
+def test_an_unbounded_expression_is_cut_at_the_widest_span(words):
     body = "paris the usa the paris the wood the usa"
     assert texts(words, body, ["par.*usa"], 3, expression=True) == ["paris the usa"]
 
 
-def test_an_expression_that_would_hang_finds_nothing_and_holds_up_nobody(words, monkeypatch):
+def test_an_expression_that_takes_too_long_finds_nothing(words, monkeypatch):
     monkeypatch.setattr(expression, "MOST_SECONDS", 0.05)
     finder = accepted(Question("?", (r"(a|aa)+$",), expression=True))
     body = "a" * 90 + "b"
@@ -112,7 +112,7 @@ def test_an_expression_that_would_hang_finds_nothing_and_holds_up_nobody(words, 
     assert finder.spans(body, offsets, 10) == []
 
 
-def test_says_answer_looks_at_the_body_alone(tiny):
+def test_contains_answer_searches_the_body_only(tiny):
     store = tiny.store
     found = [contains_answer(accepted(Question("?", ("1504",))), store, i) for i in range(40)]
     assert [i for i, there in enumerate(found) if there] == [4]
@@ -136,7 +136,7 @@ def squad():
 
 
 @shared
-def test_nearly_every_answer_of_squad_is_found_in_its_paragraph(squad):
+def test_almost_all_squad_answers_are_found_in_their_paragraphs(squad):
     pairs, words = squad
     missed = []
     for context, answer in pairs:
@@ -157,7 +157,7 @@ def _all_spans(offsets, widest):
 
 
 @shared
-def test_every_right_span_holds_one_that_is_named(squad):
+def test_every_correct_span_contains_a_span_that_is_found(squad):
     pairs, words = squad
     for context, answer in random.Random(0).sample(pairs, 20):
         question = Question("?", (answer,))
@@ -171,7 +171,7 @@ def test_every_right_span_holds_one_that_is_named(squad):
 
 
 @shared
-def test_expressions_of_trec_in_real_text_begin_where_the_official_rule_does(squad):
+def test_trec_expressions_match_real_text_like_the_official_scorer(squad):
     pairs, words = squad
     contexts = list(dict.fromkeys(context for context, _ in pairs))
     questions = read_questions(SHARED / "curatedtrec.large2180-train.tsv", "trec")

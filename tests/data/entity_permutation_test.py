@@ -21,7 +21,7 @@ def store(tmp_path_factory):
     return PassageStore.open(folder / "z")
 
 
-def test_only_rare_pieces_change_places_and_only_among_themselves(store):
+def test_only_rare_pieces_are_permuted(store):
     words = store.vocabulary
     rare = RarePieces(store)
     table = rare.permutation(np.random.default_rng(0))
@@ -33,14 +33,14 @@ def test_only_rare_pieces_change_places_and_only_among_themselves(store):
     assert (table[rare.rare] != rare.rare).mean() > 0.9
 
 
-def test_a_permutation_is_a_function_of_its_generator(store):
+def test_the_permutation_depends_only_on_the_generator(store):
     rare = RarePieces(store)
     one, again, two = (rare.permutation(np.random.default_rng(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert (one != two).any()
 
 
-def test_the_chosen_rows_are_looked_up_and_the_others_stay():
+def test_only_the_chosen_rows_are_permuted():
     pieces = np.array([[0, 1, 2], [0, 1, 2]], np.int32)
     table = np.array([2, 0, 1], np.int32)
     found = permute_rows(pieces, table, np.array([True, False]))

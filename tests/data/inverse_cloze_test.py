@@ -23,7 +23,7 @@ def without(whole, part):
     return whole[:at] + whole[at + len(part) :]
 
 
-def test_the_sentence_leaves_its_passage_and_the_gap_closes(tiny):
+def test_the_sentence_is_removed_and_the_rest_is_shifted(tiny):
     batch, whole = batch_and_whole(tiny, removal=1.0)
     for row, own in enumerate(batch.ids.tolist()):
         sentence = pieces(batch.queries, row)[1:-1]
@@ -50,12 +50,12 @@ def test_every_sentence_of_a_passage_is_drawn(tiny):
     assert len(firsts) == len(tiny.store.sentences(2)) - 1 == 3
 
 
-def test_without_removal_the_passage_stays_whole(tiny):
+def test_without_removal_the_passage_is_unchanged(tiny):
     batch, whole = batch_and_whole(tiny, removal=0.0)
     np.testing.assert_array_equal(batch.passages.ids, whole.ids)
 
 
-def test_the_share_removed_is_the_one_asked_for(tiny):
+def test_removal_has_the_configured_probability(tiny):
     source = InverseClozeSource(
         tiny.store, tiny_config(tiny.folder, stages__ict__removal_share=0.9)
     )
@@ -69,7 +69,7 @@ def test_the_share_removed_is_the_one_asked_for(tiny):
     assert 0.85 < shorter / longer < 0.95
 
 
-def test_a_sentence_beyond_the_cut_of_the_passage_changes_nothing(tiny):
+def test_removing_a_truncated_sentence_changes_nothing(tiny):
     batch, whole = batch_and_whole(tiny, removal=1.0, passage=30)
     for row in range(len(batch.ids)):
         kept = pieces(batch.passages, row)
@@ -78,7 +78,7 @@ def test_a_sentence_beyond_the_cut_of_the_passage_changes_nothing(tiny):
         assert batch.passages.segments[row, len(kept) - 1] == 1
 
 
-def test_hidden_pieces_are_never_special_ones(tiny):
+def test_special_tokens_are_never_masked(tiny):
     config = tiny_config(tiny.folder, stages__ict__mask_share=1.0)
     queries = InverseClozeSource(tiny.store, config).batch(0, 40).queries
     words = tiny.store.vocabulary

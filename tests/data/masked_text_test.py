@@ -15,7 +15,7 @@ def source(tiny, part="all", **changes):
     return MaskedTextSource(tiny.store, tiny.spans, tiny_config(tiny.folder, **changes), part)
 
 
-def test_only_one_sentence_is_shown_with_one_span_hidden(tiny):
+def test_a_query_is_one_sentence_with_one_masked_span(tiny):
     batch = source(tiny).batch(0, 40)
     store, words = tiny.store, tiny.store.vocabulary
     assert sorted(batch.source) == list(range(len(store)))  # once an epoch
@@ -33,7 +33,7 @@ def test_only_one_sentence_is_shown_with_one_span_hidden(tiny):
         assert (batch.queries.ids[row] == words.mask).sum() == count
 
 
-def test_every_span_of_a_passage_comes_up(tiny):
+def test_every_span_of_a_passage_is_drawn(tiny):
     text = source(tiny)
     places = {
         (int(row), int(first))
@@ -45,7 +45,7 @@ def test_every_span_of_a_passage_comes_up(tiny):
     assert all({piece for row, piece in places if row == r} == spans_of(r) for r in range(9))
 
 
-def test_of_a_long_span_all_is_hidden_and_the_first_pieces_are_scored(tiny):
+def test_a_long_span_is_masked_completely_and_its_first_tokens_are_targets(tiny):
     batch = source(tiny, lengths__masks=2).batch(0, 40)
     hidden = (batch.queries.ids == tiny.store.vocabulary.mask).sum(1)
     scored = batch.weights.sum(1)
@@ -53,7 +53,7 @@ def test_of_a_long_span_all_is_hidden_and_the_first_pieces_are_scored(tiny):
     assert (hidden > 2).any()
 
 
-def test_spans_that_the_query_would_cut_are_never_drawn(tiny):
+def test_spans_beyond_the_query_length_are_never_drawn(tiny):
     text = source(tiny, lengths__query=16)
     for step in range(5):
         batch = text.batch(step, 16)
@@ -62,19 +62,19 @@ def test_spans_that_the_query_would_cut_are_never_drawn(tiny):
         assert (batch.positions < 15).all()
 
 
-def test_held_out_and_training_passages_share_none(tiny):
+def test_held_out_and_training_passages_are_disjoint(tiny):
     held_out, train = (set(source(tiny, part).rows.tolist()) for part in ("held_out", "train"))
     assert held_out and not held_out & train
     assert held_out | train == set(tiny.spans.rows.tolist())
 
 
-def test_evaluation_masks_the_same_way_every_time(tiny):
+def test_evaluation_masks_are_deterministic(tiny):
     one, two = (source(tiny).first(6) for _ in range(2))
     np.testing.assert_array_equal(one.queries.ids, two.queries.ids)
     assert len(one.queries.ids) == 6
 
 
-def test_own_and_evidence_are_minus_one_where_nobody_recorded_them(tiny, tmp_path):
+def test_source_and_evidence_are_minus_one_if_unknown(tiny, tmp_path):
     spans = [
         [tuple(span) for span in tiny.spans.of(row).tolist()] for row in range(len(tiny.store))
     ]
@@ -83,7 +83,7 @@ def test_own_and_evidence_are_minus_one_where_nobody_recorded_them(tiny, tmp_pat
     assert batch.source.tolist() == batch.evidence.tolist() == [-1] * 4
 
 
-def test_a_corpus_without_usable_spans_is_refused_with_a_way_out(tiny, tmp_path):
+def test_a_corpus_without_usable_spans_is_an_error_with_a_fix(tiny, tmp_path):
     none = SpanStore.write(tmp_path / "none", tiny.store, [[] for _ in range(len(tiny.store))])
     with pytest.raises(InputError, match="annotate"):
         MaskedTextSource(tiny.store, none, tiny_config(tiny.folder))

@@ -42,14 +42,14 @@ def many(scheme, words, text, rate=0.0, count=COUNT):
     ]
 
 
-def test_salient_span_hides_all_pieces_of_the_span_as_mask_and_nothing_else(words):
+def test_salient_span_masks_exactly_the_tokens_of_the_span(words):
     for hidden in many("salient_span", words, "abcdef gh", count=50):
         assert hidden.positions.tolist() == [2, 3, 4]
         assert hidden.shown.tolist() == [words.mask] * 3
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
-def test_random_schemes_hide_as_many_pieces_as_the_salient_span(words, scheme):
+def test_random_schemes_mask_as_many_tokens_as_the_salient_span(words, scheme):
     for hidden in many(scheme, words, "ab c def ghij k lm n opq"):
         assert len(hidden.positions) == len(set(hidden.positions.tolist())) == 3
         assert (np.diff(hidden.positions) > 0).all()
@@ -57,19 +57,19 @@ def test_random_schemes_hide_as_many_pieces_as_the_salient_span(words, scheme):
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
 @pytest.mark.parametrize(("rate", "size", "expected"), [(0.15, 20, 3), (0.01, 5, 1), (1.0, 7, 7)])
-def test_a_rate_hides_that_share_and_at_least_one(words, scheme, rate, size, expected):
+def test_a_rate_masks_that_share_and_at_least_one_token(words, scheme, rate, size, expected):
     for hidden in many(scheme, words, "a " * size, rate, count=50):
         assert len(hidden.positions) == expected
 
 
-def test_random_token_hides_each_piece_as_often(words):
+def test_random_token_masks_positions_uniformly(words):
     drawn = many("random_token", words, "ab c def ghij k lm n opq")
     counts = np.bincount(np.concatenate([hidden.positions for hidden in drawn]), minlength=17)
     expected = COUNT * 3 / 17
     assert abs(counts / expected - 1).max() < 0.2  # 4 standard deviations
 
 
-def test_random_token_shows_eighty_masks_ten_others_ten_themselves(words):
+def test_random_token_uses_the_80_10_10_rule(words):
     pieces = sentence(words, "ab c def ghij k lm n opq")
     kinds = {"mask": 0, "same": 0, "other": 0}
     for hidden in many("random_token", words, "ab c def ghij k lm n opq"):
@@ -83,7 +83,7 @@ def test_random_token_shows_eighty_masks_ten_others_ten_themselves(words):
     assert shares["other"] == pytest.approx(0.1 * (1 - 1 / 52), abs=0.02)
 
 
-def test_random_span_hides_whole_words_that_share_one_fate(words):
+def test_random_span_masks_whole_words_with_one_draw_per_run(words):
     pieces = sentence(words, "abc " * 8)
     fates = {"mask": 0, "same": 0, "other": 0}
     for hidden in many("random_span", words, "abc " * 8):  # three pieces: the one word drawn first
@@ -108,7 +108,7 @@ def test_random_span_lengths_are_geometric_up_to_ten_words():
     assert counts[1] / 4000 == pytest.approx(0.2 / (1 - 0.8**10), abs=0.03)
 
 
-def test_random_span_can_hide_everything_and_begins_anywhere(words):
+def test_random_span_can_mask_every_token_and_start_at_any_word(words):
     begins = np.array([False, True, False, True])  # a sentence cut in the middle of a word
     groups = masking.random_spans(begins, 4, np.random.default_rng(1))
     assert sorted(np.concatenate(groups).tolist()) == [0, 1, 2, 3]
@@ -117,12 +117,12 @@ def test_random_span_can_hide_everything_and_begins_anywhere(words):
     assert counts[2] == 0 and counts[[0, 1, 3]].min() > 150
 
 
-def test_unknown_scheme_is_named(words):
+def test_an_unknown_scheme_is_an_error(words):
     with pytest.raises(ConfigError, match="salient"):
         masking.mask_tokens("salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0))
 
 
-def test_every_scheme_meets_the_same_sentences_with_the_same_budget(tiny):
+def test_all_schemes_use_the_same_sentences_and_budgets(tiny):
     batches = {}
     for scheme in ("salient_span", "random_token", "random_span"):
         config = tiny_config(tiny.folder, masking__scheme=scheme)
@@ -162,7 +162,7 @@ def vocabulary(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_the_masked_pieces_are_those_of_the_characters(kind, vocabulary, tmp_path):
+def test_masked_tokens_match_the_characters_of_the_span(kind, vocabulary, tmp_path):
     sentence, answer, decoded = SENTENCES[kind]
     write_passages(tmp_path / "store", [("Title", ["First one.", sentence])], vocabulary)
     store = PassageStore.open(tmp_path / "store")

@@ -27,7 +27,7 @@ def gold_texts(store, questions, hits, length, widest=5):
     return texts
 
 
-def test_gold_is_where_the_row_says_an_answer(tiny):
+def test_gold_marks_the_answers_in_the_row(tiny):
     # Passages 4 and 5: "The river in Eta4 was the Ate in 1504." and "... Oso5 ... Oso in 1505."
     questions = [
         Question("which river?", ("the river", "1504.")),
@@ -42,7 +42,7 @@ def test_gold_is_where_the_row_says_an_answer(tiny):
     assert found[1] == [["1505"], ["1504"]]
 
 
-def test_what_the_row_cuts_off_is_not_gold(tiny):
+def test_a_truncated_answer_is_not_gold(tiny):
     question = Question("when?", ("1504",))
     hits = np.array([[4]])
     lengths = range(13, 64)
@@ -55,7 +55,7 @@ def test_what_the_row_cuts_off_is_not_gold(tiny):
     assert shortest == body_starts + offsets[:, 1].tolist().index(end) + 1 + 1
 
 
-def test_what_is_wider_than_the_widest_is_not_gold(tiny):
+def test_an_answer_wider_than_the_limit_is_not_gold(tiny):
     question = Question("when?", ("1504", "river"))
     found = [gold_texts(tiny.store, [question], np.array([[4]]), 56, w)[0][0] for w in (3, 4)]
     assert found == [["river"], ["river", "1504"]]
@@ -79,12 +79,12 @@ def test_question_source_joins_each_question_with_its_hits(tiny):
     assert words.decode(answer) == tiny.questions[7].answers[0].lower()
 
 
-def test_question_rows_are_cut_to_the_length_of_queries(tiny):
+def test_question_rows_are_truncated_to_the_query_length(tiny):
     rows = question_rows(["what is " * 30], tiny.store.vocabulary, 10)
     assert rows.ids.shape == (1, 10) and rows.ids[0, -1] == tiny.store.vocabulary.sep
 
 
-def test_questions_hash_knows_other_questions_and_answers():
+def test_questions_hash_depends_on_questions_and_answers():
     one = [Question("a", ("b",))]
     others = ([Question("a", ("c",))], [Question("b", ("b",))], one * 2)
     assert questions_hash(one) == questions_hash([Question("a", ("b",))])

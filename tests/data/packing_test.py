@@ -22,7 +22,7 @@ def rows(lengths, width, first=0):
     return Rows(ids, mask, (ids % 2).astype(np.int32))
 
 
-def test_every_row_lies_whole_where_starts_says():
+def test_every_row_is_contiguous_and_begins_at_its_start():
     parts = [rows([[3, 7], [2, 8]], 8), rows([[20, 9, 4], [1, 24, 23]], 24, first=4)]
     widths = (24, 24, 16, 8, 8)
     packed = pack(parts, widths)
@@ -40,7 +40,7 @@ def test_every_row_lies_whole_where_starts_says():
     assert streams[1].sum() == lengths_of(parts).sum()  # and nothing else is real
 
 
-def test_a_batch_takes_the_lowest_rung_that_holds_it():
+def test_a_batch_uses_the_first_bucket_that_fits():
     seen = sample_groups(np.array([[30] + [250] * 7, [40] + [280] * 7]), 4)
     buckets = make_buckets(LIMITS, seen)
     assert all(len(set(widths)) <= 4 for widths in buckets)
@@ -55,11 +55,11 @@ def test_a_batch_takes_the_lowest_rung_that_holds_it():
         assert (np.array(low) <= high).all()
 
 
-def test_without_a_look_at_rows_the_slots_hold_any():
+def test_without_sample_lengths_the_bucket_fits_any_batch():
     assert make_buckets(LIMITS) == ((384,) * 28 + (96,) * 4,)
 
 
-def test_four_tenths_of_the_padding_and_more_are_gone():
+def test_packing_removes_at_least_forty_percent_of_the_padding():
     """Lengths as the passages of a corpus have them: most near the limit, some far below."""
     rng = np.random.default_rng(0)
     lengths = (290 - rng.exponential(80, (2000, 8))).astype(int).clip(10, 288)

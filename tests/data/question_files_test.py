@@ -49,7 +49,7 @@ def test_each_format_is_read(tmp_path, format, bom):
     assert read_questions(path, format) == [READ[format]]
 
 
-def test_topics_of_natural_questions_are_lists_in_a_table(tmp_path):
+def test_natural_questions_topics_are_tsv_with_lists(tmp_path):
     path = tmp_path / "topics.txt"
     path.write_bytes(b'who?\t[\'me\', "the \'I\'"]\r\n"what ""it""\twas"\t"[\'a ""b""\']"\r\n')
     assert read_questions(path, "nq") == [
@@ -59,7 +59,7 @@ def test_topics_of_natural_questions_are_lists_in_a_table(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [".gz", ".xz", ""])
-def test_packed_files_and_globs_are_read_in_the_order_of_their_names(tmp_path, packed):
+def test_compressed_files_and_globs_are_read_in_name_order(tmp_path, packed):
     opener = {".gz": gzip.open, ".xz": lzma.open, "": open}[packed]
     for name in ("b", "a"):
         with opener(tmp_path / f"{name}.jsonl{packed}", "wb") as file:
@@ -69,7 +69,7 @@ def test_packed_files_and_globs_are_read_in_the_order_of_their_names(tmp_path, p
 
 
 @pytest.mark.parametrize("packed", [".gz", ".xz"])
-def test_a_packed_file_cut_short_is_named(tmp_path, packed):
+def test_a_truncated_compressed_file_is_named(tmp_path, packed):
     opener = {".gz": gzip.open, ".xz": lzma.open}[packed]
     path = tmp_path / f"q.jsonl{packed}"
     with opener(path, "wb") as file:
@@ -104,7 +104,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("format", "line", "words"), MALFORMED)
-def test_a_line_that_cannot_be_used_is_named(tmp_path, format, line, words):
+def test_an_invalid_line_is_named(tmp_path, format, line, words):
     before = "[" if format == "webquestions" else GOOD[format].strip("\n")
     (tmp_path / "q").write_text(f"{before}\n{line}")
     with pytest.raises(InputError) as error:
@@ -131,7 +131,7 @@ def test_a_line_that_cannot_be_used_is_named(tmp_path, format, line, words):
         "['" + "a" * LONGEST_LIST + "']",
     ],
 )
-def test_lists_that_cannot_be_used_are_named_and_never_run(tmp_path, answers):
+def test_invalid_answer_lists_are_named_and_never_executed(tmp_path, answers):
     (tmp_path / "q").write_text(f"who?\t['me']\nwho?\t{answers}\nwho?\t['me']\n")
     with pytest.raises(InputError) as error:
         read_questions(tmp_path / "q", "nq")
@@ -151,7 +151,7 @@ SQUAD_BREAKS = [
 
 
 @pytest.mark.parametrize("damage", SQUAD_BREAKS)
-def test_squad_with_a_part_missing(tmp_path, damage):
+def test_squad_with_a_missing_field_is_an_error(tmp_path, damage):
     document = json.loads(GOOD["squad"])
     paragraph = document["data"][0]["paragraphs"][0]
     damage(paragraph["qas"][0], paragraph, document)
@@ -162,7 +162,7 @@ def test_squad_with_a_part_missing(tmp_path, damage):
 
 
 @pytest.mark.parametrize("content", ['[{"qText": "a"}]', '{"qText": "a"}', "[3]", "[[]]"])
-def test_web_questions_with_a_part_missing(tmp_path, content):
+def test_web_questions_with_a_missing_field_is_an_error(tmp_path, content):
     (tmp_path / "q.json").write_text(content)
     with pytest.raises(InputError, match="not a question with answers") as error:
         read_questions(tmp_path / "q.json", "webquestions")
@@ -170,7 +170,7 @@ def test_web_questions_with_a_part_missing(tmp_path, content):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_another_encoding_and_an_empty_file(tmp_path, format):
+def test_a_wrong_encoding_and_an_empty_file_are_errors(tmp_path, format):
     (tmp_path / "q").write_bytes(GOOD[format].replace("Who", "Zürich").encode("latin-1"))
     with pytest.raises(InputError, match="not UTF-8"):
         read_questions(tmp_path / "q", format)
@@ -179,7 +179,7 @@ def test_another_encoding_and_an_empty_file(tmp_path, format):
         read_questions(tmp_path / "q", format)
 
 
-def test_what_is_no_file_and_what_is_no_format(tmp_path):
+def test_a_missing_file_a_folder_and_an_unknown_format_are_errors(tmp_path):
     with pytest.raises(InputError, match="no question file"):
         read_questions(tmp_path / "none.jsonl")
     with pytest.raises(InputError, match="no question file"):
@@ -200,7 +200,7 @@ def test_what_is_no_file_and_what_is_no_format(tmp_path):
         ("squad", "87,599 questions, as published (train)", "To whom did", "What is KMC"),
     ],
 )
-def test_the_shared_benchmarks(caplog, format, said, first, last):
+def test_the_published_benchmark_files_are_read(caplog, format, said, first, last):
     with caplog.at_level(logging.INFO):
         questions = read_questions(SHARED / FILES[format], format)
     assert said in caplog.text
@@ -217,7 +217,7 @@ def test_the_tab_inside_an_expression_of_trec_is_kept():
 
 
 @shared
-def test_the_training_part_of_natural_questions_overlaps_the_dev_file():
+def test_natural_questions_train_overlaps_dev():
     train = read_questions(SHARED / NQ_TRAIN, "nq")
     dev = {question.text for question in read_questions(SHARED / FILES["nq"], "nq")}
     assert len(train) == 55_589
@@ -225,7 +225,7 @@ def test_the_training_part_of_natural_questions_overlaps_the_dev_file():
 
 
 @shared
-def test_the_published_parts_of_web_questions_and_trec():
+def test_the_published_splits_of_web_questions_and_trec():
     pytest.importorskip("farmhash", reason="pip install -e '.[qa]'")
     path = SHARED / FILES["webquestions"]
     parts = [read_questions(path, "webquestions", part) for part in ("train", "dev")]
@@ -236,7 +236,7 @@ def test_the_published_parts_of_web_questions_and_trec():
     assert trec == [1_348, 131]  # 1,353 and 133 in the whole file
 
 
-def test_parts_that_a_question_does_not_tell(tmp_path):
+def test_a_split_without_a_fingerprint_rule_is_an_error(tmp_path):
     (tmp_path / "q").write_text(GOOD["nq"])
     with pytest.raises(InputError, match="webquestions or trec"):
         read_questions(tmp_path / "q", "nq", "dev")
@@ -244,7 +244,7 @@ def test_parts_that_a_question_does_not_tell(tmp_path):
         published_splits.check_part("test", "trec")
 
 
-def test_how_many_questions_there_should_be_is_said():
+def test_the_number_of_questions_is_compared_with_the_published_splits():
     assert published_splits.compared("own", 1234) == "1,234 questions"
     assert published_splits.compared("trec", 694) == "694 questions, as published (test)"
     assert published_splits.compared("trec", 695) == (
@@ -253,7 +253,7 @@ def test_how_many_questions_there_should_be_is_said():
     )
 
 
-def test_reading_needs_neither_tfds_nor_the_fingerprints():
+def test_reading_imports_neither_tfds_nor_farmhash():
     script = "import sys, realm_jax.data.question_files; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert b"tensorflow_datasets" not in loaded.stdout and b"farmhash" not in loaded.stdout

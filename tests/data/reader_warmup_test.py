@@ -56,7 +56,7 @@ def gold_pieces(reading, row):
     ]
 
 
-def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(tiny):
+def test_each_sentence_is_paired_with_its_passage_and_gold_is_the_masked_span(tiny):
     source, plain = source_of(tiny)
     reading, text = source.batch(3, B), plain.batch(3, B)
     fits = 0
@@ -75,7 +75,7 @@ def test_each_sentence_stands_beside_its_passage_and_gold_marks_what_is_masked(t
     np.testing.assert_array_equal(reading.text.weights, text.weights)
 
 
-def test_permuted_rows_say_the_same_of_other_names(names):
+def test_permuted_rows_stay_consistent(names):
     (source, plain), (usual, _) = source_of(names, permuted_share=1.0), source_of(names)
     reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
     changed = reading.joint.ids != same.joint.ids
@@ -90,13 +90,13 @@ def test_permuted_rows_say_the_same_of_other_names(names):
     assert same.gold.any((1, 2)).all()
 
 
-def test_only_a_share_is_permuted(names):
+def test_the_configured_share_of_rows_is_permuted(names):
     (source, _), (usual, _) = source_of(names, permuted_share=0.5), source_of(names)
     changed = (source.batch(1, 400).joint.ids != usual.batch(1, 400).joint.ids).any(-1)
     assert 0.4 < changed.mean() < 0.6
 
 
-def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
+def test_a_hidden_mask_token_is_not_attended_to_and_trains_only_the_span(tiny):
     (source, _), (usual, _) = source_of(tiny, hidden_mask_share=1.0), source_of(tiny)
     reading, same = source.batch(2, B), usual.batch(2, B)
     blank = reading.joint.ids == tiny.store.vocabulary.mask
@@ -106,7 +106,7 @@ def test_an_unseen_blank_is_not_attended_to_and_only_its_span_is_learned(tiny):
     np.testing.assert_array_equal(reading.one_span, same.one_span)
 
 
-def test_a_neighbour_is_at_most_two_passages_away(tiny):
+def test_a_negative_is_at_most_two_passages_away(tiny):
     (source, plain), count = source_of(tiny, neighbour_share=1.0), len(tiny.store)
     reading, text = source.batch(0, B), plain.batch(0, B)
     for row in range(B):
@@ -115,7 +115,7 @@ def test_a_neighbour_is_at_most_two_passages_away(tiny):
         assert any(np.array_equal(tiny.store.body_ids(p)[: len(read)], read) for p in near.tolist())
 
 
-def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(tiny):
+def test_a_null_share_changes_no_other_rows(tiny):
     (source, _), (usual, _) = source_of(tiny, neighbour_share=0.3, null_share=0.4), source_of(tiny)
     neighbours, _ = source_of(tiny, neighbour_share=0.3)
     reading, without, all_beside = (s.batch(0, 400) for s in (source, neighbours, usual))
@@ -126,7 +126,7 @@ def test_a_share_stands_beside_the_null_passage_and_the_others_are_as_they_were(
     np.testing.assert_array_equal(reading.joint.ids[~alone], without.joint.ids[~alone])
 
 
-def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
+def test_the_copying_phase_changes_no_later_steps(tiny):
     steps = {"stages__reader__steps": 10}
     wrong = {"neighbour_share": 0.5, "null_share": 0.5, "hidden_mask_share": 0.5}
     source, _ = source_of(tiny, copying_share=0.4, more=steps, **wrong)
@@ -144,7 +144,7 @@ def test_the_first_steps_teach_copying_and_the_others_are_as_they_were(tiny):
         jax.tree.map(np.testing.assert_array_equal, part, same)
 
 
-def test_scattered_blanks_are_no_span(tiny):
+def test_scattered_masks_are_not_one_span(tiny):
     source, plain = source_of(tiny, more={"masking__scheme": "random_token", "masking__rate": 0.3})
     reading, text = source.batch(0, B), plain.batch(0, B)
     scattered = [
@@ -175,19 +175,19 @@ def test_every_occurrence_of_every_answer_in_the_body_is_gold():
     assert found(matching_spans(joint, answers, 3)) == [(4, 5), (6, 6), (7, 8)]
 
 
-def test_answers_too_wide_or_empty_or_absent_are_never_gold():
+def test_answers_that_are_too_wide_empty_or_absent_are_not_gold():
     joint = rows([2, 3, 5, 6, 7, 3], body=2)
     answers = [[np.array([5, 6, 7]), np.array([], np.int32), np.array([9])]]
     assert not matching_spans(joint, answers, 2).any()
     assert found(matching_spans(joint, answers, 3)) == [(2, 4)]
 
 
-def test_an_answer_across_the_edge_of_the_body_is_not_in_it():
+def test_an_answer_across_the_body_boundary_is_not_gold():
     joint = rows([2, 5, 3, 6, 3], body=3)
     assert not matching_spans(joint, [[np.array([3, 6])]], 3).any()
 
 
-def test_padding_is_no_body():
+def test_padding_is_not_part_of_the_body():
     joint = rows([2, 3, 5, 3, 0, 0], body=2)
     joint = joint._replace(mask=np.array([[[True] * 4 + [False] * 2]]))
     assert not matching_spans(joint, [[np.array([0])]], 3).any()

@@ -27,7 +27,7 @@ def lists(rows):
     return rows.ids.tolist(), rows.mask.astype(int).tolist(), rows.segments.tolist()
 
 
-def test_query_row(store):
+def test_the_layout_of_a_query_row(store):
     rows = query_rows([np.array([A, B]), np.array([C])], 5, store.vocabulary)
     assert lists(rows) == (
         [[CLS, A, B, SEP, PAD], [CLS, C, SEP, PAD, PAD]],
@@ -36,13 +36,13 @@ def test_query_row(store):
     )
 
 
-def test_query_too_long_loses_its_tail_and_keeps_its_end(store):
+def test_a_long_query_is_truncated_and_keeps_its_closing_sep(store):
     rows = query_rows([np.array([A, B, C, D])], 5, store.vocabulary)
     assert rows.ids.tolist() == [[CLS, A, B, C, SEP]]
     assert rows.mask.all()
 
 
-def test_passage_rows_and_the_null_passage(store):
+def test_the_layout_of_passage_rows_and_of_the_null_passage(store):
     rows = passage_rows(store, np.array([0, 1, NULL_PASSAGE]), 10)
     assert lists(rows) == (
         [
@@ -55,14 +55,14 @@ def test_passage_rows_and_the_null_passage(store):
     )
 
 
-def test_a_passage_too_long_loses_the_end_of_its_body_then_of_its_title(store):
+def test_a_long_passage_loses_body_tokens_first_then_title_tokens(store):
     of = lambda length: passage_rows(store, np.array([0]), length).ids[0].tolist()  # noqa: E731
     assert of(7) == [CLS, A, B, SEP, C, D, SEP]
     assert of(5) == [CLS, A, B, SEP, SEP]
     assert of(4) == [CLS, A, SEP, SEP]
 
 
-def test_passage_numbers_of_any_shape(store):
+def test_passage_ids_may_have_any_shape(store):
     numbers = np.array([[0, NULL_PASSAGE], [1, 0]])
     rows = passage_rows(store, numbers, 10)
     assert rows.ids.shape == rows.mask.shape == rows.segments.shape == (2, 2, 10)
@@ -70,7 +70,7 @@ def test_passage_numbers_of_any_shape(store):
     np.testing.assert_array_equal(rows.ids.reshape(4, 10), flat.ids)
 
 
-def test_joint_rows_hold_the_query_and_the_body_without_the_title(store):
+def test_joint_rows_contain_the_query_and_the_body_without_the_title(store):
     queries = query_rows([np.array([E, F]), np.array([D])], 4, store.vocabulary)
     rows = joint_rows(queries, store, np.array([[NULL_PASSAGE, 0], [1, NULL_PASSAGE]]), 9)
     assert lists(rows) == (
@@ -89,7 +89,7 @@ def test_joint_rows_hold_the_query_and_the_body_without_the_title(store):
     )
 
 
-def test_a_joint_row_too_long_loses_the_end_of_the_body(store):
+def test_a_long_joint_row_loses_the_end_of_the_body(store):
     queries = query_rows([np.array([E, F])], 4, store.vocabulary)
     rows = joint_rows(queries, store, np.array([[0]]), 7)
     assert rows.ids[0, 0].tolist() == [CLS, E, F, SEP, C, D, SEP]
@@ -97,7 +97,7 @@ def test_a_joint_row_too_long_loses_the_end_of_the_body(store):
 
 
 @pytest.mark.parametrize("most", [20, 120])  # copied by one gather, and run by run
-def test_random_passages_are_laid_out_piece_by_piece(tmp_path, most):
+def test_random_passages_equal_a_reference_layout(tmp_path, most):
     rng = np.random.default_rng(most)
     write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL, *"abcdef"])
     passages = [

@@ -17,7 +17,7 @@ from realm_jax.data.masked_text import MaskedTextSource
 TESTS = Path(__file__).parents[1]
 
 
-def test_each_example_once_an_epoch_in_another_order_each_time():
+def test_each_example_occurs_once_per_epoch_in_a_new_order():
     drawn = np.concatenate([sampling.example_ids(0, step, 4, 10) for step in range(5)])
     first, second = drawn[:10], drawn[10:]
     assert sorted(first) == sorted(second) == list(range(10))
@@ -26,11 +26,11 @@ def test_each_example_once_an_epoch_in_another_order_each_time():
     assert drawn.tolist() != other_seed.tolist()
 
 
-def test_a_batch_larger_than_the_corpus_goes_through_it_more_than_once():
+def test_a_batch_larger_than_the_corpus_repeats_it():
     assert np.bincount(sampling.example_ids(0, 0, 9, 3)).tolist() == [3, 3, 3]
 
 
-def test_the_cut_into_batches_does_not_change_the_order():
+def test_the_batch_size_does_not_change_the_order():
     by_two = np.concatenate([sampling.example_ids(3, step, 2, 7) for step in range(6)])
     by_six = np.concatenate([sampling.example_ids(3, step, 6, 7) for step in range(2)])
     np.testing.assert_array_equal(by_two, by_six)
@@ -50,7 +50,7 @@ def sources(tiny, **changes):
 
 
 @pytest.mark.parametrize("scheme", ["salient_span", "random_span", "random_token"])
-def test_a_batch_does_not_depend_on_those_before_it(tiny, scheme):
+def test_a_batch_does_not_depend_on_earlier_batches(tiny, scheme):
     for straight, resumed in zip(
         sources(tiny, masking__scheme=scheme), sources(tiny, masking__scheme=scheme), strict=True
     ):

@@ -38,7 +38,7 @@ def served(tmp_path, monkeypatch):
     server.server_close()
 
 
-def test_both_parts_are_fetched_once_and_read_without_tensorflow(served, caplog):
+def test_both_splits_are_downloaded_once_and_read_without_tensorflow(served, caplog):
     with caplog.at_level(logging.INFO):
         train = read_questions("tfds:train", "webquestions")
     assert sorted(train, key=lambda question: question.text) == [
@@ -52,12 +52,12 @@ def test_both_parts_are_fetched_once_and_read_without_tensorflow(served, caplog)
     assert "tensorflow" not in sys.modules
 
 
-def test_what_cannot_be_fetched_is_said_with_what_to_do(served, tmp_path):
+def test_a_failed_download_is_an_error_with_a_fix(served, tmp_path):
     (tmp_path / "web" / "train" / "blob").unlink()
     with pytest.raises(InputError, match="TFDS_DATA_DIR"):
         read_questions("tfds:train", "webquestions")
 
 
-def test_other_parts_are_refused():
+def test_an_unknown_split_is_an_error():
     with pytest.raises(InputError, match="train or test"):
         read_questions("tfds:dev", "webquestions")

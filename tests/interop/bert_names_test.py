@@ -109,13 +109,13 @@ def test_hugging_face_names_round_trip_bit_for_bit(kind):
 
 
 @pytest.mark.parametrize("network", ["embedder", "reader"])
-def test_our_names_round_trip_bit_for_bit(drawn, network):
+def test_our_parameters_round_trip_bit_for_bit(drawn, network):
     tree = jax.tree.map(lambda x: x + np.arange(x.size).reshape(x.shape), drawn[network])
     again = network_of(from_bert_names(to_bert_names(tree), HEADS), network)
     jax.tree.map(np.testing.assert_array_equal, again, tree)
 
 
-def test_a_span_head_round_trips_with_its_reader_under_the_names_of_realm(drawn, model, tmp_path):
+def test_a_span_head_round_trips_with_its_reader(drawn, model, tmp_path):
     both = {**drawn["reader"], SPAN_HEAD: drawn["span_head"]}
     both = jax.tree.map(lambda x: x + np.float32(np.arange(x.size)).reshape(x.shape), both)
     theirs = to_bert_names(both)
@@ -191,7 +191,7 @@ def original_names(theirs):
     ],
     ids=["wrapped", "realm", "bare", "first names"],
 )
-def test_other_names_of_the_same_weights_give_the_same_tree(theirs):
+def test_name_variants_give_the_same_tree(theirs):
     assert theirs.keys() != state_dict().keys()
     [expected], [found] = (recognised(x).networks.values() for x in (state_dict(), theirs))
     pooler = {name for name in expected if "pooler" in name}  # no part of an encoder of REALM
@@ -237,7 +237,7 @@ def test_weights_trained_with_another_gelu_are_refused_with_both_names(drawn, mo
     load_networks(str(folder), drawn, tiny_config(model__gelu="erf").model)
 
 
-def test_weights_without_a_bert_are_refused(drawn, model, folder):
+def test_weights_without_a_bert_are_an_error(drawn, model, folder):
     save_file({"conv.weight": np.zeros(3, np.float32)}, folder / "model.safetensors")
     with pytest.raises(MismatchError, match="BERT"):
         load_networks(str(folder), drawn, model)

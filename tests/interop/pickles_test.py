@@ -81,7 +81,7 @@ def write_torch(tmp_path, monkeypatch):
     return write
 
 
-def test_tensors_are_read_with_their_offsets_and_strides(write_torch):
+def test_tensors_are_read_with_offsets_and_strides(write_torch):
     flat = np.arange(12, dtype=np.float32)
     turned = flat.reshape(3, 4).T
     content = OrderedDict(
@@ -98,7 +98,7 @@ def test_tensors_are_read_with_their_offsets_and_strides(write_torch):
 @pytest.mark.parametrize(
     "wrong", [{"offset": 9}, {"strides": (4, 5)}, {"offset": -1}, {"strides": (-4, 1)}]
 )
-def test_a_tensor_outside_its_storage_is_refused(write_torch, wrong):
+def test_a_tensor_outside_its_storage_is_an_error(write_torch, wrong):
     flat = np.arange(12, dtype=np.float32)
     content = {"x": Stored("0", flat.reshape(3, 4), 12, **wrong)}
     with pytest.raises(DamageError, match="not inside its storage"):

@@ -117,7 +117,7 @@ def test_predictions_are_the_last_two_columns(tmp_path):
         ("valid", 216, 3_250, 51_362, {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}),
     ],
 )
-def test_conll_2003_has_its_published_counts(part, documents, sentences, words, phrases):
+def test_conll_2003_has_the_published_counts(part, documents, sentences, words, phrases):
     path = SHARED / f"conll2003.en.{part}.txt.xz"
     if not path.exists():
         pytest.skip(f"needs {path.name} beside the project")

@@ -70,5 +70,5 @@ def test_words_agree_mostly_with_conll():
     assert same / total > 0.98
 
 
-def test_the_tagger_has_one_embedding_for_each_shape():
+def test_the_tagger_has_one_embedding_per_shape():
     assert len(SHAPES) == WORD_SHAPES

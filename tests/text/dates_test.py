@@ -45,7 +45,7 @@ def test_other_numbers_are_not_dates(text):
     assert date_spans(f"See {text} there.") == []
 
 
-def test_several_dates_in_a_sentence():
+def test_several_dates_in_a_sentence_are_found():
     text = "Born on 5 May 1818 in Trier, he left in 1843 (or 1844) and died on March 14, 1883."
     found = [text[a:b] for a, b in date_spans(text)]
     assert found == ["5 May 1818", "1843", "1844", "March 14, 1883"]

@@ -26,7 +26,7 @@ def test_blank_text_has_no_sentence():
     assert sentence_bounds("") == sentence_bounds(" \n\n ") == []
 
 
-def test_no_character_is_lost_on_random_text():
+def test_every_character_of_random_text_is_covered():
     random.seed(0)
     parts = [
         "Word",

@@ -26,7 +26,7 @@ def covered(words, text):
     return [(t, text[a:b]) for t, (a, b) in zip(words.tokens(ids), offsets.tolist(), strict=True)]
 
 
-def test_offsets_point_into_the_text_as_written(words):
+def test_offsets_refer_to_the_original_text(words):
     assert covered(words, "Café, NAÏVE")[:2] == [("cafe", "Café"), (",", ",")]
     assert covered(words, "Café, NAÏVE")[-1] == ("##ive", "ÏVE")
 
@@ -100,7 +100,7 @@ def test_a_missing_vocabulary_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(not BERT.is_file(), reason="needs BERT's own vocabulary beside the checkout")
-def test_berts_vocabulary_gives_the_published_ids():
+def test_the_vocabulary_of_bert_gives_the_published_ids():
     words = WordPieces.load(BERT)
     assert (words.size, words.pad, words.mask) == (30522, 0, 103)
     [(ids, _)] = words.pieces(["Hello, world! Unaffable."])
