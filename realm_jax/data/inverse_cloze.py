@@ -22,14 +22,17 @@ class InverseClozeBatch(NamedTuple):
 class InverseClozeSource:
     """Draws a passage and uses one of its sentences as the query.
 
-    With probability `objective.removal` the sentence is removed from the passage. A share
-    `objective.hidden` of the query's tokens is replaced by [MASK], because the queries of REALM
-    contain [MASK] too.
+    With probability `stages.ict.removal_share` the sentence is removed from the passage. A share
+    `stages.ict.mask_share` of the query's tokens is replaced by [MASK], because the queries of
+    REALM contain [MASK] too.
     """
 
     def __init__(self, store: PassageStore, config: ConfigDict):
         self.store, self.lengths = store, config.lengths
-        self.removal, self.hidden = config.stages.ict.removal_share, config.stages.ict.mask_share
+        self.removal, self.mask_share = (
+            config.stages.ict.removal_share,
+            config.stages.ict.mask_share,
+        )
         self.seed = config.seed
 
     def batch(
@@ -39,30 +42,30 @@ class InverseClozeSource:
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         rows = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
         passages = passage_rows(self.store, rows, self.lengths.passage)
-        sentences, hide = [], np.empty((len(rows), self.lengths.query), bool)
-        for place, row in enumerate(rows.tolist()):
-            rng = sampling.generator(self.seed, "ict", step, int(batch_rows[place]))
-            hide[place] = rng.random(self.lengths.query) < self.hidden
+        sentences, masked = [], np.empty((len(rows), self.lengths.query), bool)
+        for index, row in enumerate(rows.tolist()):
+            rng = sampling.generator(self.seed, "ict", step, int(batch_rows[index]))
+            masked[index] = rng.random(self.lengths.query) < self.mask_share
             bounds = self.store.sentences(row)
             sentence = int(rng.integers(len(bounds) - 1))
             start, stop = bounds[sentence : sentence + 2].tolist()
             sentences.append(self.store.body_ids(row)[start:stop])
             if rng.random() < self.removal and len(bounds) > 2:
-                _remove(passages, place, start, stop, self.store.vocabulary.pad)
+                _remove(passages, index, start, stop, self.store.vocabulary.pad)
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
-        hide &= ~np.isin(queries.ids, self.store.vocabulary.special)
-        queries.ids[hide] = self.store.vocabulary.mask
+        masked &= ~np.isin(queries.ids, self.store.vocabulary.special)
+        queries.ids[masked] = self.store.vocabulary.mask
         return InverseClozeBatch(queries, passages, rows)
 
 
-def _remove(passages: Rows, place: int, start: int, stop: int, pad: int) -> None:
+def _remove(passages: Rows, index: int, start: int, stop: int, pad: int) -> None:
     """Removes body tokens start .. stop from a passage row and shifts the rest left."""
-    ids, mask, segments = (part[place] for part in passages)
+    ids, mask, segments = (part[index] for part in passages)
     used = int(mask.sum())
     body = int(np.argmax(segments)) if segments.any() else used
     start, stop = min(body + start, used - 1), min(body + stop, used - 1)
-    gone = stop - start
-    ids[start : used - gone] = ids[stop:used].copy()
-    ids[used - gone : used] = pad
-    mask[used - gone : used] = False
-    segments[used - gone : used] = 0
+    removed = stop - start
+    ids[start : used - removed] = ids[stop:used].copy()
+    ids[used - removed : used] = pad
+    mask[used - removed : used] = False
+    segments[used - removed : used] = 0

@@ -1,4 +1,4 @@
-"""Where a passage says an answer: nothing wrong is named, and nothing right is passed over."""
+"""Answer spans in passages: every span found is correct, and no correct span is missed."""
 
 import json
 import lzma
@@ -17,7 +17,7 @@ from realm_jax.text.answer_form import normalise_answer
 from realm_jax.text.wordpiece import SPECIAL, WordPieces
 
 SHARED = Path(__file__).parents[3] / "shared/data"
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside the checkout")
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data next to the checkout")
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,'\"()$-––"
 PIECES = [*SPECIAL, *dict.fromkeys(CHARACTERS), *(f"##{c}" for c in dict.fromkeys(CHARACTERS))]
@@ -26,12 +26,12 @@ WORDS = ["beatles", "the", "mari", "wood", "##land", "usa", "paris", "woodland"]
 
 @pytest.fixture(scope="module")
 def words():
-    """A few whole words; all others fall into characters."""
+    """A vocabulary with a few whole words; all other words are split into characters."""
     return WordPieces([*PIECES, *WORDS], "")
 
 
 def texts(words, body, answers, widest=99, **kind):
-    """What is found, as text."""
+    """The texts of the spans that are found."""
     finder = accepted(Question("?", tuple(answers), **kind))
     offsets = words.pieces([body])[0][1]
     spans = finder.spans(body, offsets, widest)
@@ -57,8 +57,8 @@ def texts(words, body, answers, widest=99, **kind):
         ("Zürich and Zurich", "Zurich", ["Zurich"]),
         ("Santa María. María", "maria", []),
         ("Santa María. María", "MARÍA", ["María", "María"]),
-        ("El AÑO. Un año", "año", ["AÑO", "año"]),  # to the rule, "an" is an article here
-        ("woodland wood", "wood", ["wood"]),  # no piece ends inside of "woodland"
+        ("El AÑO. Un año", "año", ["AÑO", "año"]),  # the official rule removes "an" here
+        ("woodland wood", "wood", ["wood"]),  # "woodland" is one token
         ("東京 is 東京都", "東京", ["東京", "東京"]),
         ("theatre the end", "the", []),
         ("... --- ...", "...", []),
@@ -86,7 +86,7 @@ def test_a_span_too_wide_with_punctuation_is_found_without_it(words):
     ("body", "pattern", "found"),
     [
         ("Paris, PARIS", "par(is)?", ["Paris", "PARIS"]),
-        ("usa woodland wood", "wood", ["woodland", "wood"]),  # a begun piece is taken whole
+        ("usa woodland wood", "wood", ["woodland", "wood"]),  # a span ends at a token end
         ("usawood", "wood", ["wood"]),
         ("in 1984 or 2084", r"19\d\d", ["1984"]),
         ("paris the paris", ".*paris", ["paris the paris", "the paris", "paris"]),
@@ -123,7 +123,7 @@ def test_contains_answer_searches_the_body_only(tiny):
 
 @pytest.fixture(scope="module")
 def squad():
-    """(context, answer) of every eightieth article's paragraphs, and BERT's word pieces."""
+    """(context, answer) pairs of every eightieth article, and BERT's vocabulary."""
     with lzma.open(SHARED / "squad-train-v1.1.json.xz") as file:
         articles = json.load(file)["data"][::80]
     pairs = [
@@ -145,7 +145,7 @@ def test_almost_all_squad_answers_are_found_in_their_paragraphs(squad):
             missed.append((answer, context))
         assert {normalise_answer(text) for text in found} <= {normalise_answer(answer)}
     assert len(pairs) > 1000
-    # What is missed was marked inside a word: "dard" of "standard".
+    # The missed answers are parts of a word: "dard" in "standard".
     inside = [re.search(rf"\w{re.escape(a)}|{re.escape(a)}\w", context) for a, context in missed]
     assert len(missed) < 0.01 * len(pairs) and all(inside)
 
@@ -166,7 +166,7 @@ def test_every_correct_span_contains_a_span_that_is_found(squad):
         for first, last in _all_spans(offsets, 10):
             text = context[offsets[first, 0] : offsets[last, 1]]
             if normalise_answer(answer) and is_right(text, question):
-                # As written it may have a mark more than the least span has.
+                # The span written like the answer may have more punctuation than the shortest one.
                 assert any(i <= last and j >= first for i, j in named), (answer, text)
 
 

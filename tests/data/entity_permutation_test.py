@@ -1,4 +1,4 @@
-"""Rare pieces change places among themselves; common and special ones stay."""
+"""Rare pieces are permuted among themselves; common and special pieces stay."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from realm_jax.text.vocabulary import write_vocabulary
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """3,000 times "the", and a b c once each."""
+    """A passage with 3,000 times "the", and a, b and c once each."""
     folder = tmp_path_factory.mktemp("permuting")
     write_vocabulary(folder / "vocab.txt", vocabulary())
     write_passages(

@@ -1,4 +1,4 @@
-"""Inverse cloze: the sentence, the passage without it, and how often it stays."""
+"""Inverse cloze pairs: the sentence, and the passage with or without it."""
 
 import numpy as np
 from support.tiny_corpus import tiny_config
@@ -18,7 +18,7 @@ def pieces(rows, number):
 
 
 def without(whole, part):
-    """`whole` with its one occurrence of `part` cut out."""
+    """`whole` without its first occurrence of `part`."""
     at = next(i for i in range(len(whole)) if whole[i : i + len(part)] == part)
     return whole[:at] + whole[at + len(part) :]
 
@@ -28,7 +28,9 @@ def test_the_sentence_is_removed_and_the_rest_is_shifted(tiny):
     for row, own in enumerate(batch.ids.tolist()):
         sentence = pieces(batch.queries, row)[1:-1]
         if len(tiny.store.sentences(own)) == 2:
-            assert pieces(batch.passages, row) == pieces(whole, row)  # its only sentence stays
+            assert pieces(batch.passages, row) == pieces(
+                whole, row
+            )  # an only sentence is not removed
         else:
             assert pieces(batch.passages, row) == without(pieces(whole, row), sentence)
         used = int(batch.passages.mask[row].sum())

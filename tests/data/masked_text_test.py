@@ -1,4 +1,4 @@
-"""Masked sentences: what is shown, what is hidden, what is kept apart, what is refused."""
+"""Masked sentences: queries, targets, held-out passages and errors."""
 
 from itertools import pairwise
 
@@ -18,31 +18,32 @@ def source(tiny, part="all", **changes):
 def test_a_query_is_one_sentence_with_one_masked_span(tiny):
     batch = source(tiny).batch(0, 40)
     store, words = tiny.store, tiny.store.vocabulary
-    assert sorted(batch.source) == list(range(len(store)))  # once an epoch
-    for row, own in enumerate(batch.source.tolist()):
+    assert sorted(batch.source) == list(range(len(store)))  # each once per epoch
+    for row, source_passage in enumerate(batch.source.tolist()):
         count = int(batch.weights[row].sum())
         shown = batch.queries.ids[row].copy()
         shown[batch.positions[row, :count]] = batch.targets[row, :count]
         shown = shown[batch.queries.mask[row]][1:-1].tolist()
-        bounds = store.sentences(own)
-        sentences = [store.body_ids(own)[a:b].tolist() for a, b in pairwise(bounds)]
+        bounds = store.sentences(source_passage)
+        sentences = [store.body_ids(source_passage)[a:b].tolist() for a, b in pairwise(bounds)]
         assert shown in sentences
         start = int(bounds[sentences.index(shown)])
-        hidden = batch.positions[row, :count] - 1 + start
-        assert (hidden[0], hidden[-1] + 1) in [tuple(span) for span in tiny.spans.of(own).tolist()]
+        masked = batch.positions[row, :count] - 1 + start
+        spans = [tuple(span) for span in tiny.spans.of(source_passage).tolist()]
+        assert (masked[0], masked[-1] + 1) in spans
         assert (batch.queries.ids[row] == words.mask).sum() == count
 
 
 def test_every_span_of_a_passage_is_drawn(tiny):
     text = source(tiny)
-    places = {
+    drawn = {
         (int(row), int(first))
         for step in range(60)
         for batch in [text.batch(step, 40)]
         for row, first in zip(batch.source, batch.targets[:, 0], strict=True)
     }
     spans_of = lambda row: {int(tiny.store.body_ids(row)[a]) for a, _ in tiny.spans.of(row)}  # noqa: E731
-    assert all({piece for row, piece in places if row == r} == spans_of(r) for r in range(9))
+    assert all({piece for row, piece in drawn if row == r} == spans_of(r) for r in range(9))
 
 
 def test_a_long_span_is_masked_completely_and_its_first_tokens_are_targets(tiny):

@@ -1,4 +1,4 @@
-"""Each masking scheme against its definition, and masks on text with accents and CJK."""
+"""Each masking scheme follows its definition, also on text with accents and CJK characters."""
 
 import unicodedata
 
@@ -21,7 +21,7 @@ COUNT = 2000
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    """A vocabulary of 26 letters, each alone and as a continuation."""
+    """A vocabulary of 26 letters, each also as a continuation piece."""
     path = tmp_path_factory.mktemp("letters") / "vocab.txt"
     letters = [*"abcdefghijklmnopqrstuvwxyz"]
     write_vocabulary(path, [*SPECIAL, *letters, *(f"##{c}" for c in letters)])
@@ -29,7 +29,7 @@ def words(tmp_path_factory):
 
 
 def sentence(words, text):
-    """`ab c` is the pieces a ##b c."""
+    """Token ids of a text; `ab c` gives a ##b c."""
     found = [c if i == 0 else f"##{c}" for word in text.split() for i, c in enumerate(word)]
     return np.array([words.vocabulary.index(piece) for piece in found], np.int32)
 
@@ -43,28 +43,28 @@ def many(scheme, words, text, rate=0.0, count=COUNT):
 
 
 def test_salient_span_masks_exactly_the_tokens_of_the_span(words):
-    for hidden in many("salient_span", words, "abcdef gh", count=50):
-        assert hidden.positions.tolist() == [2, 3, 4]
-        assert hidden.shown.tolist() == [words.mask] * 3
+    for masked in many("salient_span", words, "abcdef gh", count=50):
+        assert masked.positions.tolist() == [2, 3, 4]
+        assert masked.shown.tolist() == [words.mask] * 3
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
 def test_random_schemes_mask_as_many_tokens_as_the_salient_span(words, scheme):
-    for hidden in many(scheme, words, "ab c def ghij k lm n opq"):
-        assert len(hidden.positions) == len(set(hidden.positions.tolist())) == 3
-        assert (np.diff(hidden.positions) > 0).all()
+    for masked in many(scheme, words, "ab c def ghij k lm n opq"):
+        assert len(masked.positions) == len(set(masked.positions.tolist())) == 3
+        assert (np.diff(masked.positions) > 0).all()
 
 
 @pytest.mark.parametrize("scheme", ["random_token", "random_span"])
 @pytest.mark.parametrize(("rate", "size", "expected"), [(0.15, 20, 3), (0.01, 5, 1), (1.0, 7, 7)])
 def test_a_rate_masks_that_share_and_at_least_one_token(words, scheme, rate, size, expected):
-    for hidden in many(scheme, words, "a " * size, rate, count=50):
-        assert len(hidden.positions) == expected
+    for masked in many(scheme, words, "a " * size, rate, count=50):
+        assert len(masked.positions) == expected
 
 
 def test_random_token_masks_positions_uniformly(words):
     drawn = many("random_token", words, "ab c def ghij k lm n opq")
-    counts = np.bincount(np.concatenate([hidden.positions for hidden in drawn]), minlength=17)
+    counts = np.bincount(np.concatenate([masked.positions for masked in drawn]), minlength=17)
     expected = COUNT * 3 / 17
     assert abs(counts / expected - 1).max() < 0.2  # 4 standard deviations
 
@@ -72,9 +72,9 @@ def test_random_token_masks_positions_uniformly(words):
 def test_random_token_uses_the_80_10_10_rule(words):
     pieces = sentence(words, "ab c def ghij k lm n opq")
     kinds = {"mask": 0, "same": 0, "other": 0}
-    for hidden in many("random_token", words, "ab c def ghij k lm n opq"):
-        for place, shown in zip(hidden.positions, hidden.shown, strict=True):
-            same = shown == pieces[place]
+    for masked in many("random_token", words, "ab c def ghij k lm n opq"):
+        for position, shown in zip(masked.positions, masked.shown, strict=True):
+            same = shown == pieces[position]
             kinds["mask" if shown == words.mask else "same" if same else "other"] += 1
             assert shown == words.mask or shown not in words.special
     shares = {kind: count / (3 * COUNT) for kind, count in kinds.items()}
@@ -85,13 +85,13 @@ def test_random_token_uses_the_80_10_10_rule(words):
 
 def test_random_span_masks_whole_words_with_one_draw_per_run(words):
     pieces = sentence(words, "abc " * 8)
-    fates = {"mask": 0, "same": 0, "other": 0}
-    for hidden in many("random_span", words, "abc " * 8):  # three pieces: the one word drawn first
-        assert hidden.positions[0] % 3 == 0 and np.ptp(hidden.positions) == 2
-        masks, kept = hidden.shown == words.mask, hidden.shown == pieces[hidden.positions]
+    kinds = {"mask": 0, "same": 0, "other": 0}
+    for masked in many("random_span", words, "abc " * 8):  # budget of three tokens: one word
+        assert masked.positions[0] % 3 == 0 and np.ptp(masked.positions) == 2
+        masks, kept = masked.shown == words.mask, masked.shown == pieces[masked.positions]
         assert masks.all() or not masks.any()
-        fates["mask" if masks.all() else "same" if kept.all() else "other"] += 1
-    shares = {fate: count / COUNT for fate, count in fates.items()}
+        kinds["mask" if masks.all() else "same" if kept.all() else "other"] += 1
+    shares = {kind: count / COUNT for kind, count in kinds.items()}
     assert shares == pytest.approx({"mask": 0.8, "same": 0.1, "other": 0.1}, abs=0.03)
 
 
@@ -109,7 +109,7 @@ def test_random_span_lengths_are_geometric_up_to_ten_words():
 
 
 def test_random_span_can_mask_every_token_and_start_at_any_word(words):
-    begins = np.array([False, True, False, True])  # a sentence cut in the middle of a word
+    begins = np.array([False, True, False, True])  # begins inside a word
     groups = masking.random_spans(begins, 4, np.random.default_rng(1))
     assert sorted(np.concatenate(groups).tolist()) == [0, 1, 2, 3]
     one = [masking.random_spans(begins, 1, np.random.default_rng(s))[0][0] for s in range(600)]
@@ -119,7 +119,9 @@ def test_random_span_can_mask_every_token_and_start_at_any_word(words):
 
 def test_an_unknown_scheme_is_an_error(words):
     with pytest.raises(ConfigError, match="salient"):
-        masking.mask_tokens("salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0))
+        masking.mask_tokens(
+            "salient", np.zeros(3, np.int32), (0, 1), 0.0, words, np.random.default_rng(0)
+        )
 
 
 def test_all_schemes_use_the_same_sentences_and_budgets(tiny):
@@ -174,14 +176,14 @@ def test_masked_tokens_match_the_characters_of_the_span(kind, vocabulary, tmp_pa
 
     words = store.vocabulary
     count = int(batch.weights[0].sum())
-    targets, places = batch.targets[0, :count], batch.positions[0, :count]
+    targets, positions = batch.targets[0, :count], batch.positions[0, :count]
     assert words.decode(targets) == decoded
     masked = batch.queries.ids[0]
-    np.testing.assert_array_equal(np.flatnonzero(masked == words.mask), places)
+    np.testing.assert_array_equal(np.flatnonzero(masked == words.mask), positions)
     restored = masked.copy()
-    restored[places] = targets
+    restored[positions] = targets
     [(whole, offsets)] = words.pieces([sentence])
     assert restored[batch.queries.mask[0]].tolist() == [words.cls, *whole, words.sep]
     start = sentence.index(answer)
     inside = (offsets[:, 0] >= start) & (offsets[:, 1] <= start + len(answer))
-    np.testing.assert_array_equal(np.flatnonzero(inside) + 1, places)
+    np.testing.assert_array_equal(np.flatnonzero(inside) + 1, positions)

@@ -1,4 +1,4 @@
-"""Questions as batches: their hits, and where answers stand in the rows."""
+"""Batches of questions: their hits, and the gold answer spans in the rows."""
 
 import numpy as np
 from support.tiny_corpus import tiny_config
@@ -15,7 +15,7 @@ from realm_jax.data.rows import joint_rows
 
 
 def gold_texts(store, questions, hits, length, widest=5):
-    """What the reader is told to choose, as text of each row."""
+    """The texts of the gold spans of each row."""
     rows = question_rows([q.text for q in questions], store.vocabulary, 12)
     joint = joint_rows(rows, store, hits, length)
     gold = answer_spans(joint, hits, [accepted(q) for q in questions], store, widest)

@@ -1,17 +1,17 @@
-"""Slots of a few widths: every row in one, whole, and few places to spare."""
+"""Packed streams: every row is in one slot, complete, with little padding."""
 
 import itertools
 
 import numpy as np
 
-from realm_jax.data.packing import sample_groups, make_buckets, lengths_of, pack, bucket_for
+from realm_jax.data.packing import bucket_for, lengths_of, make_buckets, pack, sample_groups
 from realm_jax.data.rows import Rows
 
 LIMITS = [96] * 4 + [384] * 28
 
 
 def rows(lengths, width, first=0):
-    """Rows whose ids tell their number and place."""
+    """Rows whose ids encode row number and position."""
     lengths = np.asarray(lengths)
     ids = (
         np.arange(width)
@@ -31,13 +31,13 @@ def test_every_row_is_contiguous_and_begins_at_its_start():
         np.concatenate([b[kind].reshape(2, -1) for b in packed.blocks], 1) for kind in range(3)
     ]
     for group in range(2):
-        own = [(part, number) for part in parts for number in range(part.ids.shape[1])]
-        for number, (part, row) in enumerate(own):
+        numbered = [(part, number) for part in parts for number in range(part.ids.shape[1])]
+        for number, (part, row) in enumerate(numbered):
             length, start = int(part.mask[group, row].sum()), packed.starts[group, number]
             for stream, kind in zip(streams, part, strict=True):
                 found = stream[group, start : start + length]
                 np.testing.assert_array_equal(found, kind[group, row, :length])
-    assert streams[1].sum() == lengths_of(parts).sum()  # and nothing else is real
+    assert streams[1].sum() == lengths_of(parts).sum()  # no other token is real
 
 
 def test_a_batch_uses_the_first_bucket_that_fits():
@@ -60,11 +60,11 @@ def test_without_sample_lengths_the_bucket_fits_any_batch():
 
 
 def test_packing_removes_at_least_forty_percent_of_the_padding():
-    """Lengths as the passages of a corpus have them: most near the limit, some far below."""
+    """Lengths are distributed as in a corpus: most near the limit, some much shorter."""
     rng = np.random.default_rng(0)
     lengths = (290 - rng.exponential(80, (2000, 8))).astype(int).clip(10, 288)
     buckets = make_buckets([288] * 128, sample_groups(lengths, 16))
     batches = lengths.reshape(-1, 1, 128)
-    places = np.mean([sum(buckets[bucket_for(batch, buckets)]) for batch in batches])
-    packed, padded = 1 - lengths.mean() * 128 / places, 1 - lengths.mean() / 288
+    positions = np.mean([sum(buckets[bucket_for(batch, buckets)]) for batch in batches])
+    packed, padded = 1 - lengths.mean() * 128 / positions, 1 - lengths.mean() / 288
     assert packed < 0.6 * padded

@@ -1,4 +1,4 @@
-"""Reading batches: the right passage or a neighbour, consistent names, where the answer stands."""
+"""Reader warm-up batches: paired passages, permuted names and gold spans."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ B = 40
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """2,500 names that are one piece each, every one of them rare: "kaba lies in muto ."."""
+    """A corpus of 2,500 rare one-token names: "kaba lies in muto ."."""
     syllables = [c + v for c in "bdfgklmnrt" for v in "aeiou"]
     names = [one + two for one in syllables for two in syllables]
     folder = tmp_path_factory.mktemp("names")
@@ -31,8 +31,8 @@ def names(tmp_path_factory):
     write_passages(folder / "z", passages, folder / "vocab.txt")
     store = PassageStore.open(folder / "z")
     spans = [[(3, 4)]] * len(store)
-    own = np.arange(len(store), dtype=np.int64)
-    SpanStore.write(None, store, spans, source=own, evidence=None, knowledge=store)
+    source = np.arange(len(store), dtype=np.int64)
+    SpanStore.write(None, store, spans, source=source, evidence=None, knowledge=store)
     return SimpleNamespace(folder=folder / "z", store=store, spans=SpanStore.open(None, store))
 
 
@@ -49,7 +49,7 @@ def body(joint, row):
 
 
 def gold_pieces(reading, row):
-    """What each gold span reads."""
+    """Token ids of each gold span."""
     return [
         reading.joint.ids[row, start : start + width + 1]
         for start, width in np.argwhere(reading.gold[row])
@@ -61,9 +61,9 @@ def test_each_sentence_is_paired_with_its_passage_and_gold_is_the_masked_span(ti
     reading, text = source.batch(3, B), plain.batch(3, B)
     fits = 0
     for row in range(B):
-        own = tiny.store.body_ids(int(text.source[row]))
+        passage = tiny.store.body_ids(int(text.source[row]))
         np.testing.assert_array_equal(
-            body(reading.joint, row), own[: len(body(reading.joint, row))]
+            body(reading.joint, row), passage[: len(body(reading.joint, row))]
         )
         real = text.weights[row] > 0
         found = gold_pieces(reading, row)
@@ -79,13 +79,13 @@ def test_permuted_rows_stay_consistent(names):
     (source, plain), (usual, _) = source_of(names, permuted_share=1.0), source_of(names)
     reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
     changed = reading.joint.ids != same.joint.ids
-    others = {}
+    renamed = {}
     for old, new in zip(same.joint.ids[changed], reading.joint.ids[changed], strict=True):
-        assert others.setdefault(int(old), int(new)) == int(new)
-    # The subject in the sentence, and subject and answer in the passage.
+        assert renamed.setdefault(int(old), int(new)) == int(new)
+    # Three tokens change: the subject in the sentence, and subject and answer in the passage.
     assert changed.sum(-1).tolist() == [3] * B
     for old, new in zip(text.targets[:, 0], reading.text.targets[:, 0], strict=True):
-        assert others[int(old)] == int(new)
+        assert renamed[int(old)] == int(new)
     np.testing.assert_array_equal(reading.gold, same.gold)
     assert same.gold.any((1, 2)).all()
 
@@ -118,12 +118,12 @@ def test_a_negative_is_at_most_two_passages_away(tiny):
 def test_a_null_share_changes_no_other_rows(tiny):
     (source, _), (usual, _) = source_of(tiny, neighbour_share=0.3, null_share=0.4), source_of(tiny)
     neighbours, _ = source_of(tiny, neighbour_share=0.3)
-    reading, without, all_beside = (s.batch(0, 400) for s in (source, neighbours, usual))
-    alone = np.array([not len(body(reading.joint, row)) for row in range(400)])
-    assert 0.3 < alone.mean() < 0.5
-    assert (reading.text.weights[alone] == all_beside.text.weights[alone]).all()
-    assert not reading.gold[alone].any() and all_beside.gold[alone].any()
-    np.testing.assert_array_equal(reading.joint.ids[~alone], without.joint.ids[~alone])
+    reading, without, positives = (s.batch(0, 400) for s in (source, neighbours, usual))
+    null = np.array([not len(body(reading.joint, row)) for row in range(400)])
+    assert 0.3 < null.mean() < 0.5
+    assert (reading.text.weights[null] == positives.text.weights[null]).all()
+    assert not reading.gold[null].any() and positives.gold[null].any()
+    np.testing.assert_array_equal(reading.joint.ids[~null], without.joint.ids[~null])
 
 
 def test_the_copying_phase_changes_no_later_steps(tiny):
@@ -132,14 +132,14 @@ def test_the_copying_phase_changes_no_later_steps(tiny):
     source, _ = source_of(tiny, copying_share=0.4, more=steps, **wrong)
     usual, plain = source_of(tiny, more=steps, **wrong)
     first = source.batch(3, B)
-    own = plain.batch(3, B).source
+    passages = plain.batch(3, B).source
     for row in range(B):
-        passage = tiny.store.body_ids(int(own[row]))
+        passage = tiny.store.body_ids(int(passages[row]))
         read = body(first.joint, row)
         np.testing.assert_array_equal(read, passage[: len(read)])
         real = first.text.weights[row] > 0
         assert real.any() and np.isin(first.text.targets[row, real], passage).all()
-    assert not first.one_span.all()  # the spans of this corpus are one piece or few together
+    assert not first.one_span.all()  # some masked tokens are not contiguous
     for part, same in zip(source.batch(4, B), usual.batch(4, B), strict=True):
         jax.tree.map(np.testing.assert_array_equal, part, same)
 
@@ -159,7 +159,7 @@ def test_scattered_masks_are_not_one_span(tiny):
 
 
 def rows(ids, body):
-    """One question with one passage, whose pieces from `body` on are its body and [SEP]."""
+    """One joint row [1, 1, J]; the tokens from `body` on are the passage body and [SEP]."""
     array = np.array([[ids]], np.int32)
     segments = (np.arange(len(ids)) >= body).astype(np.int32)[None, None]
     return Rows(array, np.ones(array.shape, bool), segments)

@@ -1,4 +1,4 @@
-"""Input rows against literal arrays, and what is cut when they are too short."""
+"""Input rows equal literal arrays, also when they are truncated."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ A, B, C, D, E, F = range(5, 11)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Passages `a b | c d e f` and `c | a b`, each letter a piece from 5 on."""
+    """Passages `a b | c d e f` and `c | a b`; each letter is a piece with id 5 or more."""
     folder = tmp_path_factory.mktemp("letters")
     write_vocabulary(folder / "vocab.txt", [*SPECIAL, *"abcdef"])
     passages = [("a b", ["c d", "e f"]), ("c", ["a b"])]
@@ -96,7 +96,7 @@ def test_a_long_joint_row_loses_the_end_of_the_body(store):
     assert rows.mask.all()
 
 
-@pytest.mark.parametrize("most", [20, 120])  # copied by one gather, and run by run
+@pytest.mark.parametrize("most", [20, 120])  # copied by one gather, and row by row
 def test_random_passages_equal_a_reference_layout(tmp_path, most):
     rng = np.random.default_rng(most)
     write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL, *"abcdef"])
@@ -108,11 +108,11 @@ def test_random_passages_equal_a_reference_layout(tmp_path, most):
     store = PassageStore.open(tmp_path / "store")
     numbers = rng.integers(-1, len(store), (16, 4))
     rows = passage_rows(store, numbers, 64)
-    for place in np.ndindex(*numbers.shape):
-        i = int(numbers[place])
+    for index in np.ndindex(*numbers.shape):
+        i = int(numbers[index])
         title = [] if i < 0 else store.title_ids(i).tolist()
         body = [] if i < 0 else store.body_ids(i).tolist()[: 64 - 3 - len(title)]
         expected = [CLS, *title, SEP, *body, SEP]
-        assert rows.ids[place].tolist() == expected + [PAD] * (64 - len(expected))
-        assert rows.mask[place].sum() == len(expected)
-        assert rows.segments[place].sum() == len(body) + 1
+        assert rows.ids[index].tolist() == expected + [PAD] * (64 - len(expected))
+        assert rows.mask[index].sum() == len(expected)
+        assert rows.segments[index].sum() == len(body) + 1

@@ -1,4 +1,4 @@
-"""Batch n is a function of (seed, n), and each example comes once an epoch."""
+"""Batch n is a function of (seed, n), and each example occurs once per epoch."""
 
 import subprocess
 import sys
@@ -60,7 +60,7 @@ def test_a_batch_does_not_depend_on_earlier_batches(tiny, scheme):
         assert not np.array_equal(batches[2].queries.ids, batches[3].queries.ids)
 
 
-_ELSEWHERE = """
+_PROGRAM = """
 import sys, zlib, numpy as np
 from pathlib import Path
 from realm_jax.corpus.spans import SpanStore
@@ -75,7 +75,7 @@ print(zlib.crc32(b"".join(a.tobytes() for a in (*batch.queries, *batch[1:]))))
 
 
 def test_a_batch_is_the_same_in_a_new_process(tiny):
-    arguments = [sys.executable, "-c", _ELSEWHERE, str(tiny.folder)]
+    arguments = [sys.executable, "-c", _PROGRAM, str(tiny.folder)]
     runs = [
         subprocess.run(
             arguments,

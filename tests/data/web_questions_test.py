@@ -1,4 +1,4 @@
-"""WebQuestions through TFDS: its real download, parsing and files, from a server of our own."""
+"""WebQuestions from TFDS: download, parsing and files, with a local server."""
 
 import functools
 import http.server
@@ -19,7 +19,7 @@ WHEN = ("when?", '(list (description "2012"))')
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """The published address leads to this machine; the data folder is a fresh one."""
+    """A local server replaces the published download address; the data folder is empty."""
     for name, entries in {"train": [WHO, WHEN], "test": [WHEN]}.items():
         (tmp_path / "web" / name).mkdir(parents=True)
         records = [{"url": "u", "utterance": q, "targetValue": a} for q, a in entries]
