@@ -1,4 +1,4 @@
-"""Where a run stands, read from its folder while other processes write to it."""
+"""The status of a run, read from its folder while other processes write to it."""
 
 import json
 
@@ -16,9 +16,9 @@ NOW = 1000.0
 
 @pytest.fixture
 def run(tmp_path):
-    """A run in the middle of REALM pre-training."""
+    """A run in stage REALM."""
     run = RunDir(tmp_path / "run")
-    config = tiny_config("land", stages__realm__steps=40, stages__ict__steps=9)
+    config = tiny_config("corpus", stages__realm__steps=40, stages__ict__steps=9)
     files.write_bytes(run.config, config_lib.to_json(config).encode())
     _log(run, "ict", {"stage": "ict", "step": 9, "time": 800.0})
     _log(run, "realm", {"stage": "realm", "step": 10, "time": 900.0})
@@ -40,7 +40,7 @@ def status(run):
     return read_status(run, clock=lambda: NOW)
 
 
-def test_a_run_in_the_middle(run):
+def test_status_of_a_run_in_stage_realm(run):
     assert status(run) == {
         "stage": "realm",
         "step": 12,
@@ -60,57 +60,57 @@ def test_a_run_in_the_middle(run):
     }
 
 
-def test_the_newest_sign_counts_be_it_heartbeat_or_log(run):
+def test_the_newer_of_heartbeat_and_log_counts(run):
     _log(run, "realm", {"stage": "realm", "step": 15, "time": 990.0})
-    seen = status(run)
-    assert (seen["step"], seen["index_step"], seen["heartbeat_age_s"]) == (15, 10, 10.0)
+    found = status(run)
+    assert (found["step"], found["index_step"], found["heartbeat_age_s"]) == (15, 10, 10.0)
 
 
-def test_what_is_being_written_is_left_out(run):
+def test_incomplete_files_are_ignored(run):
     with (run.logs / "realm.jsonl").open("a") as file:
         file.write('{"stage": "realm", "step": 16, "ti')
     beat = run.heartbeats / "index_builder.json"
     beat.write_text(beat.read_text()[:-10])
     run.config.write_text("{")
-    seen = status(run)
-    assert (seen["step"], seen["steps"]) == (12, None)
-    assert seen["builder"]["state"] is None
+    found = status(run)
+    assert (found["step"], found["steps"]) == (12, None)
+    assert found["builder"]["state"] is None
 
 
-def test_other_stages_search_no_index(run):
+def test_other_stages_have_no_index(run):
     _log(run, "qa", {"stage": "qa", "step": 3, "time": 990.0})
-    seen = status(run)
-    assert (seen["stage"], seen["index_step"], seen["staleness_steps"]) == ("qa", None, None)
+    found = status(run)
+    assert (found["stage"], found["index_step"], found["staleness_steps"]) == ("qa", None, None)
 
 
-def test_a_finished_run_names_the_index_that_answers(tmp_path, tiny):
+def test_a_finished_run_reports_the_index_of_its_export(tmp_path, tiny):
     from support.finished_run import STEP, write_finished_run
 
     config = tiny_config(tiny.folder, stages__realm__steps=STEP)
     run = write_finished_run(tmp_path / "run", tiny, config)
     heartbeat.beat(run, "trainer", clock=lambda: NOW, stage="done", step=STEP)
-    seen = status(run)
-    assert (seen["stage"], seen["step"], seen["steps"]) == ("done", STEP, STEP)
-    assert (seen["index_step"], seen["staleness_steps"], seen["ended"]) == (STEP, 0, True)
+    found = status(run)
+    assert (found["stage"], found["step"], found["steps"]) == ("done", STEP, STEP)
+    assert (found["index_step"], found["staleness_steps"], found["ended"]) == (STEP, 0, True)
 
 
-def test_a_run_that_has_only_begun(tmp_path):
+def test_a_run_without_heartbeats_and_logs_has_unknown_values(tmp_path):
     run = RunDir(tmp_path)
-    files.write_bytes(run.config, config_lib.to_json(tiny_config("land")).encode())
-    seen = status(run)
-    assert {seen[key] for key in ("stage", "step", "index_step", "heartbeat_age_s")} == {None}
+    files.write_bytes(run.config, config_lib.to_json(tiny_config("corpus")).encode())
+    found = status(run)
+    assert {found[key] for key in ("stage", "step", "index_step", "heartbeat_age_s")} == {None}
     follow.mark_end(run)
     assert status(run)["ended"]
 
 
 @pytest.mark.parametrize("address", ["nowhere", "", "nothing://bucket/run"])
-def test_addresses_without_a_run(tmp_path, monkeypatch, address):
+def test_addresses_without_a_run_are_refused(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"no run here|cannot be read on this machine"):
         status(RunDir(address))
 
 
-def test_a_package_that_an_address_needs_is_named(monkeypatch):
+def test_a_missing_package_for_an_address_is_named(monkeypatch):
     def lacking(scheme):
         raise ImportError(f"Install the package of {scheme}")
 

@@ -1,4 +1,4 @@
-"""Where figures go: what each writer wrote, read back by other means than it was written."""
+"""Metric writers: their output is read back by independent code."""
 
 import json
 import struct
@@ -11,11 +11,11 @@ from realm_jax.monitoring.terminal import Lines
 from realm_jax.monitoring.writers import JsonLines, Writers, metric_writers
 from realm_jax.storage.layout import RunDir
 
-FIGURES = {"loss": 1.5, "held_out_recall_at_5": 0.25, "index_step": 3, "state": "embedding"}
+METRICS = {"loss": 1.5, "held_out_recall_at_5": 0.25, "index_step": 3, "state": "embedding"}
 
 
 def crc32c(data):
-    """Castagnoli's, bit by bit, as RFC 3720 defines it."""
+    """CRC-32C (Castagnoli), bit by bit, as RFC 3720 defines it."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -30,7 +30,7 @@ def masked(data):
 
 
 def frames(content):
-    """The records of a TFRecord file, each of whose two checksums must be right."""
+    """The records of a TFRecord file; checks both checksums of each."""
     found = []
     while content:
         head, rest = content[:8], content[12:]
@@ -43,7 +43,7 @@ def frames(content):
 
 
 def fields(message):
-    """(number, value) of a protocol buffer's fields: bytes, or a number as it is stored."""
+    """(number, value) of the fields of a protocol buffer; values are bytes or varints."""
     at, found = 0, []
 
     def varint():
@@ -83,21 +83,21 @@ def events(folder):
     return found
 
 
-def test_event_files_hold_every_number_under_its_stage(tmp_path):
+def test_event_files_contain_every_number_under_its_stage(tmp_path):
     run = RunDir(tmp_path)
     writers = Writers("realm", [TensorBoard(run, "realm")], clock=lambda: 5.0)
     writers.set_step(11)
-    writers.write(25, FIGURES)
+    writers.write(25, METRICS)
     writers.write(50, {"loss": 0.5})
     writers.close()
     version, start, *measured = events(tmp_path / "logs" / "tensorboard" / "realm")
     assert version[1] == {}
-    assert start == (11, {}, 1)  # SessionLog.START: TensorBoard drops what was beyond step 11
+    assert start == (11, {}, 1)  # SessionLog.START: TensorBoard drops older events from step 11 on
     expected = {"realm/loss": 1.5, "realm/held_out_recall_at_5": 0.25, "realm/index_step": 3.0}
     assert measured == [(25, expected, None), (50, {"realm/loss": 0.5}, None)]
 
 
-def test_each_life_of_a_stage_has_an_event_file_of_its_own(tmp_path):
+def test_each_process_writes_its_own_event_file(tmp_path):
     for loss in (2.0, 1.0):
         writer = TensorBoard(RunDir(tmp_path), "ict")
         writer.write({"stage": "ict", "step": 1, "time": 0.0, "loss": loss})
@@ -107,10 +107,10 @@ def test_each_life_of_a_stage_has_an_event_file_of_its_own(tmp_path):
     assert [e[1]["ict/loss"] for e in events(folder) if e[1]] == [2.0, 1.0]
 
 
-def test_event_files_on_an_object_store_are_whole_after_the_end(tmp_path, monkeypatch):
+def test_event_files_on_an_object_store_are_complete_after_closing(tmp_path, monkeypatch):
     from realm_jax.monitoring import tensorboard
 
-    # No object store is here; the same writer over local files, as it is chosen for one.
+    # Uses the object-store code path on local files.
     monkeypatch.setattr(tensorboard.files, "is_local", lambda path: False)
     monkeypatch.setattr(tensorboard, "register_writer_factory", lambda scheme, factory: None)
     monkeypatch.setattr("tensorboardX.record_writer.open_file", tensorboard._ObjectStoreFile.open)
@@ -122,16 +122,16 @@ def test_event_files_on_an_object_store_are_whole_after_the_end(tmp_path, monkey
     assert [step for step, scalars, _ in written if scalars] == list(range(50))
 
 
-def test_json_lines_are_records(tmp_path):
+def test_json_lines_contain_the_records(tmp_path):
     lines = JsonLines(RunDir(tmp_path).logs / "realm.jsonl")
     writers = Writers("realm", [lines], clock=lambda: 5.0)
-    writers.write(25, FIGURES)
+    writers.write(25, METRICS)
     written = (tmp_path / "logs" / "realm.jsonl").read_text()
-    assert json.loads(written) == {"stage": "realm", "step": 25, "time": 5.0, **FIGURES}
+    assert json.loads(written) == {"stage": "realm", "step": 25, "time": 5.0, **METRICS}
     assert written.endswith("}\n")
 
 
-def test_the_config_chooses_the_writers(tmp_path):
+def test_config_selects_the_writers(tmp_path):
     run = RunDir(tmp_path)
     few = metric_writers(run, tiny_config(report__writers=""), "ict")
     more = metric_writers(run, tiny_config(report__writers="tensorboard"), "ict")
@@ -141,14 +141,14 @@ def test_the_config_chooses_the_writers(tmp_path):
         writer.close()
 
 
-def test_an_unknown_writer_is_refused_by_name():
+def test_an_unknown_writer_is_refused():
     from realm_jax.errors import ConfigError
 
     with pytest.raises(ConfigError, match=r"report\.writers[\s\S]*tensorboard wandb"):
         tiny_config(report__writers="tensorbored")
 
 
-def test_weights_and_biases_goes_on_with_its_run(tmp_path, monkeypatch):
+def test_weights_and_biases_continues_its_run(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="the extra [wandb] is not installed")
     from realm_jax.monitoring.weights_and_biases import WeightsAndBiases
 
@@ -158,14 +158,14 @@ def test_weights_and_biases_goes_on_with_its_run(tmp_path, monkeypatch):
     for _ in range(2):
         writer = WeightsAndBiases(RunDir(tmp_path), "ict")
         ids.append(writer._run.id)
-        writer.write({"stage": "ict", "step": 3, "time": 0.0, **FIGURES})
+        writer.write({"stage": "ict", "step": 3, "time": 0.0, **METRICS})
         assert writer._run.summary["ict/loss"] == 1.5
         writer.close()
     assert ids[0] == ids[1]
     assert list((tmp_path / "logs" / "wandb").glob("offline-run-*/run-*.wandb"))
 
 
-def test_lines_say_what_a_person_wants_to_know(caplog):
+def test_log_line_of_a_record(caplog):
     record = {
         "stage": "realm",
         "step": 25,
@@ -181,8 +181,8 @@ def test_lines_say_what_a_person_wants_to_know(caplog):
     }
     with caplog.at_level("INFO"):
         Lines(100).write(record)
-    [said] = caplog.messages
-    assert said == (
+    [line] = caplog.messages
+    assert line == (
         "realm 25/100 (2 min left): loss 1.23  gradient_norm 2  12,346 word pieces/s  MFU 42.1%  "
         "index of step 20 (4 steps, 3 min old)"
     )

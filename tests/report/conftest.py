@@ -51,13 +51,13 @@ def hostile(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     write_vocabulary(folder / "vocab.txt", vocabulary())
     texts = [(f"{title} {HOSTILE}", sentences) for title, sentences in passages(40)]
-    write_passages(folder / "land", texts, folder / "vocab.txt")
-    store = PassageStore.open(folder / "land")
+    write_passages(folder / "corpus", texts, folder / "vocab.txt")
+    store = PassageStore.open(folder / "corpus")
     rows = np.arange(len(store), dtype=np.int64)
     own = np.full(len(store), -1, np.int64)
     spans = [salient(store, row) for row in range(len(store))]
     return TinyCorpus(
-        folder / "land", store, SpanStore.write(None, store, spans, source=own, evidence=rows), []
+        folder / "corpus", store, SpanStore.write(None, store, spans, source=own, evidence=rows), []
     )
 
 

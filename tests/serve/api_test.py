@@ -1,4 +1,4 @@
-"""The JSON API over real HTTP: what it answers, what it refuses, and what it tells nobody."""
+"""The JSON API over real HTTP: answers, refusals and security headers."""
 
 import pytest
 from served import serving
@@ -15,7 +15,7 @@ QUESTION = "what is the Café?"
 
 @pytest.fixture(scope="module")
 def api(answerer):
-    """Served without a limit on the rate, which a test of its own looks at."""
+    """A served run without a rate limit; guard_test.py tests that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "RATE", 1e9)
         with serving(LiveRun(answerer)) as client:
@@ -24,11 +24,11 @@ def api(answerer):
 
 @pytest.fixture(autouse=True)
 def unchanged(api):
-    """No passage is changed when a test begins."""
+    """Undoes all changes before each test."""
     api("DELETE", "/api/edits")
 
 
-def test_health_says_what_is_served(api, answerer):
+def test_health_describes_the_run(api, answerer):
     health = api("GET", "/api/health").json()
     assert health["status"] == "ok"
     assert health["passages"] == len(answerer.store)
@@ -36,7 +36,7 @@ def test_health_says_what_is_served(api, answerer):
     assert health["answers_questions"] is True
 
 
-def test_an_answer_has_the_fields_of_realm_ask_and_what_is_known_by_heart(api, answerer):
+def test_an_answer_has_the_fields_of_realm_ask_and_a_closed_book_answer(api, answerer):
     reply = api("POST", "/api/ask", {"question": QUESTION, "k": 3})
     assert reply.status == 200
     plain, report = answerer.ask(QUESTION, 3).as_dict(), reply.json()
@@ -65,7 +65,7 @@ def test_a_batch_keeps_the_order(api):
     assert {len(answer["passages"]) for answer in answers} == {2}
 
 
-def test_a_passage_is_added_edited_removed_and_the_answer_follows(api, answerer):
+def test_answers_use_added_edited_and_removed_passages(api, answerer):
     size = len(answerer.store)
     everything = {"question": QUESTION, "k": 20}
     before = api("POST", "/api/ask", everything).json()
@@ -93,7 +93,7 @@ def test_a_passage_is_added_edited_removed_and_the_answer_follows(api, answerer)
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "content", "status", "words"),
+    ("method", "path", "content", "status", "texts"),
     [
         ("POST", "/api/ask", {"question": ""}, 400, ["empty"]),
         ("POST", "/api/ask", {"question": " \n"}, 400, ["empty"]),
@@ -127,13 +127,15 @@ def test_a_passage_is_added_edited_removed_and_the_answer_follows(api, answerer)
         ("GET", "/api/ask", None, 405, ["Method"]),
     ],
 )
-def test_refusals_are_sentences(api, method, path, content, status, words):
+def test_bad_requests_are_refused_with_an_explanation_and_change_nothing(
+    api, method, path, content, status, texts
+):
     version = api("GET", "/api/health").json()["edits_version"]
-    api(method, path, content).refused(status, *words)
+    api(method, path, content).refused(status, *texts)
     assert api("GET", "/api/health").json()["edits_version"] == version
 
 
-def test_pages_of_other_sites_may_not_send_requests(api):
+def test_requests_from_other_sites_and_for_other_hosts_are_refused(api):
     own = {"Origin": api.url}
     new = {"text": "a river"}
     api("POST", "/api/passages", new, {"Origin": "http://elsewhere.example"}).refused(403, "sites")
@@ -143,7 +145,7 @@ def test_pages_of_other_sites_may_not_send_requests(api):
     assert api("POST", "/api/passages", new, own).status == 201
 
 
-def test_a_run_that_was_never_fine_tuned_fills_blanks_only(tmp_path, accents):
+def test_a_run_without_fine_tuning_only_fills_blanks(tmp_path, accents):
     from support.finished_run import write_finished_run
     from support.tiny_corpus import tiny_config
 
@@ -156,7 +158,7 @@ def test_a_run_that_was_never_fine_tuned_fills_blanks_only(tmp_path, accents):
         assert api("POST", "/api/fill", {"text": "the river in [MASK]."}).status == 200
 
 
-def test_nothing_that_is_served_names_another_site(api):
+def test_page_and_docs_load_nothing_from_other_sites(api):
     for path in ("/", "/page/page.css", "/page/page.js"):
         reply = api("GET", path)
         assert reply.status == 200
@@ -169,7 +171,7 @@ def test_nothing_that_is_served_names_another_site(api):
         assert api("GET", asset).status == 200
 
 
-def test_the_openapi_document_names_every_door(api):
+def test_openapi_document_lists_every_endpoint(api):
     paths = api("GET", "/openapi.json").json()["paths"]
     assert {path: set(methods) for path, methods in paths.items()} == {
         "/api/health": {"get"},

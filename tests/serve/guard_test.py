@@ -1,4 +1,4 @@
-"""What every request passes first: its origin, bounded bodies, bounded rates."""
+"""The request guard: host and origin checks, limits on body size and request rate."""
 
 import asyncio
 
@@ -7,14 +7,14 @@ import pytest
 from realm_jax.serve import guard
 
 
-class Door:
-    """A guard with nothing behind it, a clock to turn, and what it sent."""
+class Guarded:
+    """A guard in front of a dummy application, with a clock and the messages that it sent."""
 
     def __init__(self, body=(b"",), hosts=()):
         self.now, self.body, self.sent, self.reached = 0.0, list(body), [], []
-        self.guard = guard.Guard(self._behind, hosts, clock=lambda: self.now)
+        self.guard = guard.Guard(self._application, hosts, clock=lambda: self.now)
 
-    async def _behind(self, scope, receive, send):
+    async def _application(self, scope, receive, send):
         self.reached.append((await receive())["body"])
 
     async def _receive(self):
@@ -31,56 +31,56 @@ class Door:
         return self.sent[0]["status"] if self.sent else 200
 
 
-def test_a_client_may_send_bursts_and_then_so_many_a_second():
-    door = Door()
-    assert [door.request() for _ in range(int(guard.BURST))] == [200] * int(guard.BURST)
-    assert door.request() == 429
-    assert b"too many requests" in door.sent[1]["body"]
-    assert door.request(client="another") == 200
-    door.now = 1.0
-    second = [door.request() for _ in range(int(guard.RATE) + 1)]
+def test_a_client_may_send_a_burst_and_then_a_limited_rate():
+    guarded = Guarded()
+    assert [guarded.request() for _ in range(int(guard.BURST))] == [200] * int(guard.BURST)
+    assert guarded.request() == 429
+    assert b"too many requests" in guarded.sent[1]["body"]
+    assert guarded.request(client="another") == 200
+    guarded.now = 1.0
+    second = [guarded.request() for _ in range(int(guard.RATE) + 1)]
     assert second == [200] * int(guard.RATE) + [429]
 
 
-def test_the_rates_of_many_clients_take_bounded_memory():
-    door = Door()
+def test_rates_of_many_clients_use_bounded_memory():
+    guarded = Guarded()
     for number in range(guard.MOST_CLIENTS + 50):
-        door.request(client=str(number))
-    assert len(door.guard._allowance) == guard.MOST_CLIENTS
+        guarded.request(client=str(number))
+    assert len(guarded.guard._allowance) == guard.MOST_CLIENTS
 
 
-def test_a_body_in_parts_is_put_together_and_bounded():
-    door = Door([b"ab", b"cd"])
-    assert (door.request(), door.reached) == (200, [b"abcd"])
-    endless = Door([bytes(1000)] * 1000)
+def test_a_body_in_parts_is_joined_and_limited():
+    guarded = Guarded([b"ab", b"cd"])
+    assert (guarded.request(), guarded.reached) == (200, [b"abcd"])
+    endless = Guarded([bytes(1000)] * 1000)
     assert (endless.request(), endless.reached) == (413, [])
     assert len(endless.body) > 700
-    lying = Door([b"ab"])
-    assert lying.request(headers=[(b"content-length", b"-1")]) == 413
+    negative = Guarded([b"ab"])
+    assert negative.request(headers=[(b"content-length", b"-1")]) == 413
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+def test_a_body_that_never_arrives_is_refused_after_a_timeout(monkeypatch):
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.01)
-    door = Door()
+    guarded = Guarded()
 
     async def never():
         await asyncio.sleep(60)
 
-    door._receive = never
-    assert (door.request(), door.reached) == (413, [])
+    guarded._receive = never
+    assert (guarded.request(), guarded.reached) == (413, [])
 
 
 @pytest.mark.parametrize(
     ("origin", "status"),
     [("http://here:80", 200), ("http://there", 403), ("http://[", 403), ("null", 403), ("", 403)],
 )
-def test_pages_of_other_sites_are_refused_whatever_they_are_called(origin, status):
+def test_requests_from_pages_of_other_sites_are_refused(origin, status):
     headers = [(b"host", b"here:80"), (b"origin", origin.encode())]
-    assert Door().request(headers=headers) == status
+    assert Guarded().request(headers=headers) == status
 
 
-def test_an_origin_that_is_none_is_not_that_of_a_request_without_a_host():
-    assert Door().request(headers=[(b"origin", b"http://[")]) == 403
+def test_an_invalid_origin_does_not_match_a_missing_host():
+    assert Guarded().request(headers=[(b"origin", b"http://[")]) == 403
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_an_origin_that_is_none_is_not_that_of_a_request_without_a_host():
     ],
 )
 def test_host_header_must_be_an_allowed_name_or_an_ip_address(host, status):
-    assert Door(hosts=["Box"]).request(headers=[(b"host", host.encode())]) == status
+    assert Guarded(hosts=["Box"]).request(headers=[(b"host", host.encode())]) == status

@@ -1,4 +1,4 @@
-"""Passages changed while a run answers: views over what was published, which stays as it is."""
+"""Changing passages of a live run: answers use the changes, published files do not change."""
 
 import threading
 
@@ -29,7 +29,7 @@ def texts(report):
     return {p["id"]: p["text"] for p in report["passages"]}
 
 
-def test_without_changes_it_answers_as_the_run_does(live, answerer):
+def test_without_changes_answers_equal_those_of_the_run(live, answerer):
     plain, report = answerer.ask(QUESTION, 3).as_dict(), live.ask(QUESTION, 3)
     assert {p.pop("edit") for p in report["passages"]} == {None}
     assert report.pop("closed_book").keys() == {"answer", "probability"}
@@ -39,7 +39,7 @@ def test_without_changes_it_answers_as_the_run_does(live, answerer):
     assert filled["answer"] == MaskFiller(answerer).fill("the river in [MASK].").answer
 
 
-def test_a_passage_written_again_has_the_vector_that_the_index_has(live, answerer):
+def test_a_passage_written_again_has_its_vector_in_the_index(live, answerer):
     before = live.ask(QUESTION, EVERYTHING)
     for i in range(len(answerer.store)):
         live.edit(i, answerer.store.title(i), answerer.store.body(i))
@@ -51,10 +51,10 @@ def test_a_passage_written_again_has_the_vector_that_the_index_has(live, answere
     assert {p["edit"] for p in after["passages"]} == {"edited"}
 
 
-def test_an_added_passage_is_read_at_once_and_nothing_published_changes(live, answerer):
-    said = live.add("Café", "The new Café is in Ulm.")
+def test_an_added_passage_is_read_by_the_next_question_and_published_data_stays(live, answerer):
+    change = live.add("Café", "The new Café is in Ulm.")
     added = len(answerer.store)
-    assert said == {
+    assert change == {
         "id": added,
         "edit": "added",
         "index_step": answerer.index.step,
@@ -72,27 +72,27 @@ def test_an_added_passage_is_read_at_once_and_nothing_published_changes(live, an
     assert answerer.store.verify() == []
 
 
-def test_the_run_folder_is_never_written_to(tmp_path, accents):
+def test_the_run_folder_is_never_modified(tmp_path, accents):
     from support.finished_run import write_finished_run
     from support.tiny_corpus import tiny_config
 
     write_finished_run(tmp_path / "run", accents, tiny_config(accents.folder))
 
-    def seen():
+    def modification_times():
         files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
         return {path: path.stat().st_mtime_ns for path in files}
 
-    before = seen()
+    before = modification_times()
     live = LiveRun.open(str(tmp_path / "run"))
     live.add("", "a river.")
     live.edit(0, "", "the tower.")
     live.remove(1)
     live.ask(QUESTION)
-    assert seen() == before
+    assert modification_times() == before
     assert check(tmp_path / "run")["ok"]
 
 
-def test_an_edited_passage_says_the_new_and_undo_the_old(live, answerer):
+def test_an_edited_passage_is_read_until_the_edit_is_undone(live, answerer):
     before = live.ask(QUESTION, EVERYTHING)
     live.edit(2, "Menu", "The tower was closed since 2001.")
     after = live.ask(QUESTION, EVERYTHING)
@@ -120,7 +120,7 @@ def test_a_removed_passage_is_never_read(live, answerer):
     assert texts(live.ask(QUESTION, EVERYTHING))[3] == "back in Ulm."
 
 
-def test_ids_of_added_passages_are_never_given_again(live, answerer):
+def test_ids_of_added_passages_are_never_reused(live, answerer):
     first = live.add("", "one river")["id"]
     live.remove(first)
     assert live.add("", "two rivers")["id"] == first + 1
@@ -131,7 +131,7 @@ def test_ids_of_added_passages_are_never_given_again(live, answerer):
     assert live.changes()["passages"] == []
 
 
-def test_changes_that_are_refused_change_nothing(live, answerer, monkeypatch):
+def test_refused_changes_have_no_effect(live, answerer, monkeypatch):
     size = len(answerer.store)
     with pytest.raises(InputError, match="passage is empty"):
         live.add("a title", " \n ")
@@ -152,7 +152,7 @@ def test_changes_that_are_refused_change_nothing(live, answerer, monkeypatch):
     assert live.about()["edits_version"] == 1
 
 
-def test_the_last_passage_stays(live, answerer):
+def test_the_last_passage_cannot_be_removed(live, answerer):
     for i in range(len(answerer.store) - 1):
         live.remove(i)
     assert len(live.ask(QUESTION, EVERYTHING)["passages"]) == 1
@@ -163,7 +163,7 @@ def test_the_last_passage_stays(live, answerer):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory, accents):
-    """A store with passages 1 and 4 replaced and two added: as a view, and as really written."""
+    """A store with two passages replaced and two added: as a view, and written to disk."""
     words = accents.store.vocabulary
     new = {1: ("Ört", "A café in Ulm."), 4: ("", "Rivers!"), 6: ("Ab", "It was."), 7: ("c", "日")}
     written = {}
@@ -176,11 +176,11 @@ def both(tmp_path_factory, accents):
     for i, (title, body) in new.items():
         passages[i] = (title, [body])
     folder = tmp_path_factory.mktemp("both")
-    write_passages(folder / "land", passages, accents.folder.parent / "vocab.txt")
-    return EditedStore(accents.store, written), PassageStore.open(folder / "land")
+    write_passages(folder / "corpus", passages, accents.folder.parent / "vocab.txt")
+    return EditedStore(accents.store, written), PassageStore.open(folder / "corpus")
 
 
-def test_an_edited_store_reads_as_one_that_was_written_so(both):
+def test_an_edited_store_reads_like_a_store_on_disk(both):
     view, real = both
     assert len(view) == len(real) == 8
     np.testing.assert_array_equal(view.lengths(), real.lengths())
@@ -192,31 +192,31 @@ def test_an_edited_store_reads_as_one_that_was_written_so(both):
         assert view.document(i) == (i if i < 6 else -1)
 
 
-def test_rows_of_an_edited_store_are_those_of_one_that_was_written_so(both):
+def test_rows_of_an_edited_store_equal_those_of_a_store_on_disk(both):
     view, real = both
     numbers = np.array([[0, 1, 7], [6, -1, 4]])
     queries = query_rows([np.array([8, 9]), np.array([7])], 6, real.vocabulary)
-    for seen, expected in (
+    for actual, expected in (
         (passage_rows(view, numbers, 12), passage_rows(real, numbers, 12)),
         (joint_rows(queries, view, numbers, 16), joint_rows(queries, real, numbers, 16)),
     ):
-        for one, other in zip(seen, expected, strict=True):
+        for one, other in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def test_an_edited_index_finds_what_an_index_of_those_vectors_would(answerer, both):
+def test_an_edited_index_finds_the_same_as_an_index_of_the_same_vectors(answerer, both):
     view, _ = both
     rng = np.random.default_rng(0)
-    own = rng.normal(size=(len(view), answerer.index.searcher.dims)).astype(np.float32)
+    new_vectors = rng.normal(size=(len(view), answerer.index.searcher.dims)).astype(np.float32)
     written = {
-        i: WrittenPassage(w.title, w.body, w.title_ids, w.body_ids, w.body_offsets, own[i])
+        i: WrittenPassage(w.title, w.body, w.title_ids, w.body_ids, w.body_offsets, new_vectors[i])
         for i, w in view._written.items()
     }
     edited = edited_index(answerer.index, written, frozenset({2}))
     vectors = np.array(answerer.index.searcher.vectors)
-    full = np.concatenate([vectors, own[6:]])
+    full = np.concatenate([vectors, new_vectors[6:]])
     for i in written:
-        full[i] = own[i]
+        full[i] = new_vectors[i]
     kept = np.array([0, 1, 3, 4, 5, 6, 7])
     queries = rng.normal(size=(50, full.shape[1])).astype(np.float32)
     assert edited.searcher.size == 7
@@ -228,42 +228,42 @@ def test_an_edited_index_finds_what_an_index_of_those_vectors_would(answerer, bo
         np.testing.assert_allclose(edited.vectors[found], full[found], atol=1e-2)
 
 
-def test_by_heart_is_what_blanks_say_beside_the_null_passage(live, answerer):
+def test_closed_book_answer_is_the_blank_filled_with_the_null_passage(live, answerer):
     question, filler, words = "what was ora?", MaskFiller(answerer), answerer.store.vocabulary
     asked, masks = words.pieces([question])[0][0], answerer.config.lengths.masks
     tries = []
     for width in range(1, masks + 1):
         pieces = np.append(asked, np.full(width, words.mask, np.int32))
         query = query_rows([pieces], answerer.config.lengths.query, words)
-        places = np.minimum(np.arange(masks), width - 1) + len(asked) + 1
-        _, _, log_p = filler._marginal(query, places[None].astype(np.int32))
+        positions = np.minimum(np.arange(masks), width - 1) + len(asked) + 1
+        _, _, log_p = filler._marginal(query, positions[None].astype(np.int32))
         null = log_p[0, :width]
         tries.append((null.max(-1).mean(), null.max(-1).sum(), words.decode(null.argmax(-1))))
-    _, total, said = max(tries)
+    _, total, best = max(tries)
     closed_book = live.ask(question)["closed_book"]
-    assert closed_book == {"answer": said, "probability": pytest.approx(np.exp(total), rel=1e-4)}
+    assert closed_book == {"answer": best, "probability": pytest.approx(np.exp(total), rel=1e-4)}
     live.edit(0, "", "ora was the river.")
     assert live.ask(question)["closed_book"] == closed_book
 
 
-def test_a_question_without_room_for_a_blank_has_no_answer_by_heart(live):
+def test_a_question_without_room_for_a_mask_has_no_closed_book_answer(live):
     report = live.ask("a b c d e f g h i j k l m n o p q r s")
     assert report["closed_book"] is None
     assert report["answer"]
 
 
-def test_a_batch_says_what_single_questions_do(live):
+def test_a_batch_gives_the_same_answers_as_single_questions(live):
     questions = [QUESTION, "what is the river?", "what was Ulm?"]
     together = live.ask_all(questions, 3)
     for one, question in zip(together, questions, strict=True):
-        alone = live.ask(question, 3)
-        assert one["answer"] == alone["answer"]
-        assert one["probability"] == pytest.approx(alone["probability"], rel=1e-3)
+        single = live.ask(question, 3)
+        assert one["answer"] == single["answer"]
+        assert one["probability"] == pytest.approx(single["probability"], rel=1e-3)
     with pytest.raises(InputError, match="too long"):
         live.ask_all([QUESTION, "a river " * 40])
 
 
-def test_every_answer_is_of_one_version_though_passages_change_meanwhile(live):
+def test_each_answer_uses_one_version_while_passages_change(live):
     stop = threading.Event()
 
     def write():

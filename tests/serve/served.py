@@ -1,4 +1,4 @@
-"""A run served over real HTTP on this machine, for tests."""
+"""Serves a run over real HTTP on a free local port, for tests."""
 
 import contextlib
 import json
@@ -15,27 +15,27 @@ from realm_jax.serve.live_run import LiveRun
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     body: bytes
     headers: dict[str, str]
 
     def json(self) -> dict[str, Any]:
-        """The JSON object that every reply of the API is."""
+        """The body as a JSON object."""
         return json.loads(self.body)
 
-    def refused(self, status: int, *words: object) -> None:
-        """A refusal in a sentence that names all of `words`."""
+    def refused(self, status: int, *texts: object) -> None:
+        """Checks the status, and that the error contains all of `texts`."""
         assert self.status == status, self.body
         error = self.json()["error"]
-        for word in words:
-            assert str(word) in " ".join(map(str, error.values())), error
+        for text in texts:
+            assert str(text) in " ".join(map(str, error.values())), error
 
 
 @dataclass(frozen=True)
 class Client:
-    """Sends requests to one address."""
+    """An HTTP client for one server."""
 
     url: str
 
@@ -59,7 +59,7 @@ def _json(content: Any) -> bytes:
 
 @contextlib.contextmanager
 def serving(run: LiveRun) -> Iterator[Client]:
-    """The application on a free port of this machine."""
+    """Runs the application in a thread and yields a client."""
     import uvicorn
 
     from realm_jax.serve.api import make_app
