@@ -4,6 +4,7 @@ This module runs before any test imports jax.
 """
 
 import os
+from pathlib import Path
 
 import jaxtyping
 
@@ -16,6 +17,9 @@ _FLAGS = [
 ]
 os.environ["XLA_FLAGS"] = " ".join(_FLAGS)
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Processes that tests start import `support` too, for example in a config file.
+_PATHS = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 jaxtyping.install_import_hook("realm_jax", "beartype.beartype")
 
 import jax  # noqa: E402

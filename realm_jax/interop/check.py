@@ -18,7 +18,7 @@ def holds_weights(folder: Path) -> bool:
 
 
 def problems(folder: Path) -> Iterator[dict[str, Any]]:
-    """What keeps the weights from being read, as `exchange.check` says it."""
+    """Yields problems of the weights, in the form of `artifacts.verify`."""
     damaged = False
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
         try:

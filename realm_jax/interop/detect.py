@@ -74,11 +74,11 @@ class DetectedNetworks:
 
 @dataclass(frozen=True)
 class _Tower:
-    """One BERT with its heads; `held` maps canonical names to original names."""
+    """One BERT with its heads; `originals` maps canonical names to original names."""
 
     name: str
     prefix: str
-    held: dict[str, str]
+    originals: dict[str, str]
 
     def theirs(self, canonical: str) -> str:
         if canonical.startswith("bert."):
@@ -107,14 +107,16 @@ def detect_networks(theirs: dict[str, LazyArray], description: dict[str, Any]) -
     networks, missing, unused = {}, [], []
     for network, tower in _assigned(kind, towers).items():
         wanted = _wanted(tower, *_KINDS[kind][network], description)
-        missing += [tower.theirs(name) for name in wanted if name not in tower.held]
-        held = {name: theirs[tower.held[name]] for name in wanted if name in tower.held}
-        networks[network] = {n: np.asarray(a.read(), np.float32) for n, a in held.items()}
-        for name in sorted(tower.held.keys() - held.keys()):
-            _require_tied_decoder(kind, name, theirs[tower.held[name]], networks[network])
+        missing += [tower.theirs(name) for name in wanted if name not in tower.originals]
+        originals = {
+            name: theirs[tower.originals[name]] for name in wanted if name in tower.originals
+        }
+        networks[network] = {n: np.asarray(a.read(), np.float32) for n, a in originals.items()}
+        for name in sorted(tower.originals.keys() - originals.keys()):
+            _require_tied_decoder(kind, name, theirs[tower.originals[name]], networks[network])
             reason = _ignored_reason(network, name)
             left_out.update([reason] if reason else [])
-            unused += [] if reason else [tower.held[name]]
+            unused += [] if reason else [tower.originals[name]]
     return DetectedNetworks(kind, networks, sorted(unused), missing, dict(left_out))
 
 
@@ -128,11 +130,11 @@ def _towers(theirs: dict[str, LazyArray]) -> dict[str, _Tower]:
     for tower, its in names.items():
         starts = Counter(match[1] for name in its if (match := _BERT.match(name)))
         prefix = starts.most_common(1)[0][0] if starts else "bert."
-        held = {_canonical(name, prefix): name for name in its}
+        originals = {_canonical(name, prefix): name for name in its}
         for decoder, tied in _TIED.items():  # some files store only one of two tied names
-            if tied not in held and decoder in held:
-                held[tied] = held.pop(decoder)
-        towers[tower] = _Tower(tower, prefix, held)
+            if tied not in originals and decoder in originals:
+                originals[tied] = originals.pop(decoder)
+        towers[tower] = _Tower(tower, prefix, originals)
     return towers
 
 
@@ -148,7 +150,7 @@ def _canonical(name: str, prefix: str) -> str:
 
 
 def _kind(towers: dict[str, _Tower], description: dict[str, Any]) -> str:
-    names = [name for tower in towers.values() for name in tower.held]
+    names = [name for tower in towers.values() for name in tower.originals]
     if not any(name.startswith(("bert.embeddings.", "bert.encoder.layer.")) for name in names):
         raise MismatchError(
             "the weights contain no BERT",
@@ -178,20 +180,20 @@ def _one_embedder(
     """
     none = _Tower("embedder", "embedder.realm.", {})
     passages, queries = towers.get("embedder", none), towers.get("query_embedder", none)
-    both = passages.held.keys() & queries.held.keys()
-    pairs = ((theirs[passages.held[n]], theirs[queries.held[n]]) for n in both)
+    both = passages.originals.keys() & queries.originals.keys()
+    pairs = ((theirs[passages.originals[n]], theirs[queries.originals[n]]) for n in both)
     if any(not np.array_equal(a.read(), b.read()) for a, b in pairs):
         return towers
     left_out.update({"second copy of the embedder": len(both)} if both else {})
-    one = passages if passages.held else queries
-    return {"embedder": _Tower(one.name, one.prefix, {**queries.held, **passages.held})}
+    one = passages if passages.originals else queries
+    return {"embedder": _Tower(one.name, one.prefix, {**queries.originals, **passages.originals})}
 
 
 def _assigned(kind: str, towers: dict[str, _Tower]) -> dict[str, _Tower]:
     """The tower of each network of a kind."""
     networks = _KINDS[kind]
     if len(networks) == 1:
-        largest = max(towers.values(), key=lambda tower: len(tower.held))
+        largest = max(towers.values(), key=lambda tower: len(tower.originals))
         return {next(iter(networks)): largest}
     found = {_TOWERS[name]: tower for name, tower in towers.items() if name in _TOWERS}
     absent = networks.keys() - found.keys() - {QUESTIONS}
@@ -203,12 +205,14 @@ def _wanted(
     tower: _Tower, whole: Parts, maybe: tuple[Parts, ...], description: dict[str, Any]
 ) -> list[str]:
     """Canonical names of the required parts, and of the optional parts that are present."""
-    numbers = [int(name.split(".")[3]) for name in tower.held if name.startswith("bert.encoder.")]
+    numbers = [
+        int(name.split(".")[3]) for name in tower.originals if name.startswith("bert.encoder.")
+    ]
     layers = int(description.get("num_hidden_layers") or max([-1, *numbers]) + 1)
     wanted = [name for part in whole for name in names_of(part, layers)]
     for group in maybe:
         names = [name for part in group for name in names_of(part, layers)]
-        wanted += names if tower.held.keys() & set(names) else []
+        wanted += names if tower.originals.keys() & set(names) else []
     return wanted
 
 

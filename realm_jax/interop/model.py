@@ -113,16 +113,16 @@ class Model:
         self, modules: tuple[str, ...], networks: tuple[str, ...], call: Any, *rows: Any
     ) -> Any:
         """Runs `call` on these modules, with the first of the networks that the weights have."""
-        held = next((name for name in networks if name in self.weights.networks), None)
-        if held is None:
+        network = next((name for name in networks if name in self.weights.networks), None)
+        if network is None:
             raise InputError(
                 f"weights of kind {self.weights.kind} lack the network for this method",
                 expected=" or ".join(networks),
                 found=", ".join(self.weights.networks),
             )
-        key = (held, *modules)
+        key = (network, *modules)
         if key not in self._programs:
-            self._programs[key] = self._program(modules, held, call)
+            self._programs[key] = self._program(modules, network, call)
         self._require_known(np.asarray(rows[0]), np.asarray(rows[2]))
         ids, mask, segments, *more = (jnp.asarray(part) for part in rows)
         return self._programs[key](ids, mask.astype(bool), segments, *more)

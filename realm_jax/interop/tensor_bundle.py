@@ -58,13 +58,13 @@ def read_bundle(prefix: Path) -> dict[str, LazyArray]:
 
 def _array(data: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> LazyArray:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    held = data.stat().st_size if data.is_file() else 0
-    if held < offset + size:
+    size_on_disk = data.stat().st_size if data.is_file() else 0
+    if size_on_disk < offset + size:
         raise DamageError(
             "a data file of the checkpoint is truncated",
             where=data,
             expected=f"at least {offset + size} bytes",
-            found=f"{held} bytes" if data.is_file() else "no such file",
+            found=f"{size_on_disk} bytes" if data.is_file() else "no such file",
         )
 
     def read() -> np.ndarray:

@@ -114,8 +114,8 @@ class _TensorsOnly(pickle.Unpickler):
         name = f"{self._root}/data/{key}"
         with zipfile.ZipFile(self._path) as archive:
             try:
-                held = archive.getinfo(name).file_size
-                if held == size:
+                stored = archive.getinfo(name).file_size
+                if stored == size:
                     return archive.read(name)
             except (KeyError, zipfile.BadZipFile) as error:
                 raise DamageError("damaged torch file", where=self._path, found=error) from error
@@ -123,5 +123,5 @@ class _TensorsOnly(pickle.Unpickler):
             "damaged torch file",
             where=f"{self._path}, {name}",
             expected=f"{size} bytes",
-            found=f"{held} bytes",
+            found=f"{stored} bytes",
         )

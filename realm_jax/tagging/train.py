@@ -92,19 +92,19 @@ def _vocabulary(
     run_dir: RunDir, given: str, train_documents: list[list[TaggedSentence]]
 ) -> WordPieces:
     """The run's vocabulary: the saved one, else the file `given`, else one trained on the text."""
-    kept = run_dir.root / VOCABULARY
-    if not kept.is_file():
+    path = run_dir.root / VOCABULARY
+    if not path.is_file():
         if given:
             WordPieces.load(given)  # raises if the file is invalid
-            files.write_bytes(kept, Path(given).read_bytes())
+            files.write_bytes(path, Path(given).read_bytes())
         else:
             texts = (" ".join(s.words) for document in train_documents for s in document)
-            write_vocabulary(kept, sample_vocabulary(texts))
-    pieces = WordPieces.load(kept)
+            write_vocabulary(path, sample_vocabulary(texts))
+    pieces = WordPieces.load(path)
     if given and WordPieces.load(given).sha256 != pieces.sha256:
         raise MismatchError(
             "the workdir contains a tagger with another vocabulary",
-            where=kept,
+            where=path,
             expected=f"sha256 {pieces.sha256}",
             found=f"sha256 {WordPieces.load(given).sha256} ({given})",
             fix="use another --workdir, or the vocabulary of that run",

@@ -68,7 +68,7 @@ def test_train_eval_annotate_and_check(realm, tmp_path, conll, tag_config, vocab
     realm(*command).refused("exist already", out)
 
 
-def test_without_a_tagger_spans_are_those_of_capitals(realm, tmp_path, tiny):
+def test_without_a_tagger_spans_come_from_capitals(realm, tmp_path, tiny):
     out = tmp_path / "spans"
     assert realm("tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}").code == 0
     spans = SpanStore.open(out, tiny.store)
@@ -77,7 +77,7 @@ def test_without_a_tagger_spans_are_those_of_capitals(realm, tmp_path, tiny):
     ]
 
 
-def test_spans_of_a_folder_are_those_that_training_masks(realm, tmp_path, tiny):
+def test_training_masks_the_spans_in_a_given_folder(realm, tmp_path, tiny):
     from support.tiny_corpus import tiny_config
 
     from realm_jax.trainer.inputs import open_inputs
@@ -88,8 +88,8 @@ def test_spans_of_a_folder_are_those_that_training_masks(realm, tmp_path, tiny):
     assert inputs.text.spans.path == inputs.held_out.spans.path == out
 
 
-def test_conllevals_figures_of_a_prediction_file(realm):
-    folder = HERE / "text"
+def test_eval_of_a_prediction_file_prints_conllevals_metrics(realm):
+    folder = HERE / "tagging"
     result = realm("tag", "eval", f"--predictions={folder / 'predictions.txt'}")
     assert result.out == (folder / "conlleval.txt").read_text()
 
@@ -103,7 +103,7 @@ def test_conllevals_figures_of_a_prediction_file(realm):
         ("\n", ["no sentence", "bad.txt"]),
     ],
 )
-def test_a_bad_file_is_one_sentence_and_leaves_nothing(realm, tmp_path, vocabulary, text, said):
+def test_an_invalid_file_is_refused_and_leaves_no_files(realm, tmp_path, vocabulary, text, said):
     path = tmp_path / "bad.txt"
     path.write_bytes(text.encode("latin-1"))
     flags = [f"--input={path}", f"--vocab={vocabulary}", f"--workdir={tmp_path / 'run'}"]
@@ -111,7 +111,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing(realm, tmp_path, vocabula
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_missing_is_named(realm, tmp_path, tiny):
+def test_missing_files_are_refused_with_their_path(realm, tmp_path, tiny):
     realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
     realm("tag", "eval").refused("realm tag eval: nothing", "--tagger and --input", code=2)
     realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
@@ -135,10 +135,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_anywhere_it_goes_on(realm, tmp_path, tiny, sign):
+def test_it_resumes_after_a_signal(realm, tmp_path, tiny, sign):
     out = tmp_path / "spans"
     command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}", "--shard=4", "--json"]
-    environment = dict(os.environ, PYTHONPATH=str(HERE.parent))
+    environment = dict(os.environ)
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, *command],
         env=environment,
