@@ -144,7 +144,7 @@ def test_python_blocks_in_the_readme_run(user_folder):
         exec(compile(block, "README.md", "exec"), {})
 
 
-def test_python_on_the_weights_page_runs(user):
+def test_python_on_the_weights_page_runs(user_folder):
     shutil.rmtree("weights")
     assert main(["export", "--workdir=runs/demo", "--to=weights/bert"]) == 0
     shape = (2, 12)
