@@ -1,4 +1,4 @@
-"""The command line itself: help, unknown words, overrides, errors of the machine."""
+"""The command line: help, unknown arguments, overrides, operating-system errors."""
 
 import errno
 
@@ -33,18 +33,18 @@ def test_help_lists_all_verbs(realm):
 @pytest.mark.parametrize(
     "command", [[], ["frobnicate"], ["ask"], ["run", "--workdir=w", "--speed=3"], ["corpus"]]
 )
-def test_wrong_usage_is_told_from_a_problem(realm, command):
+def test_wrong_usage_and_other_errors_have_different_exit_codes(realm, command):
     result = realm(*command)
     result.refused("--help", code=2)
 
 
 @pytest.mark.parametrize("command", [["check", "."], ["ask", "--workdir=w", "who?"]])
-def test_overrides_are_refused_where_there_is_no_config(realm, command):
+def test_overrides_are_refused_by_verbs_without_a_config(realm, command):
     realm(*command, "--config.seed=1").refused("--config.seed=1", code=2)
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])
-def test_no_config(realm, tmp_path, verb):
+def test_a_missing_config_flag_is_refused(realm, tmp_path, verb):
     realm(verb, f"--workdir={tmp_path / 'w'}").refused("no config", tmp_path / "w", "--config=")
     assert not (tmp_path / "w").exists()
 
@@ -69,7 +69,7 @@ def test_no_config(realm, tmp_path, verb):
         ("mesh.model=3", ["mesh"]),
     ],
 )
-def test_config_values_that_cannot_be(realm, tmp_path, config_file, override, words):
+def test_invalid_config_values_are_refused(realm, tmp_path, config_file, override, words):
     workdir = tmp_path / "w"
     command = ["run", f"--config={config_file}", f"--workdir={workdir}", f"--config.{override}"]
     realm(*command).refused(*words)
@@ -93,28 +93,28 @@ def test_config_values_that_cannot_be(realm, tmp_path, config_file, override, wo
         ),
     ],
 )
-def test_config_files_that_cannot_be_used(realm, tmp_path, content, words):
+def test_invalid_config_files_are_refused(realm, tmp_path, content, words):
     path = tmp_path / "bad_config.py"
     path.write_text(content)
     realm("train", f"--config={path}", f"--workdir={tmp_path / 'w'}").refused(*words, path)
     assert not (tmp_path / "w").exists()
 
 
-def test_a_missing_config_file(realm, tmp_path):
+def test_a_missing_config_file_is_refused(realm, tmp_path):
     path = tmp_path / "none.py"
     realm("run", f"--config={path}", f"--workdir={tmp_path / 'w'}").refused("no such config", path)
 
 
-def test_the_nearest_config_file_is_named(realm, tmp_path, monkeypatch):
+def test_the_closest_config_file_is_suggested(realm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experiments").mkdir()
     for name in ("wiki_sample", "almanac"):
         (tmp_path / f"experiments/{name}.py").write_text("")
     result = realm("run", "--config=experiments/wiki_sampel.py", "--workdir=w")
-    result.refused("no such config", "did you mean experiments/wiki_sample.py?")
+    result.refused("no such config", "did you mean --config=wiki_sample?")
 
 
-def test_a_kept_config_that_is_torn(realm, tmp_path):
+def test_a_truncated_config_in_the_workdir_is_refused(realm, tmp_path):
     (tmp_path / "config.json").write_text('{"seed": 0')
     realm("run", f"--workdir={tmp_path}").refused("not JSON", tmp_path / "config.json")
 
@@ -123,7 +123,7 @@ def test_a_kept_config_that_is_torn(realm, tmp_path):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("corpus.knowledge=nowhere", ["no passage store", "nowhere"]),
+        ("corpus.knowledge=nowhere", ["no corpus in this folder", "nowhere"]),
         ("corpus.knowledge=", ["no knowledge corpus", "config.corpus.knowledge"]),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_missing_corpus_leaves_no_workdir(realm, tmp_path, config_file, verb, 
     assert not workdir.exists()
 
 
-def test_a_workdir_of_another_model(realm, finished, config_file):
+def test_a_workdir_of_another_model_is_refused(realm, finished, config_file):
     before = finished.config.read_bytes()
     command = ["run", f"--config={config_file}", f"--workdir={finished.workdir}"]
     result = realm(*command, "--config.model.hidden=32", "--config.lengths.masks=3")
@@ -145,9 +145,9 @@ def test_a_workdir_of_another_model(realm, finished, config_file):
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.ENOSPC, ["No space left", "free some space"]), (errno.EACCES, ["Permission denied"])],
+    [(errno.ENOSPC, ["No space left", "free disk space"]), (errno.EACCES, ["Permission denied"])],
 )
-def test_errors_of_the_machine_are_one_sentence(realm, monkeypatch, tmp_path, number, words):
+def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path, number, words):
     import os
 
     from realm_jax.artifacts import verify as check_module
@@ -159,7 +159,7 @@ def test_errors_of_the_machine_are_one_sentence(realm, monkeypatch, tmp_path, nu
     realm("check", tmp_path).refused(*words, tmp_path / "file")
 
 
-def test_ctrl_c_in_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
+def test_ctrl_c_ends_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
     from realm_jax.artifacts import verify as check_module
 
     def interrupted(folder):
@@ -169,7 +169,7 @@ def test_ctrl_c_in_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
     realm("check", tmp_path).refused("interrupted", code=75)
 
 
-def test_all_verbs_have_what_main_asks_for():
+def test_all_verb_modules_have_the_required_functions():
     for verb in VERBS.values():
         module = main_module.import_module(f"realm_jax.cli.{verb.module}")
         assert verb.help

@@ -1,4 +1,4 @@
-"""Completion as a shell asks for it, and a command line that imports no more than it needs."""
+"""Shell completion, and help that imports only what it needs."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ pytest.importorskip("argcomplete", reason="needs the extra [completion]")
 
 
 def completions(line, tmp_path):
-    """What a shell is told for a line with the cursor at its end."""
+    """Returns the completions of a line with the cursor at its end."""
     out = tmp_path / "told"
     asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     done = subprocess.run(
@@ -42,7 +42,7 @@ def test_verbs_flags_and_config_keys_are_completed(tmp_path, line, told):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_speaks_of_realm(realm, shell):
+def test_each_shell_gets_a_completion_script_for_realm(realm, shell):
     result = realm("completion", shell)
     assert result.code == 0
     assert "realm" in result.out and "_ARGCOMPLETE" in result.out
@@ -63,7 +63,7 @@ def test_help_documents_every_exit_code(realm):
         ("'run', '--help'", "jax flax optax"),
     ],
 )
-def test_help_imports_only_what_it_needs(arguments, unwanted):
+def test_help_imports_only_the_modules_it_needs(arguments, unwanted):
     script = f"""
 import sys
 from realm_jax.cli.main import main

@@ -1,4 +1,4 @@
-"""`realm` in this process, and a run folder that looks finished."""
+"""Runs `realm` in this process, and provides a finished run folder."""
 
 import json
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from realm_jax.cli.main import main
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
     def json(self) -> dict[str, Any]:
-        """The one JSON object that `--json` promises as the last line."""
+        """Returns the JSON object that `--json` prints as the last line."""
         assert self.code in (0, 1, 75), self.err
         return json.loads(self.out.splitlines()[-1])
 
-    def refused(self, *words: object, code: int = 1) -> None:
-        """It was a sentence for people that named all of `words`, and nothing for programs."""
+    def refused(self, *texts: object, code: int = 1) -> None:
+        """Asserts an exit code, an error message that contains all of `texts`, and no stdout."""
         assert self.code == code, (self.code, self.err)
         assert not self.out
         assert "Traceback" not in self.err
-        for word in words:
-            assert str(word) in self.err, f"{word} is not in:\n{self.err}"
+        for text in texts:
+            assert str(text) in self.err, f"{text} is not in:\n{self.err}"
 
 
 @pytest.fixture
 def realm(capsys):
-    """Runs one command and says what it printed and how it ended."""
+    """Runs one command and returns its exit code and output."""
 
     def run(*arguments: object) -> Result:
         capsys.readouterr()
@@ -51,7 +51,7 @@ def realm(capsys):
 
 @pytest.fixture
 def notes(tmp_path):
-    """Three small texts."""
+    """A folder with three short text files."""
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in ("Rome", "Oslo", "Lima"):
@@ -83,7 +83,7 @@ def untuned(tmp_path_factory, tiny):
 
 @pytest.fixture(scope="session")
 def config_file(tmp_path_factory, tiny):
-    """An experiment file for the made-up land."""
+    """A config file for the tiny corpus."""
     path = tmp_path_factory.mktemp("experiment") / "tiny.py"
     path.write_text(
         f"""

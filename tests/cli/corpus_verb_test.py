@@ -1,4 +1,4 @@
-"""`realm corpus`: what it says of bad input, and that nothing half is left."""
+"""`realm corpus`: output, error messages, and no incomplete files after an error."""
 
 import json
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ def build(realm, tmp_path, vocabulary):
     return run
 
 
-def test_build_reports_what_the_contract_names(realm, tmp_path, notes, vocabulary):
+def test_build_prints_all_documented_fields(realm, tmp_path, notes, vocabulary):
     command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={tmp_path / 'out'}"]
     result = realm(*command, f"--vocab={vocabulary}", "--json")
     report = result.json()
@@ -43,20 +43,20 @@ def test_build_reports_what_the_contract_names(realm, tmp_path, notes, vocabular
     assert realm("corpus", "inspect", tmp_path / "out", "--json").json()["documents"] == 3
 
 
-def test_without_a_vocabulary_one_is_learnt(realm, tmp_path, notes):
+def test_without_a_vocabulary_file_one_is_trained(realm, tmp_path, notes):
     command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={tmp_path / 'out'}"]
     assert realm(*command).code == 0
     assert "[MASK]" in (tmp_path / "out.vocab.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize("given", ["missing", "notes/*.md", "empty"])
-def test_no_input_is_named_and_nothing_is_written(build, tmp_path, notes, given):
+def test_missing_input_is_refused_and_nothing_is_written(build, tmp_path, notes, given):
     (tmp_path / "empty").mkdir()
     build(tmp_path / given).refused("no input file", given)
     assert not (tmp_path / "out").exists()
 
 
-def test_text_that_is_not_utf8_is_left_out_and_counted(build, realm, tmp_path, notes):
+def test_text_that_is_not_utf8_is_skipped_and_counted(build, realm, tmp_path, notes):
     (notes / "Bern.txt").write_bytes("Zürich is a city.".encode("latin-1"))
     result = build(notes)
     assert result.code == 0
@@ -67,14 +67,14 @@ def test_text_that_is_not_utf8_is_left_out_and_counted(build, realm, tmp_path, n
 
 
 @pytest.mark.parametrize("learnt", [False, True])
-def test_input_of_nothing_usable_leaves_nothing(build, tmp_path, vocabulary, learnt):
+def test_input_without_usable_text_leaves_no_files(build, tmp_path, vocabulary, learnt):
     (tmp_path / "Bern.txt").write_bytes(b"\xff\xfe\xff")
     result = build(tmp_path / "Bern.txt", vocab=None if learnt else vocabulary)
     result.refused("realm corpus build: the input has no passages", "not_utf8", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
 
-def test_documents_without_title_are_left_out_and_counted(build, realm, tmp_path):
+def test_documents_without_title_are_skipped_and_counted(build, realm, tmp_path):
     lines = [{"title": " ", "text": "Rome is old."}, {"title": "Oslo", "text": "Oslo is new."}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert build(tmp_path / "in.jsonl", format="jsonl").code == 0
@@ -82,7 +82,7 @@ def test_documents_without_title_are_left_out_and_counted(build, realm, tmp_path
     assert (report["documents"], report["skipped"]) == (1, {"empty_title": 1})
 
 
-def test_a_sentence_of_five_thousand_words_stays_whole(build, realm, tmp_path):
+def test_a_sentence_of_five_thousand_words_is_not_split(build, realm, tmp_path):
     (tmp_path / "Long.txt").write_text("The " + "river " * 5000 + "end.")
     assert build(tmp_path / "Long.txt", passage_pieces=64).code == 0
     report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
@@ -90,7 +90,7 @@ def test_a_sentence_of_five_thousand_words_stays_whole(build, realm, tmp_path):
     assert report["pieces"] > 5000
 
 
-def test_malformed_json_is_refused_by_line_and_nothing_is_left(build, tmp_path):
+def test_malformed_json_is_refused_with_its_line_and_leaves_no_files(build, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"title": "Oslo", "text": "Oslo is new."}\n{"title": \n')
     build(tmp_path / "in.jsonl", format="jsonl").refused("malformed JSON", "in.jsonl:2", "expected")
     assert not (tmp_path / "out").exists()
@@ -105,7 +105,7 @@ def test_malformed_json_is_refused_by_line_and_nothing_is_left(build, tmp_path):
         (None, ["no vocabulary file"]),
     ],
 )
-def test_an_unusable_vocabulary_is_named(build, tmp_path, notes, content, words):
+def test_an_invalid_vocabulary_is_refused_with_its_path(build, tmp_path, notes, content, words):
     path = tmp_path / "bad.txt"
     if content is not None:
         path.write_text(content)
@@ -113,7 +113,7 @@ def test_an_unusable_vocabulary_is_named(build, tmp_path, notes, content, words)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_finished_corpus_is_never_touched(build, realm, tmp_path, notes):
+def test_a_finished_corpus_is_not_changed(build, realm, tmp_path, notes):
     assert build(notes).code == 0
     build(notes).refused("exists already", tmp_path / "out")
     build(notes, vocab=None).refused("exists already", tmp_path / "out")
@@ -121,33 +121,31 @@ def test_a_finished_corpus_is_never_touched(build, realm, tmp_path, notes):
     assert realm("check", tmp_path / "out").code == 0
 
 
-def test_files_of_others_stay_where_they_are(build, tmp_path, notes):
+def test_other_files_in_the_output_folder_are_kept(build, tmp_path, notes):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "diary.txt").write_text("mine")
     build(notes).refused("other files", "diary.txt")
     assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
 
 
-def test_an_out_that_is_a_file_is_one_sentence(build, tmp_path, notes):
+def test_an_output_path_that_is_a_file_is_refused(build, tmp_path, notes):
     (tmp_path / "out").write_text("mine")
     build(notes).refused("Not a directory", tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_budget_without_room_for_a_body_is_refused_before_a_vocabulary_is_learnt(
-    build, tmp_path, notes
-):
+def test_a_too_small_budget_is_refused_before_a_vocabulary_is_trained(build, tmp_path, notes):
     build(notes, vocab=None, passage_pieces=3).refused("--passage-pieces", "at least 6", code=2)
     assert not list(tmp_path.glob("out*"))
 
 
-def test_one_of_a_thing_is_told_so(build, tmp_path):
+def test_messages_use_the_singular_for_one(build, tmp_path):
     (tmp_path / "Rome.txt").write_text("Rome is a city.")
     assert "1 passage of 1 document in" in build(tmp_path / "Rome.txt").err
 
 
 @pytest.mark.parametrize("flag", ["passage_pieces=0", "passage_pieces=5", "workers=0", "workers=x"])
-def test_impossible_numbers(build, tmp_path, notes, flag):
+def test_numbers_out_of_range_are_refused(build, tmp_path, notes, flag):
     name, value = flag.split("=")
     result = build(notes, **{name: value})
     result.refused("expected", value, code=result.code)
@@ -155,12 +153,12 @@ def test_impossible_numbers(build, tmp_path, notes, flag):
     assert not (tmp_path / "out").exists()
 
 
-def test_inspecting_what_is_no_corpus(realm, notes):
+def test_inspecting_another_folder_is_refused(realm, notes):
     realm("corpus", "inspect", notes).refused("no corpus in this folder", notes)
     realm("corpus", "inspect", notes / "no").refused("no corpus in this folder", "no folder")
 
 
-def test_a_build_killed_before_the_spans_goes_on_with_them(build, tmp_path, notes, vocabulary):
+def test_a_build_killed_before_marking_spans_resumes_with_them(build, tmp_path, notes, vocabulary):
     assert build(notes).code == 0
     whole = json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text())
     (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
@@ -176,7 +174,7 @@ def test_a_build_killed_before_the_spans_goes_on_with_them(build, tmp_path, note
     build(notes).refused("exists already", tmp_path / "out")
 
 
-def test_news_is_tied_to_the_corpus_it_will_be_trained_with(build, realm, tmp_path, notes):
+def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_path, notes):
     assert build(notes, out=tmp_path / "z").code == 0
     news = {"title": "Flood", "maintext": "Rome is flooded.", "url": "https://a.example/1"}
     (tmp_path / "news.jsonl").write_text(json.dumps(news) + "\n")
@@ -194,7 +192,7 @@ def test_news_is_tied_to_the_corpus_it_will_be_trained_with(build, realm, tmp_pa
     assert x.vocabulary.sha256 == z.vocabulary.sha256
 
 
-def test_inspect_reckons_padding_for_the_lengths_of_a_config(build, realm, tmp_path, notes):
+def test_inspect_estimates_padding_for_the_lengths_of_a_config(build, realm, tmp_path, notes):
     assert build(notes).code == 0
     command = ["corpus", "inspect", tmp_path / "out", "--json", "--config.lengths.passage=100"]
     padding = realm(*command).json()["padding"]

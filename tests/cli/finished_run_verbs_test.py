@@ -1,4 +1,4 @@
-"""ask, eval, finetune and check on a run that is finished, unfinished, foreign or damaged."""
+"""ask, eval, finetune and check on finished, unfinished, mismatched and damaged runs."""
 
 import json
 import shutil
@@ -16,12 +16,12 @@ QUESTION = "What is the capital of Ora?"
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """The finished run where it may be damaged."""
+    """A copy of the finished run that a test may damage."""
     shutil.copytree(finished.workdir, tmp_path / "run")
     return RunDir(tmp_path / "run")
 
 
-def test_ask_prints_what_the_contract_names(realm, finished, tiny):
+def test_ask_prints_all_documented_fields(realm, finished, tiny):
     result = realm("ask", f"--workdir={finished.workdir}", "--k=3", "--json", QUESTION)
     report = result.json()
     assert result.out.count("\n") == 1
@@ -39,7 +39,7 @@ def test_ask_prints_what_the_contract_names(realm, finished, tiny):
     assert any(passage["span"] is not None for passage in report["passages"])
 
 
-def test_ask_shows_its_evidence_to_people(realm, finished):
+def test_ask_prints_its_evidence(realm, finished):
     result = realm("ask", f"--workdir={finished.workdir}", QUESTION)
     assert result.code == 0
     assert ">>" in result.out
@@ -70,11 +70,11 @@ def test_a_blank_is_filled_with_and_without_retrieval(realm, finished):
         ("a river " * 40 + "[MASK]", ["too long", "word pieces"]),
     ],
 )
-def test_questions_that_cannot_be_asked(realm, finished, question, words):
+def test_invalid_questions_are_refused(realm, finished, question, words):
     realm("ask", f"--workdir={finished.workdir}", "--json", question).refused(*words)
 
 
-def test_an_empty_answer_for_a_blank(realm, finished):
+def test_an_empty_answer_for_a_blank_is_refused(realm, finished):
     command = ["ask", f"--workdir={finished.workdir}", "--answer=", "Ora is [MASK]."]
     realm(*command).refused("answer", "expected")
     command[2] = "--answer=" + "abcdefgh"
@@ -82,25 +82,27 @@ def test_an_empty_answer_for_a_blank(realm, finished):
 
 
 @pytest.mark.parametrize("k", ["0", "-1", "many"])
-def test_impossible_numbers_of_passages(realm, finished, k):
+def test_numbers_of_passages_out_of_range_are_refused(realm, finished, k):
     realm("ask", f"--workdir={finished.workdir}", f"--k={k}", QUESTION).refused(k, code=2)
 
 
-def test_more_passages_than_there_are(realm, finished, tiny):
+def test_more_passages_than_the_index_has_are_refused(realm, finished, tiny):
     report = realm("ask", f"--workdir={finished.workdir}", "--k=999", "--json", QUESTION).json()
     assert len(report["passages"]) == len(tiny.store)
 
 
 @pytest.mark.parametrize("verb", ["ask", "eval"])
-def test_asking_what_is_not_finished(realm, tmp_path, verb):
+def test_questions_to_an_unfinished_run_are_refused(realm, tmp_path, verb):
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
     more = [QUESTION] if verb == "ask" else [f"--questions={questions}"]
-    realm(verb, f"--workdir={tmp_path}", *more).refused("no trained networks to answer with", "realm run")
+    realm(verb, f"--workdir={tmp_path}", *more).refused(
+        "no trained networks to answer with", "realm run"
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["q.jsonl"]
 
 
-def test_a_question_to_a_run_that_only_fills_blanks(realm, tmp_path, tiny):
+def test_a_question_to_a_run_without_fine_tuning_is_refused(realm, tmp_path, tiny):
     from support.finished_run import write_finished_run
 
     workdir = tmp_path / "run"
@@ -109,7 +111,7 @@ def test_a_question_to_a_run_that_only_fills_blanks(realm, tmp_path, tiny):
     assert realm("ask", f"--workdir={workdir}", "Ora is [MASK].").code == 0
 
 
-def test_eval_prints_its_figures_and_writes_predictions(realm, copied, tmp_path, tiny):
+def test_eval_prints_its_metrics_and_writes_predictions(realm, copied, tmp_path, tiny):
     path = tmp_path / "questions.jsonl"
     lines = [
         {"question": q.text, "answers": q.answers, "evidence": q.evidence} for q in tiny.questions
@@ -142,7 +144,7 @@ BENCHMARKS = {
 
 
 @pytest.mark.parametrize("format", BENCHMARKS)
-def test_eval_of_each_benchmark_with_a_table_for_people(realm, copied, tmp_path, format):
+def test_eval_of_each_benchmark_prints_a_table(realm, copied, tmp_path, format):
     content, answer = BENCHMARKS[format]
     (tmp_path / "q").write_text(content)
     where = tmp_path / "somewhere" / "p.jsonl"
@@ -159,7 +161,7 @@ def test_eval_of_each_benchmark_with_a_table_for_people(realm, copied, tmp_path,
     assert not (copied.root / "predictions.jsonl").exists()
 
 
-def test_eval_of_a_format_that_is_not_there(realm, finished, tmp_path):
+def test_eval_of_an_unknown_format_is_refused(realm, finished, tmp_path):
     command = ["eval", f"--workdir={finished.workdir}", f"--questions={tmp_path}"]
     realm(*command, "--format=triviaqa").refused("triviaqa", code=2)
     (tmp_path / "q").write_text(BENCHMARKS["trec"][0].replace("|x", "("))
@@ -177,7 +179,7 @@ def test_eval_of_a_format_that_is_not_there(realm, finished, tmp_path):
         (None, ["no question file"]),
     ],
 )
-def test_question_files_that_cannot_be_used(realm, finished, tmp_path, content, words):
+def test_invalid_question_files_are_refused(realm, finished, tmp_path, content, words):
     path = tmp_path / "q.jsonl"
     if content is not None:
         path.write_bytes(content)
@@ -206,14 +208,16 @@ def test_an_index_of_another_width_is_refused(realm, copied, tiny):
     result.refused("another dims", "dims 8", "dims 6")
 
 
-def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
+def test_a_moved_corpus_is_refused_with_its_path(realm, tmp_path, tiny):
     from support.finished_run import write_finished_run
 
     write_finished_run(tmp_path / "run", tiny, tiny_config(tmp_path / "gone"))
     realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).refused("gone", "no folder")
 
 
-def test_a_run_asked_from_another_directory(realm, tmp_path, tiny, monkeypatch):
+def test_a_relative_corpus_path_in_another_directory_is_explained(
+    realm, tmp_path, tiny, monkeypatch
+):
     from support.finished_run import write_finished_run
 
     monkeypatch.chdir(tiny.folder.parent)
@@ -221,7 +225,11 @@ def test_a_run_asked_from_another_directory(realm, tmp_path, tiny, monkeypatch):
     assert realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION).code == 0
     monkeypatch.chdir(tmp_path)
     result = realm("ask", f"--workdir={tmp_path / 'run'}", QUESTION)
-    result.refused("no corpus in this folder", f"relative paths start at {tmp_path}", "in which the run was started")
+    result.refused(
+        "no corpus in this folder",
+        f"relative paths start at {tmp_path}",
+        "in which the run was started",
+    )
 
 
 def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
@@ -229,7 +237,7 @@ def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
     assert result.json() == {"report": str(copied.root / "report.html")}
     page = (copied.root / "report.html").read_text("utf-8")
     assert "Retrieval utility by rank" in page
-    assert "Recall@5" not in page  # no sentence of this land has known evidence
+    assert "Recall@5" not in page  # no evidence is known in this corpus
     assert (copied.export / "README.md").read_text("utf-8").startswith("---\nlibrary_name: realm")
     realm("report", f"--workdir={tmp_path / 'none'}").refused("no run here", "none")
 
@@ -260,7 +268,7 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
         (f"export/{step_name(STEP)}", "export"),
     ],
 )
-def test_check_of_what_is_sound(realm, finished, inside, kind):
+def test_check_of_undamaged_folders_reports_no_problem(realm, finished, inside, kind):
     result = realm("check", finished.root / inside, "--json")
     assert result.code == 0
     assert {k: result.json()[k] for k in ("ok", "kind", "problems")} == {
@@ -270,7 +278,7 @@ def test_check_of_what_is_sound(realm, finished, inside, kind):
     }
 
 
-def test_check_of_a_corpus_and_of_spans(realm, tiny):
+def test_check_verifies_a_corpus_and_its_spans(realm, tiny):
     assert realm("check", tiny.folder, "--json").json()["kind"] == "corpus"
     assert realm("check", tiny.folder / "spans", "--json").json()["kind"] == "spans"
 
@@ -287,7 +295,7 @@ def _flip(path):
 
 @pytest.mark.parametrize("damage", [_flip, lambda path: path.unlink()])
 @pytest.mark.parametrize("part", ["published_index", "export"])
-def test_check_names_every_file_of_a_run_that_was_damaged(realm, copied, part, damage):
+def test_check_names_each_damaged_file_of_a_run(realm, copied, part, damage):
     for path in _files(copied.root / part):
         if path.name == "LATEST.json" and damage is not _flip:
             continue  # only saves a listing; its absence harms nobody
@@ -303,7 +311,7 @@ def test_check_names_every_file_of_a_run_that_was_damaged(realm, copied, part, d
 
 
 @pytest.mark.parametrize("damage", [_flip, lambda path: path.unlink()])
-def test_check_names_every_array_of_a_corpus_that_was_damaged(realm, tiny, tmp_path, damage):
+def test_check_names_each_damaged_array_of_a_corpus(realm, tiny, tmp_path, damage):
     shutil.copytree(tiny.folder, tmp_path / "run" / "corpus" / "knowledge")
     (tmp_path / "run" / "config.json").write_text("{}")
     run = tmp_path / "run"
@@ -319,7 +327,7 @@ def test_check_names_every_array_of_a_corpus_that_was_damaged(realm, tiny, tmp_p
 
 
 @pytest.mark.parametrize("inside", ["", f"published_index/{step_name(STEP)}"])
-def test_an_index_that_a_repair_dropped_is_built_again_by_a_run(realm, copied, tmp_path, inside):
+def test_a_run_rebuilds_an_index_that_a_repair_deleted(realm, copied, tmp_path, inside):
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
     (copied.published_index / step_name(STEP) / "rows.npy").unlink()
@@ -333,5 +341,5 @@ def test_an_index_that_a_repair_dropped_is_built_again_by_a_run(realm, copied, t
         realm(verb[0], workdir, *verb[1:]).refused("index of the newest export", fix)
 
 
-def test_check_of_nothing(realm, tmp_path):
+def test_check_of_a_missing_folder_is_refused(realm, tmp_path):
     realm("check", tmp_path / "none").refused("none", "a run folder", "NOT SOUND")

@@ -1,4 +1,4 @@
-"""The launch scripts: what they print is what they would do, and clouds would take it."""
+"""Launch scripts: their dry runs print valid commands and manifests for each cloud."""
 
 import importlib.util
 import shlex
@@ -41,7 +41,7 @@ def script(name):
 
 
 def printed(capsys, name, *arguments):
-    """What a dry run prints."""
+    """Returns the output of a dry run."""
     capsys.readouterr()
     code = script(name).main([*arguments, "--dry_run"])
     out, err = capsys.readouterr()
@@ -50,9 +50,9 @@ def printed(capsys, name, *arguments):
 
 
 def refused(capsys, name, *arguments):
-    """What a run that cannot be says; nothing is printed for programs."""
+    """Returns the error message of an invalid run; asserts that stdout is empty."""
     capsys.readouterr()
-    assert script(name).main([*arguments, "--dry_run"]) == exit_codes.PROBLEM
+    assert script(name).main([*arguments, "--dry_run"]) == exit_codes.ERROR
     out, err = capsys.readouterr()
     assert not out
     return err
@@ -62,14 +62,14 @@ def words(line):
     return shlex.split(line)
 
 
-def test_one_process_of_each_is_realm_run(capsys):
+def test_one_trainer_and_one_builder_are_started_by_realm_run(capsys):
     [line] = printed(
         capsys, "local", "--workdir=r", "--config=c.py", "--config.seed=3"
     ).splitlines()
     assert words(line) == ["realm", "run", "--workdir=r", "--config=c.py", "--config.seed=3"]
 
 
-def test_many_processes_on_this_machine(capsys):
+def test_several_processes_are_started_on_this_machine(capsys):
     asked = ("--workdir=r", "--config=c.py", "--processes=2", "--builders=2", "--devices=4")
     lines = [words(line) for line in printed(capsys, "local", *asked).splitlines()]
     assert [line[1] for line in lines] == ["train", "train", "index", "index"]
@@ -82,15 +82,15 @@ def test_many_processes_on_this_machine(capsys):
     assert [line[3] for line in lines[2:]] == ["--worker=builder-0", "--worker=builder-1"]
 
 
-def test_when_one_process_fails_the_others_are_stopped(tmp_path):
+def test_if_one_process_fails_the_others_are_stopped(tmp_path):
     local = script("local")
     index = ["realm", "index", f"--workdir={tmp_path}", "--worker=a"]
     wanted = [index, ["realm", "check", str(tmp_path / "no")]]
-    assert local.run(wanted) == exit_codes.PROBLEM
+    assert local.run(wanted) == exit_codes.ERROR
 
 
 @pytest.mark.slow
-def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
+def test_two_trainers_and_two_builders_finish_a_run(tiny, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(
         "from support.tiny_corpus import tiny_config\n\n"
@@ -104,12 +104,12 @@ def test_a_run_of_two_trainers_and_two_builders(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["local", "cloud_tpu", "gke_jobset"])
-def test_what_is_no_override_is_refused(capsys, name):
+def test_an_argument_that_is_not_an_override_is_refused(capsys, name):
     needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
     assert "--config.KEY=VALUE" in refused(capsys, name, *needed, "--stages=3")
 
 
-def test_cloud_tpu_asks_waits_installs_and_starts(capsys):
+def test_cloud_tpu_requests_waits_installs_and_starts(capsys):
     asked = ("--project=p", "--bucket=b-1", "--trainer=v6e:4x4", "--builders=2", "--name=wiki")
     lines = [words(line) for line in printed(capsys, "cloud_tpu", *asked, "--spot").splitlines()]
     assert lines[0][:5] == ["gcloud", "storage", "buckets", "create", "gs://b-1"]
@@ -126,19 +126,19 @@ def test_cloud_tpu_asks_waits_installs_and_starts(capsys):
 
 
 def remote(line):
-    """The shell text that a command runs on another machine."""
+    """Returns the shell script that a command runs on another machine."""
     [text] = [word for word in words(line) if word.startswith("--command=")]
     return text.removeprefix("--command=")
 
 
-def test_overrides_reach_the_remote_shell_unharmed(capsys):
+def test_overrides_are_quoted_for_the_remote_shell(capsys):
     override = f"--config.corpus.knowledge={AWKWARD}"
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2", override).splitlines()
     [started] = [remote(line) for line in lines if "realm train" in line]
     assert override in shlex.split(started)
 
 
-def test_hosts_of_a_slice_find_each_other(capsys):
+def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
     [started] = [remote(line) for line in lines if "realm train" in line]
     assert "--coordinator=auto" in shlex.split(started)
@@ -146,7 +146,7 @@ def test_hosts_of_a_slice_find_each_other(capsys):
     assert not [line for line in lines if "--coordinator" in line]  # one host is alone
 
 
-def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
+def test_a_service_restarts_on_resumable_exit_codes(capsys):
     lines = printed(capsys, "cloud_tpu").splitlines()
     services = [remote(line) for line in lines if "systemd-run" in line]
     assert len(services) == 2
@@ -158,8 +158,8 @@ def test_exit_codes_that_can_go_on_start_a_service_again(capsys):
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("--name=Realm", "lower case"),
-        ("--name=realm;rm", "lower case"),
+        ("--name=Realm", "lower-case"),
+        ("--name=realm;rm", "lower-case"),
         ("--zone=us-central2-b", "us-west4-a"),
         ("--bucket=gs://B", "lower-case"),
         ("--trainer=v5e-64", "v5e: 2x2"),
@@ -174,7 +174,7 @@ def test_names_zones_buckets_and_configs_are_checked(capsys, argument, said):
     assert said in refused(capsys, "cloud_tpu", argument)
 
 
-def test_keys_are_checked_where_the_config_lies_in_an_image(capsys):
+def test_config_keys_are_checked_if_the_config_is_in_an_image(capsys):
     said = refused(capsys, "gke_jobset", "--config.stages.realm.stepz=3")
     assert "did you mean 'stages.realm.steps'" in said
     assert "where:    --trainer" in refused(capsys, "gke_jobset", "--trainer=v5e-64")
@@ -184,7 +184,7 @@ def test_keys_are_checked_where_the_config_lies_in_an_image(capsys):
     ("name", "flag"),
     [("gke_jobset", "--builders=-1"), ("cloud_tpu", "--builders=-1"), ("local", "--processes=0")],
 )
-def test_fewer_machines_than_can_be_are_wrong_usage(capsys, name, flag):
+def test_too_few_machines_are_wrong_usage(capsys, name, flag):
     needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
     with pytest.raises(SystemExit) as end:
         script(name).main([*needed, flag, "--dry_run"])
@@ -200,12 +200,10 @@ def test_fewer_machines_than_can_be_are_wrong_usage(capsys, name, flag):
         ("gke_jobset", "--bucket=b-1", "--image"),
     ],
 )
-def test_without_a_name_that_only_the_user_knows_nothing_is_asked_for(
-    capsys, monkeypatch, name, given, missing
-):
+def test_without_required_names_no_machine_is_requested(capsys, monkeypatch, name, given, missing):
     asked = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
-    assert script(name).main([given]) == exit_codes.PROBLEM
+    assert script(name).main([given]) == exit_codes.ERROR
     assert f"where:    {missing}" in capsys.readouterr().err
     assert not asked
 
@@ -217,7 +215,7 @@ def jobset(capsys):
     return yaml.safe_load(printed(capsys, "gke_jobset", *asked, override))
 
 
-def test_the_jobset_has_only_fields_that_there_are(jobset):
+def test_the_jobset_has_only_fields_of_its_schema(jobset):
     assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert jobset.keys() == {"apiVersion", "kind", "metadata", "spec"}
     spec = jobset["spec"]
@@ -231,7 +229,7 @@ def test_the_jobset_has_only_fields_that_there_are(jobset):
         assert job.keys() <= JOBSET["replicatedJob"] and isinstance(job["replicas"], int)
 
 
-def test_its_jobs_are_those_of_the_batch_api(jobset):
+def test_its_jobs_have_only_fields_of_the_batch_api(jobset):
     for job in jobset["spec"]["replicatedJobs"]:
         whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}}
         kubernetes_validate.validate({**whole, **job["template"]}, KUBERNETES, strict=True)
@@ -240,7 +238,7 @@ def test_its_jobs_are_those_of_the_batch_api(jobset):
             kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
 
 
-def test_each_machine_of_the_slices_has_a_pod(jobset):
+def test_each_machine_of_a_slice_has_a_pod(jobset):
     trainer, builder = (job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
     assert (trainer["completions"], builder["completions"]) == (16, 1)
     assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 4]
@@ -251,7 +249,7 @@ def test_each_machine_of_the_slices_has_a_pod(jobset):
     assert shapes == ["4x4x4", "2x2x1"]
 
 
-def test_its_hosts_find_each_other_through_the_headless_service(jobset):
+def test_its_hosts_get_the_address_of_the_headless_service(jobset):
     [container] = pod_of(jobset, 0)["containers"]
     service = jobset["spec"]["network"]["subdomain"]
     assert f"--coordinator=realm-trainer-0-0.{service}:8476" in container["command"]
@@ -260,14 +258,14 @@ def test_its_hosts_find_each_other_through_the_headless_service(jobset):
     assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
 
 
-def test_each_builder_has_a_name_of_its_own(jobset):
+def test_each_builder_has_a_different_name(jobset):
     [container] = pod_of(jobset, 1)["containers"]
     assert "--worker=builder-$(JOB_INDEX)" in container["command"]
     [index] = container["env"]
     assert index["name"] == "JOB_INDEX" and "job-index" in str(index["valueFrom"])
 
 
-def test_exit_codes_that_can_go_on_restart_the_set_for_nothing(jobset):
+def test_resumable_exit_codes_restart_the_jobset_without_a_failure_count(jobset):
     [rule] = jobset["spec"]["failurePolicy"]["rules"]
     assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
     for job in jobset["spec"]["replicatedJobs"]:
@@ -281,7 +279,7 @@ def pod_of(jobset, number):
     return jobset["spec"]["replicatedJobs"][number]["template"]["spec"]["template"]["spec"]
 
 
-def test_the_scripts_import_nothing_that_computes():
+def test_the_scripts_do_not_import_jax():
     assert "jax" in sys.modules  # of these tests; the scripts' own imports are looked at
     for name in ("cloud_tpu", "gke_jobset"):
         assert "import jax" not in (LAUNCH / f"{name}.py").read_text()

@@ -1,4 +1,4 @@
-"""realm status and realm doctor: they look, say what they see, and change nothing."""
+"""`realm status` and `realm doctor`: they report the state and change nothing."""
 
 import sys
 
@@ -20,7 +20,7 @@ def going(tmp_path):
     return run
 
 
-def test_status_prints_what_the_contract_names(realm, going):
+def test_status_prints_all_documented_fields(realm, going):
     result = realm("status", f"--workdir={going.workdir}", "--json")
     assert result.code == 0
     assert result.json().keys() >= CONTRACT
@@ -28,13 +28,13 @@ def test_status_prints_what_the_contract_names(realm, going):
     assert result.out.count("\n") == 1
 
 
-def test_status_tells_people(realm, going):
+def test_status_prints_text(realm, going):
     lines = realm("status", f"--workdir={going.workdir}").out
     assert "ict, step 7" in lines
     assert "embedding 20 of 80 passages, 5 min left" in lines
 
 
-def test_status_of_a_finished_run_and_of_none(realm, finished, tmp_path):
+def test_status_of_a_finished_run_and_of_a_missing_one(realm, finished, tmp_path):
     assert "ended" in realm("status", f"--workdir={finished.workdir}").out
     realm("status", f"--workdir={tmp_path / 'none'}").refused("no run here", "none")
     realm("status").refused("--workdir", code=2)
@@ -61,7 +61,7 @@ def test_status_watches_until_the_run_has_ended(realm, going, monkeypatch):
     both.refused("--json", code=2)
 
 
-def test_status_works_without_loading_jax(going):
+def test_status_works_without_importing_jax(going):
     import subprocess
 
     script = (
@@ -72,7 +72,7 @@ def test_status_works_without_loading_jax(going):
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_doctor_reports_this_machine(realm):
+def test_doctor_reports_the_machine(realm):
     result = realm("doctor", "--json")
     report = result.json()
     assert result.code == (1 if report["problems"] else 0)
@@ -82,7 +82,7 @@ def test_doctor_reports_this_machine(realm):
     assert report["free_disk_gib"] > 0
 
 
-def test_doctor_names_each_thing_that_stops_the_demo(realm, monkeypatch):
+def test_doctor_names_each_problem_that_stops_the_demo(realm, monkeypatch):
     monkeypatch.setattr(doctor, "_NEEDED_MEMORY", 1e6)
     monkeypatch.setattr(doctor, "_NEEDED_DISK", 1e6)
     monkeypatch.setattr(doctor, "_IMPORTED", ("jax", "realm_no_such_package"))
@@ -93,7 +93,7 @@ def test_doctor_names_each_thing_that_stops_the_demo(realm, monkeypatch):
     assert "can run" not in result.out
 
 
-def test_doctor_gives_the_command_that_brings_what_is_missing(realm, monkeypatch):
+def test_doctor_prints_the_command_that_installs_a_missing_package(realm, monkeypatch):
     declared = {"": ["jax>=0.10", "realm-no-such-package>=2"], "gone": ["also-missing[x]>=1"]}
     monkeypatch.setattr(extras, "requirements", lambda: declared)
     result = realm("doctor")
@@ -103,13 +103,13 @@ def test_doctor_gives_the_command_that_brings_what_is_missing(realm, monkeypatch
     assert "pip install 'also-missing[x]>=1'" in result.out
 
 
-def test_packages_that_are_too_old_are_missing():
+def test_packages_that_are_too_old_count_as_missing():
     version = extras.version_of("numpy")
     assert extras.missing([f"numpy>={version}", "numpy", "numpy>=1.0.0"]) == []
     assert extras.missing(["numpy>=999", "jax[tpu]>=0.1", "numpy"])[0] == "numpy>=999"
 
 
-def test_requirements_are_read_as_they_were_declared():
+def test_requirements_are_read_from_the_package_metadata():
     declared = extras.requirements()
     if not declared:
         pytest.skip("the package was not installed with pip")

@@ -1,4 +1,4 @@
-"""Mistakes that people make: each gets one sentence that helps, its exit code, and no traceback."""
+"""User mistakes: each gets a helpful message and an exit code, and no traceback."""
 
 import os
 import shlex
@@ -40,7 +40,11 @@ MISTAKES = {
     "a mistyped address to check": ("check abc://b/run", 1, UNREADABLE),
     "a mistyped address to repair": ("check abc://b/run --repair", 1, UNREADABLE),
     "a demo on an object store": ("demo --workdir=s3://b/demo", 1, ["s3://b/demo", "local"]),
-    "a file for a run folder": ("ask --workdir={file} Who?", 1, ["no trained networks to answer with"]),
+    "a file for a run folder": (
+        "ask --workdir={file} Who?",
+        1,
+        ["no trained networks to answer with"],
+    ),
     "an empty question": (f"{ASK} ''", 1, ["question is empty"]),
     "a question of 10,000 words": (f"{ASK} '{'why ' * 10_000}'", 1, ["too long", "40000"]),
     "two blanks": (f"{ASK} '[MASK] is [MASK].'", 1, ["one [MASK]", "found:    2"]),
@@ -150,8 +154,8 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory, finished, untuned, tiny, config_file):
-    """What the commands name; `new` is never made, and nothing else changes."""
+def paths(tmp_path_factory, finished, untuned, tiny, config_file):
+    """Paths that the commands use; `new` is never created, and nothing else changes."""
     folder = tmp_path_factory.mktemp("mistakes")
     notes, file = folder / "notes", folder / "file.jsonl"
     notes.mkdir()
@@ -170,42 +174,42 @@ def places(tmp_path_factory, finished, untuned, tiny, config_file):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(realm, places, mistake):
+def test_a_mistake_gets_an_error_message_and_no_traceback(realm, paths, mistake):
     command, code, words = MISTAKES[mistake]
-    result = realm(*_words(command, places))
-    result.refused(*(word.format(**places) for word in words), code=code)
+    result = realm(*_words(command, paths))
+    result.refused(*(word.format(**paths) for word in words), code=code)
     assert len([line for line in result.err.splitlines() if line.strip()]) <= 12
-    assert not places["new"].exists()
+    assert not paths["new"].exists()
 
 
-def _words(command, places):
-    """As a shell splits it."""
-    return [word.format(**places) for word in shlex.split(command)]
+def _words(command, paths):
+    """Splits a command as a shell does."""
+    return [word.format(**paths) for word in shlex.split(command)]
 
 
-def test_the_list_is_long_enough():
+def test_the_list_has_enough_mistakes():
     assert len(MISTAKES) >= 25
 
 
-def test_a_port_in_use(realm, places):
+def test_a_port_in_use_is_refused(realm, paths):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        result = realm("serve", f"--workdir={places['run']}", f"--port={port}")
+        result = realm("serve", f"--workdir={paths['run']}", f"--port={port}")
     result.refused("cannot listen there", port, "another --port")
 
 
 @pytest.mark.parametrize("verb", ["serve --workdir={run}", "completion bash"])
-def test_an_extra_that_is_missing(realm, places, monkeypatch, verb):
+def test_a_missing_extra_is_named_with_its_install_command(realm, paths, monkeypatch, verb):
     monkeypatch.setattr(extras, "version_of", lambda requirement: None)
-    realm(*_words(verb, places)).refused("not installed", "pip install")
+    realm(*_words(verb, paths)).refused("not installed", "pip install")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_to(realm, places, tmp_path):
+def test_a_folder_without_write_permission_is_refused(realm, paths, tmp_path):
     tmp_path.chmod(0o500)
-    command = _words(f"{BUILD} --vocab={{vocabulary}}", {**places, "new": tmp_path / "corpus"})
+    command = _words(f"{BUILD} --vocab={{vocabulary}}", {**paths, "new": tmp_path / "corpus"})
     realm(*command).refused("Permission denied", "may write to")
 
 
@@ -216,9 +220,9 @@ def test_a_folder_that_may_not_be_written_to(realm, places, tmp_path):
         ("asks", {}, 2, ["'asks'"]),
     ],
 )
-def test_a_mistake_in_a_process_of_its_own(places, tmp_path, command, settings, code, words):
+def test_a_mistake_in_a_separate_process(paths, tmp_path, command, settings, code, words):
     done = subprocess.run(
-        [sys.executable, "-m", "realm_jax.cli.main", *_words(command, places)],
+        [sys.executable, "-m", "realm_jax.cli.main", *_words(command, paths)],
         env={**environment(tmp_path), **settings},
         capture_output=True,
         text=True,
@@ -231,10 +235,10 @@ def test_a_mistake_in_a_process_of_its_own(places, tmp_path, command, settings, 
 
 
 @pytest.mark.slow
-def test_a_builder_that_dies_ends_the_run_with_its_last_words(config_file, tmp_path):
-    """Only the builder ever reaches that point."""
+def test_if_the_builder_dies_the_run_ends_with_the_builders_log(config_file, tmp_path):
+    """Only the builder reaches this failpoint."""
     settings = {**environment(tmp_path), "REALM_FAILPOINT": "shard.embedded=kill"}
     arguments = ["run", f"--config={config_file}", f"--workdir={tmp_path / 'w'}"]
     said = RealmProcess(tmp_path, settings, *arguments).wait(1)
-    for word in ("the index builder died", "index_builder.log", "same command again"):
+    for word in ("the index builder failed", "index_builder.log", "same command to resume"):
         assert word in said

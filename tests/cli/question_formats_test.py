@@ -1,4 +1,4 @@
-"""Each benchmark's form of questions teaches a pre-trained run, and judges it."""
+"""Fine-tuning and evaluation with each benchmark's question format."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ STEPS = 2
 
 @pytest.fixture(scope="module")
 def pretrained(tiny, tmp_path_factory):
-    """A run after pre-training, with no word of questions."""
+    """A run after pre-training, without fine-tuning."""
     workdir = tmp_path_factory.mktemp("pretrained") / "run"
     config = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS)
     stop = threading.Event()
@@ -34,7 +34,7 @@ def pretrained(tiny, tmp_path_factory):
 
 
 def written(format, questions):
-    """The questions of the made-up land as the benchmark writes them."""
+    """Writes the questions of the tiny corpus in the benchmark's format."""
     if format == "nq":
         return "".join(f"{q.text}\t{list(q.answers)!r}\n" for q in questions)
     if format == "webquestions":
@@ -67,7 +67,7 @@ def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, t
     assert len(lines) == len(tiny.questions)
 
 
-def test_a_run_keeps_the_form_of_its_questions(realm, pretrained, tiny, tmp_path):
+def test_a_run_keeps_the_format_of_its_questions(realm, pretrained, tiny, tmp_path):
     workdir, path = tmp_path / "run", tmp_path / "questions.tsv"
     shutil.copytree(pretrained, workdir)
     path.write_text(written("trec", tiny.questions))

@@ -1,4 +1,4 @@
-"""realm serve as a process of its own, and the mistakes that are told before anything is loaded."""
+"""`realm serve` as a process, and mistakes that it reports before it loads a model."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [serve]")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_until_it_is_told_to_stop(finished, number):
+def test_it_answers_until_it_gets_a_signal(finished, number):
     command = [sys.executable, "-m", "realm_jax.cli.main", "serve", "--port=0"]
     process = subprocess.Popen(
         [*command, f"--workdir={finished.workdir}"],
@@ -43,7 +43,7 @@ def test_it_answers_until_it_is_told_to_stop(finished, number):
     assert "WARNING" not in err
 
 
-def test_a_port_in_use(realm, finished):
+def test_a_port_in_use_is_refused(realm, finished):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -52,7 +52,7 @@ def test_a_port_in_use(realm, finished):
     result.refused("cannot listen there", port, "another --port")
 
 
-def test_addresses_that_are_none(realm, finished):
+def test_invalid_addresses_are_refused(realm, finished):
     command = ["serve", f"--workdir={finished.workdir}"]
     realm(*command, "--port=99999").refused("cannot listen there", "99999")
     realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen there", "999.1.1.1")
@@ -60,7 +60,7 @@ def test_addresses_that_are_none(realm, finished):
     realm(*command, "--port=http").refused("http", code=2)
 
 
-def test_a_kind_of_address_that_this_machine_lacks(realm, finished, monkeypatch):
+def test_an_unsupported_address_family_is_refused(realm, finished, monkeypatch):
     def lacking(*_):
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported")
 
@@ -69,16 +69,18 @@ def test_a_kind_of_address_that_this_machine_lacks(realm, finished, monkeypatch)
     result.refused("cannot listen there", "Address family not supported")
 
 
-def test_a_run_that_is_not_finished(realm, tmp_path):
-    realm("serve", f"--workdir={tmp_path}", "--port=0").refused("no trained networks to answer with")
+def test_an_unfinished_run_is_refused(realm, tmp_path):
+    realm("serve", f"--workdir={tmp_path}", "--port=0").refused(
+        "no trained networks to answer with"
+    )
 
 
-def test_a_corpus_that_moved_away(realm, tmp_path, tiny):
+def test_a_moved_corpus_is_refused_with_its_path(realm, tmp_path, tiny):
     write_finished_run(tmp_path / "run", tiny, tiny_config(tmp_path / "gone"))
     realm("serve", f"--workdir={tmp_path / 'run'}", "--port=0").refused("gone", "no folder")
 
 
-def test_a_missing_extra_is_named_with_the_command_that_brings_it(realm, finished, monkeypatch):
+def test_a_missing_serve_extra_is_named_with_its_install_command(realm, finished, monkeypatch):
     lacking = {"serve": ["fastapi>=0.1", "realm-no-such-package>=1"]}
     monkeypatch.setattr(extras, "requirements", lambda: lacking)
     result = realm("serve", f"--workdir={finished.workdir}")
@@ -86,7 +88,7 @@ def test_a_missing_extra_is_named_with_the_command_that_brings_it(realm, finishe
     assert "fastapi>=" not in result.err
 
 
-def test_what_counts_as_this_machine():
+def test_loopback_addresses_are_recognised():
     assert all(map(serve._is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
     assert not any(map(serve._is_loopback, ("0.0.0.0", "::", "192.0.2.1", "example.org")))
 

@@ -1,4 +1,4 @@
-"""`realm tag`: train, eval and annotate as a person runs them, and what they say of bad input."""
+"""`realm tag train`, `eval` and `annotate`: output, resumption, and errors for invalid input."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`realm run` for real: two processes, swaps, and every way of being stopped."""
+"""`realm run` with two real processes: swaps, signals and restarts."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from realm_jax.storage.layout import RunDir
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
-    """What one process of these tests compiled, the next one need not."""
+    """A compilation cache that all processes of these tests share."""
     return environment(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.fixture
 def realm_process(tmp_path, compiled):
-    """Starts `realm` processes; none outlives the test."""
+    """Starts `realm` processes, and kills them after the test."""
     started = []
 
-    def start(*arguments: object) -> Command:
+    def start(*arguments: object) -> RealmProcess:
         started.append(RealmProcess(tmp_path, compiled, *arguments))
         return started[-1]
 
@@ -35,7 +35,7 @@ def realm_process(tmp_path, compiled):
 
 @pytest.fixture
 def run_command(tmp_path, tiny):
-    """A run that swaps every few steps; the trainer is held back so that the builder keeps up."""
+    """A command that swaps every few steps, with a slowed trainer so that the builder keeps up."""
     config = tmp_path / "two.py"
     config.write_text(
         f"""
@@ -65,7 +65,7 @@ def _gone(pid: int, seconds: float = 60) -> bool:
 
 
 @pytest.mark.slow
-def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_path, tiny):
+def test_two_jobs_swap_stop_resume_and_answer(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command, "--json")
     first.until(lambda: len(logged_swaps(run)) >= 3, "second swap")
@@ -97,13 +97,13 @@ def test_two_jobs_swap_stop_go_on_and_answer(realm_process, run_command, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_killed_builder_is_named_and_the_rerun_finishes(realm_process, run_command, tmp_path):
+def test_a_killed_builder_is_reported_and_the_rerun_finishes(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     os.kill(builder_pid(run), signal.SIGKILL)
     said = first.wait(1)
-    assert "the index builder died" in said
+    assert "the index builder failed" in said
     assert "exit code -9" in said
     assert "index_builder.log" in said
     realm_process(*run_command).wait(0)
@@ -111,15 +111,15 @@ def test_a_killed_builder_is_named_and_the_rerun_finishes(realm_process, run_com
 
 
 @pytest.mark.slow
-def test_a_builder_that_cannot_build_is_quoted(realm_process, run_command, tmp_path):
+def test_the_error_of_a_failed_builder_is_printed(realm_process, run_command, tmp_path):
     first = realm_process(*run_command, "--config.builder.recall_floor=1.5")
     said = first.wait(1)
-    assert "the index builder died" in said
+    assert "the index builder failed" in said
     assert "builder.recall_floor" in said
 
 
 @pytest.mark.slow
-def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_command, tmp_path):
+def test_a_stop_signal_ends_the_wait_for_the_first_index(realm_process, run_command, tmp_path):
     alone = realm_process("train", *run_command[1:])
     alone.until(lambda: "waits for an index" in alone.err.read_text(), "waiting")
     alone.process.send_signal(signal.SIGINT)
@@ -128,19 +128,19 @@ def test_a_stop_is_heard_while_waiting_for_the_first_index(realm_process, run_co
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_both(realm_process, run_command, tmp_path):
+def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     builder = builder_pid(run)
     os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     said = first.wait(75)
-    assert "died" not in said
+    assert "failed" not in said
     assert _gone(builder)
 
 
 @pytest.mark.slow
-def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tmp_path):
+def test_a_killed_trainer_ends_its_builder(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
@@ -152,17 +152,17 @@ def test_a_killed_trainer_takes_its_builder_along(realm_process, run_command, tm
 
 
 @pytest.mark.slow
-def test_a_builder_told_to_stop_stops_the_run(realm_process, run_command, tmp_path):
+def test_a_stopped_builder_stops_the_run(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     os.kill(builder_pid(run), signal.SIGTERM)
     said = first.wait(75)
-    assert "the index builder was told to stop" in said
+    assert "the index builder received a stop signal" in said
 
 
 @pytest.mark.slow
-def test_a_finished_run_learns_to_answer(realm_process, run_command, tmp_path, tiny):
+def test_a_finished_run_can_be_fine_tuned(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
     realm_process(*run_command, "--config.stages.realm.steps=20").wait(0)
     ask = ["ask", f"--workdir={run.workdir}", "--json", "--k=3", "What is the capital of Ora?"]

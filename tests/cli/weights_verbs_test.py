@@ -1,4 +1,4 @@
-"""realm import and export: what they print, what they write, and what they refuse."""
+"""`realm import` and `realm export`: output, written files, and refused input."""
 
 import json
 
@@ -32,13 +32,15 @@ def rows(seed=0):
 def theirs(tmp_path):
     def write(kind, **description):
         folder = tmp_path / f"their-{kind}"
-        return other_formats.write_hugging_face_folder(folder, other_formats.state_dict(kind), **description)
+        return other_formats.write_hugging_face_folder(
+            folder, other_formats.state_dict(kind), **description
+        )
 
     return write
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_import_prints_what_the_contract_names(realm, theirs, tmp_path, kind):
+def test_import_prints_all_documented_fields(realm, theirs, tmp_path, kind):
     source = theirs(kind)
     report = realm("import", f"--from={source}", f"--to={tmp_path / 'ours'}", "--json").json()
     assert report["kind"] == kind
@@ -49,7 +51,7 @@ def test_import_prints_what_the_contract_names(realm, theirs, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_import_wrote_computes_what_the_source_does(realm, theirs, tmp_path, kind):
+def test_imported_weights_give_the_outputs_of_their_source(realm, theirs, tmp_path, kind):
     source = theirs(kind)
     realm("import", f"--from={source}", f"--to={tmp_path / 'ours'}")
     before, after = (realm_jax.interop.load(str(p)) for p in (source, tmp_path / "ours"))
@@ -66,7 +68,7 @@ def test_what_import_wrote_computes_what_the_source_does(realm, theirs, tmp_path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_starts_from_what_import_wrote(realm, theirs, tmp_path, kind):
+def test_a_run_starts_from_imported_weights(realm, theirs, tmp_path, kind):
     ours = tmp_path / "ours"
     realm("import", f"--from={theirs(kind)}", f"--to={ours}")
     model = tiny_config().model
@@ -87,7 +89,7 @@ def test_a_run_starts_from_what_import_wrote(realm, theirs, tmp_path, kind):
         )
 
 
-def test_both_sides_of_the_report(realm, theirs, tmp_path):
+def test_import_lists_unused_and_missing_weights(realm, theirs, tmp_path):
     source = theirs("encoder")
     names = other_formats.state_dict("encoder")
     lost = ["realm.encoder.layer.1.output.dense.bias", "cls.predictions.transform.dense.weight"]
@@ -119,7 +121,7 @@ def test_another_vocabulary_is_refused_with_both_values(realm, theirs, tmp_path)
     assert not (tmp_path / "a").exists()
 
 
-def test_bad_folders_are_refused_by_name(realm, theirs, tmp_path):
+def test_invalid_folders_are_refused_with_their_path(realm, theirs, tmp_path):
     def refused(*words):
         realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(*words)
         assert not (tmp_path / "a").exists()
@@ -154,12 +156,12 @@ def test_bad_folders_are_refused_by_name(realm, theirs, tmp_path):
         ({"num_attention_heads": None}, ["num_attention_heads"]),
     ],
 )
-def test_models_that_ours_cannot_be_are_refused(realm, theirs, tmp_path, description, words):
+def test_unsupported_models_are_refused(realm, theirs, tmp_path, description, words):
     source = theirs("bert", **description)
     realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(*words)
 
 
-def test_a_decoder_of_its_own_is_refused_where_it_is_used(realm, theirs, tmp_path):
+def test_an_untied_decoder_is_refused_if_it_is_used(realm, theirs, tmp_path):
     for kind in ("encoder", "reader"):
         source, names = theirs(kind), other_formats.state_dict(kind)
         names["cls.predictions.decoder.weight"] = np.ones((V, other_formats.HIDDEN), np.float32)
@@ -171,7 +173,7 @@ def test_a_decoder_of_its_own_is_refused_where_it_is_used(realm, theirs, tmp_pat
             assert result.json()["unused"] == []
 
 
-def test_two_towers_of_a_scorer_stay_two(realm, theirs, tmp_path):
+def test_two_different_towers_of_a_scorer_stay_separate(realm, theirs, tmp_path):
     source, names = theirs("scorer"), other_formats.state_dict("scorer")
     names["query_embedder.cls.dense.weight"] = names["query_embedder.cls.dense.weight"] * 2 + 1
     save_file(names, source / "model.safetensors")
@@ -196,7 +198,7 @@ def test_block_records_are_converted_only_when_asked(realm, theirs, tmp_path):
     realm("import", f"--from={records}", f"--to={tmp_path / 'c'}").refused("--block-records")
 
 
-def test_nothing_is_written_over(realm, theirs, tmp_path):
+def test_existing_files_are_not_overwritten(realm, theirs, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine.txt").write_text("mine")
     for verb in ("import", "export"):
@@ -205,7 +207,7 @@ def test_nothing_is_written_over(realm, theirs, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_export_and_import_give_every_bit_back(realm, theirs, tmp_path, kind):
+def test_export_and_import_round_trip_bit_for_bit(realm, theirs, tmp_path, kind):
     ours, out, back = (tmp_path / name for name in ("ours", "out", "back"))
     realm("import", f"--from={theirs(kind)}", f"--to={ours}")
     realm("export", f"--from={ours}", f"--to={out}", "--layout=hf")
@@ -219,7 +221,7 @@ def test_export_and_import_give_every_bit_back(realm, theirs, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["embedder", "openqa"])
-def test_the_sentence_layout_gives_every_bit_back(realm, theirs, tmp_path, kind):
+def test_the_sentence_transformers_layout_round_trips_bit_for_bit(realm, theirs, tmp_path, kind):
     ours, out = tmp_path / "ours", tmp_path / "out"
     realm("import", f"--from={theirs(kind)}", f"--to={ours}")
     realm("export", f"--from={ours}", f"--to={out}", "--layout=sentence-transformers")
@@ -233,7 +235,7 @@ def test_the_sentence_layout_gives_every_bit_back(realm, theirs, tmp_path, kind)
     assert [(out / module["path"]).is_dir() for module in modules] == [True] * 5
 
 
-def test_the_sentence_layout_needs_an_embedder_and_a_vocabulary(realm, theirs, tmp_path):
+def test_the_sentence_layout_needs_embedder_and_vocabulary(realm, theirs, tmp_path):
     layout = "--layout=sentence-transformers"
     realm("export", f"--from={theirs('reader')}", f"--to={tmp_path / 'a'}", layout).refused(
         "no such network", "embedder", "reader"
@@ -243,7 +245,7 @@ def test_the_sentence_layout_needs_an_embedder_and_a_vocabulary(realm, theirs, t
     realm("export", f"--from={source}", f"--to={tmp_path / 'a'}", layout).refused("vocab.txt")
 
 
-def test_a_finished_run_is_exported_whole(realm, finished, tmp_path):
+def test_all_networks_of_a_finished_run_are_exported(realm, finished, tmp_path):
     out = tmp_path / "out"
     report = realm("export", f"--workdir={finished.workdir}", f"--to={out}", "--json").json()
     networks = ["embedder", "question_embedder", "question_reader", "reader"]
@@ -275,7 +277,7 @@ def _no_header(path):
 
 @pytest.mark.parametrize("damage", [_garbage, _cut, _no_header])
 @pytest.mark.parametrize("layout", ["hf", "sentence-transformers"])
-def test_check_tells_weights_from_a_run_and_names_the_file_that_is_damaged(
+def test_check_recognises_weights_and_names_a_damaged_file(
     realm, finished, tmp_path, layout, damage
 ):
     out = tmp_path / "exported"
@@ -295,7 +297,7 @@ def test_check_tells_weights_from_a_run_and_names_the_file_that_is_damaged(
         path.write_bytes(kept)
 
 
-def test_check_of_what_import_wrote(realm, theirs, tmp_path):
+def test_check_verifies_imported_weights(realm, theirs, tmp_path):
     ours = tmp_path / "ours"
     realm("import", f"--from={theirs('bert')}", f"--to={ours}")
     assert realm("check", ours).err == "weights: can be read; these files keep no checksums\n"
@@ -307,7 +309,7 @@ def test_check_of_what_import_wrote(realm, theirs, tmp_path):
     assert (result.code, "unknown: NOT SOUND" in result.err) == (1, True)
 
 
-def test_the_model_refuses_what_it_does_not_know(theirs):
+def test_the_model_refuses_missing_networks_and_invalid_ids(theirs):
     model = realm_jax.interop.load(str(theirs("encoder")))
     ids, mask, segments = rows()
     for call in (model.embed, model.span_logits):
@@ -322,14 +324,14 @@ def test_the_model_refuses_what_it_does_not_know(theirs):
 
 
 @pytest.mark.parametrize("damage", [_cut, lambda path: save_file({"a": np.zeros(3)}, path)])
-def test_a_damaged_module_of_the_sentence_layout_is_refused(realm, theirs, tmp_path, damage):
+def test_a_damaged_sentence_transformers_module_is_refused(realm, theirs, tmp_path, damage):
     out = tmp_path / "out"
     realm("export", f"--from={theirs('embedder')}", f"--to={out}", "--layout=sentence-transformers")
     damage(out / "3_Dense" / "model.safetensors")
     realm("import", f"--from={out}", f"--to={tmp_path / 'a'}").refused("3_Dense/model.safetensors")
 
 
-def test_a_damaged_description_of_parts_stays_in_its_folder(theirs):
+def test_weight_files_outside_of_the_folder_are_refused(theirs):
     source = theirs("bert")
     (source / "model.safetensors").rename(source.parent / "outside.safetensors")
     listed = {"weight_map": {"x": "../outside.safetensors"}}

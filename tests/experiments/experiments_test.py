@@ -1,4 +1,4 @@
-"""Every experiment: its config is usable; its header says what it costs and what to expect."""
+"""Every experiment has a valid config, and documents its cost and expected results."""
 
 import ast
 import re
@@ -43,27 +43,27 @@ def header(path):
 
 
 def section(text, name):
-    """The lines of a header's section, as one."""
+    """Returns the section of a docstring, joined to one line."""
     found = re.search(rf"^{name}: +(.*(?:\n +.*)*)", text, re.MULTILINE)
     assert found, f"no section {name}:"
     return " ".join(found[1].split())
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_an_experiment_loads_and_says_how_it_is_run(path):
+def test_an_experiment_loads_and_documents_its_command(path):
     config = config_lib.load(path)
     assert set(config_lib.keys(config)) == set(config_lib.keys(config_lib.default()))
     assert section(header(path), "Command").split()[0] in ("realm", "python", "cp")
 
 
 @pytest.mark.parametrize("name", ["almanac", "own_corpus"])
-def test_what_is_for_any_machine_divides_over_eight_devices(name):
+def test_batch_sizes_of_small_experiments_divide_by_eight_devices(name):
     stages = config_lib.load(EXPERIMENTS / f"{name}.py").stages
     assert {stage: own.batch % 8 for stage, own in stages.items()} == dict.fromkeys(stages, 0)
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_runs_say_what_to_expect(name):
+def test_experiments_of_the_paper_document_expected_results(name):
     path = EXPERIMENTS / f"{name}.py"
     expected = section(header(path), "Expect")
     assert not [number for number in PAPER[name] if number not in expected]
@@ -74,8 +74,8 @@ def test_the_papers_runs_say_what_to_expect(name):
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_hours_are_those_of_the_compile_report(name):
-    """Of the chips that train; what a header says may round, not more."""
+def test_documented_hours_match_the_compile_report(name):
+    """Compares the hours of the training chips; the docstring may round."""
     config = config_lib.load(EXPERIMENTS / f"{name}.py")
     report = reports_for(slice_of("v5e:8x8"))["train"]
     hours = [stage_chip_hours(config, stage, report, BERT_VOCABULARY) for stage in STAGES[name]]
@@ -85,7 +85,7 @@ def test_hours_are_those_of_the_compile_report(name):
     assert float(found[1].replace(",", "")) == pytest.approx(sum(hours), rel=0.06)
 
 
-def test_ablations_differ_from_realm_in_one_thing():
+def test_each_ablation_differs_from_realm_in_one_setting():
     base = config_lib.load(EXPERIMENTS / "realm_wikipedia.py").to_dict()
     changed = {}
     for name in ("random_token", "random_span", "stale_30x", "retriever_only"):
@@ -99,12 +99,12 @@ def test_ablations_differ_from_realm_in_one_thing():
     }
 
 
-def test_models_of_all_the_papers_runs_are_the_same():
+def test_all_experiments_of_the_paper_use_the_same_model():
     hashes = {config_lib.model_hash(config_lib.load(EXPERIMENTS / f"{name}.py")) for name in PAPER}
     assert len(hashes) == 1  # so that one can start from another
 
 
 @pytest.mark.parametrize("name", ["own_corpus", "own_corpus_bert"])
-def test_a_small_corpus_is_not_fine_tuned_for_the_papers_steps(name):
+def test_small_experiments_fine_tune_for_at_most_the_pre_training_steps(name):
     stages = config_lib.load(EXPERIMENTS / f"{name}.py").stages
     assert 0 < stages.qa.steps <= stages.realm.steps

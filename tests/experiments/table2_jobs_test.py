@@ -1,4 +1,4 @@
-"""Runs of the miniature side by side: on cores of their own, until one fails or a signal comes."""
+"""Parallel runs of the small Table 2 experiment, each on its own cores; failures and signals."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def stop():
     return threading.Event()
 
 
-def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path, stop):
+def test_jobs_run_in_parallel_on_separate_cores_until_one_fails(tmp_path, stop):
     note = (
         "import os, pathlib, sys, time\n"
         "place, other = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
@@ -34,7 +34,7 @@ def test_jobs_run_side_by_side_on_cores_of_their_own_until_one_fails(tmp_path, s
     assert not (tmp_path / "never").exists()
 
 
-def test_jobs_are_told_to_stop_and_no_more_are_begun(tmp_path, stop):
+def test_a_stop_signal_stops_the_jobs_and_starts_no_more(tmp_path, stop):
     begun, never = tmp_path / "begun", tmp_path / "never"
     waits = f"import time; open({str(begun)!r}, 'w').close(); time.sleep(600)"
     writes = f"open({str(never)!r}, 'w')"

@@ -1,4 +1,4 @@
-"""The miniature's figures, tables and plots are made of its runs, and those committed too."""
+"""Tables and plots of the small Table 2 experiment equal those made from its runs."""
 
 import json
 
@@ -9,7 +9,7 @@ from table2_small import aggregate, plots, questions, tables
 EXAMPLE = {"sentence": "in ___ is", "hidden": "oslo", "with": 0.5, "without": 0.001}
 
 
-def test_the_committed_json_tables_and_plots_are_what_the_script_makes():
+def test_the_committed_tables_and_plots_equal_the_scripts_output():
     made = aggregate.assembled(table2.RUNS)
     assert json.loads((table2.RESULTS / "table2.json").read_text()) == made
     page = table2.PAGE.read_text()
@@ -39,7 +39,7 @@ def a_run(row, seed, recall):
     }
 
 
-def test_runs_become_means_intervals_tables_and_plots(tmp_path):
+def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     for seed, recall in enumerate((0.1, 0.2, 0.3)):
         (tmp_path / f"realm_{seed}.json").write_text(json.dumps(a_run("realm", seed, recall)))
     for row, recall in (("ict_only", 0.05), ("random_span", 0.0)):
@@ -77,6 +77,4 @@ def test_runs_become_means_intervals_tables_and_plots(tmp_path):
     drawings = plots.plots(made)
     assert set(drawings) == {f"table2_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
-    assert (
-        drawings["table2_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1
-    )  # key, seeds of rows
+    assert drawings["table2_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1  # key, seeds of rows

@@ -1,4 +1,4 @@
-"""The paper in miniature: rows differ in what they say, corpora follow rules, a row is made."""
+"""The small Table 2 experiment: its rows, its corpora, and the run of a row."""
 
 import json
 import threading
@@ -102,13 +102,13 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_differs_from_realm_in_what_its_name_says(name):
+def test_each_row_differs_from_realm_in_the_setting_it_names(name):
     assert differences(name) == DIFFERENT[name]
     config_lib.check(row_config(table2.get_config(), name, 1, Path("home")))
 
 
 @pytest.mark.parametrize("done", [set(), {(row, 0) for row in PAPER}, {("ict_only", 1)}])
-def test_runs_are_ordered_so_that_none_makes_what_another_makes_beside_it(done):
+def test_runs_that_create_shared_data_come_first(done):
     asked = [(row, seed) for seed in range(2) for row in PAPER if (row, seed) not in done]
     groups = in_order(asked)
     runs = [run for group in groups for run in group]
@@ -124,12 +124,12 @@ def test_runs_are_ordered_so_that_none_makes_what_another_makes_beside_it(done):
     assert in_order([]) == []
 
 
-def test_the_papers_rows_are_all_there():
+def test_all_rows_of_the_paper_are_included():
     assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.OF_THE_PAPER)
     assert set(tables.SETS) == {*questions.JUDGED, "all"}
 
 
-def test_z_is_how_articles_begin_and_x_is_the_rest(home):
+def test_knowledge_passages_are_article_beginnings_and_queries_the_rest(home):
     text, knowledge = (PassageStore.open(home / name) for name in ("wikipedia", "knowledge"))
     first = corpora.begins(text)
     assert len(knowledge) == first.sum() == len(COUNTRIES) < len(text)
@@ -146,7 +146,7 @@ def test_z_is_how_articles_begin_and_x_is_the_rest(home):
     assert sum(len(spans.of(row)) for row in rest) < sum(len(marked.of(row)) for row in rest)
 
 
-def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
+def test_spans_to_copy_lie_in_the_shown_part_of_the_text(home):
     text = PassageStore.open(home / "wikipedia")
     marked, shown = (
         corpora.SpanStore.open(home / "wikipedia" / name, text)
@@ -161,7 +161,7 @@ def test_what_is_learnt_to_copy_from_the_text_is_in_what_is_shown_of_it(home):
     assert (shown.source == np.arange(len(text))).all()
 
 
-def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
+def test_news_masks_spans_that_a_named_passage_contains(tmp_path, home):
     stories = [
         Document("Trade", "Ora sold to City0. City0 sent it by ship.", "made up"),
         Document("Weather", "Ilo sank in 1502. By 1502 they met.", "made up"),
@@ -182,13 +182,13 @@ def test_news_hides_what_a_passage_says_that_the_sentence_names(tmp_path, home):
 
 
 def around(text, row, start, stop):
-    """Pieces of a span's sentence apart from the span."""
+    """Returns the tokens of a span's sentence without the span."""
     pieces, bounds = text.body_ids(row), text.sentences(row)
     begin, end = bounds[bounds <= start].max(), bounds[bounds > start].min()
     return {*pieces[begin:start].tolist(), *pieces[stop:end].tolist()}
 
 
-def test_kept_questions_are_answered_by_few_passages(home, data):
+def test_kept_questions_have_answers_in_few_passages(home, data):
     knowledge = PassageStore.open(home / "knowledge")
     passages = questions.AnsweringPassages(knowledge)
     for name in (questions.TRAIN, *questions.JUDGED):
@@ -206,7 +206,7 @@ def test_kept_questions_are_answered_by_few_passages(home, data):
 
 
 @pytest.mark.slow
-def test_one_row_is_made_and_made_once(home, stop):
+def test_a_row_is_run_only_once(home, stop):
     base, workdir = tiny_table2(home), home / "ict_only_0"
     found = run_row.make_row("ict_only", 0, workdir, base, stop)
     assert set(aggregate.FIGURES) <= found.keys()
@@ -226,7 +226,7 @@ def test_one_row_is_made_and_made_once(home, stop):
 
 
 @pytest.mark.slow
-def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
+def test_a_mixed_row_combines_retriever_and_reader_of_two_rows(home, stop):
     base = tiny_table2(home)
     found = run_row.make_row("encoder_only", 0, home / "encoder_only_0", base, stop)
     others = {path.name for path in home.glob("*_0")}
@@ -238,7 +238,7 @@ def test_a_mixed_row_has_one_rows_retriever_and_the_others_reader(home, stop):
 
 
 @pytest.mark.slow
-def test_an_embedder_starts_from_the_reader_that_its_row_names(home, stop):
+def test_an_embedder_starts_from_the_reader_of_the_named_row(home, stop):
     base = tiny_table2(home)
     for name in (READING, COPYING):
         folder = run_row.warm_ict(home, 0, 2, name, base, stop)
@@ -257,7 +257,7 @@ def stop():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The question files, a few lines each, named and written as the shared ones are."""
+    """Small question files with the published names and formats."""
     folder = tmp_path_factory.mktemp("data")
     write_questions(folder)
     return folder
@@ -265,14 +265,14 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, data):
-    """Corpora and questions of a land whose articles go on beyond their beginning."""
+    """Corpora and questions from articles that are longer than one passage."""
     folder = tmp_path_factory.mktemp("home")
     write_vocabulary(folder / "vocab.txt", tiny_corpus.vocabulary())
     write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
     text = PassageStore.open(folder / "wikipedia")
     marked = mark_spans(text, folder / "wikipedia" / "tagged_spans")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(titles, "RARE", 1.0)  # lands are few, and name each other
+        patched.setattr(titles, "RARE", 1.0)  # few titles, which occur in each other's articles
         patched.setattr(corpora, "SHOWN_PIECES", SHOWN)  # passages are shorter than usual
         corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
         questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
@@ -280,7 +280,7 @@ def home(tmp_path_factory, data):
 
 
 def tiny_table2(home):
-    """The config of `realm` with the corpora of `home`, at the size of a test."""
+    """A tiny config of the row `realm` with the corpora in `home`."""
     base = tiny_corpus.tiny_config(home / "knowledge")
     base = config_lib.ConfigDict(base.to_dict())
     of_home = table2.get_config(str(home))
