@@ -21,9 +21,9 @@ def make_optimizer(optimizer: ConfigDict, stage: ConfigDict) -> optax.GradientTr
 def schedule(optimizer: ConfigDict, stage: ConfigDict) -> optax.Schedule:
     """Learning rate: linear warm-up times a linear decay to 0 that starts at step 0.
 
-    After the warm-up, the rates are those of BERT's released code. It differs in the warm-up: there
-    the decay does not apply, the first rate is 0, and the warm-up takes at least 100 steps. Without
-    that minimum, short stages reach their peak rate.
+    After the warm-up, the rates are those of BERT's released code. During the warm-up they differ:
+    BERT applies no decay, starts at rate 0 and warms up for at least 100 steps. Here, short stages
+    also reach their peak rate.
     """
     share = max(1, round(optimizer.warmup_share * stage.steps))
     warmup = min(optimizer.warmup_max_steps, share)

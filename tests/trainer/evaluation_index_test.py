@@ -13,11 +13,11 @@ from realm_jax.trainer.realm_stage import RealmStage
 
 @pytest.fixture
 def stage(tiny, tmp_path):
-    """A stage in sync mode; the indexes of steps 0 and 2 are published."""
-    config = tiny_config(tiny.folder, refresh__every=2)
+    """A stage in sync mode; the indexes of steps 0 and 3 are published."""
+    config = tiny_config(tiny.folder, refresh__every=3)
     run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
     params = finished_run.random_params(config, tiny.store.vocabulary.size)
-    for step in (0, 2):
+    for step in (0, 3):
         finished_run.publish_random_index(run, tiny, config, params["embedder"], step=step)
     index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
     stage = RealmStage(config, tiny.store, text, text, index)
@@ -33,10 +33,10 @@ def test_evaluation_is_not_moved_to_a_newer_index_by_prefetched_batches(stage, m
         return {}
 
     monkeypatch.setattr(stage, "evaluate_with", evaluate_with)
-    for step in range(2):
+    for step in range(3):
         stage.batch(step)
-    for step in range(2, 2 + AHEAD + 1):  # as the prefetch thread may do before evaluation 2
+    for step in range(3, 3 + AHEAD + 1):  # as far as the prefetch thread may be at evaluation 3
         stage.batch(step)
-        stage.evaluate(2, {})
-    stage.evaluate(3, {})
-    assert searched == [0] * (AHEAD + 1) + [2]
+        stage.evaluate(3, {})
+    stage.evaluate(4, {})
+    assert searched == [0] * (AHEAD + 1) + [3]
