@@ -19,7 +19,7 @@ from realm_jax.errors import DamageError, RealmError, Stopped
 from realm_jax.index_builder.build import BuiltIndex, build_index
 from realm_jax.index_builder.embed_corpus import embed_corpus
 from realm_jax.index_builder.recall import PROBE_HITS
-from realm_jax.monitoring.writers import Writers, kept_writers
+from realm_jax.monitoring.writers import Writers, metric_writers
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import searcher_class
 from realm_jax.storage import commit, files, heartbeat
@@ -91,7 +91,7 @@ def _follow_snapshots(
             metrics = refresh(run_dir, snapshot, stop, name)
             if metrics is not None:
                 published += 1
-                writers = writers or Writers(JOB, kept_writers(run_dir, config, JOB))
+                writers = writers or Writers(JOB, metric_writers(run_dir, config, JOB))
                 writers.write(step, metrics)
                 retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
             heartbeat.beat(run_dir, name, state="waiting", index_step=step)

@@ -1,8 +1,8 @@
-"""Vectors less their mean, for searchers that round vectors or code them.
+"""Subtracts the mean from the vectors of an index before they are rounded or quantised.
 
-A query's inner products with vectors less any one vector are smaller by one number, the same for
-all rows, so their order stays. Vectors of a trained embedder lie together, far from the origin, and
-bfloat16 rounds what tells them apart away (benchmarks/RESULTS.md, Search).
+Subtracting one vector from all rows lowers all inner products with a query by the same number, so
+the ranking does not change. The vectors of a trained embedder have a large common component, and
+bfloat16 would round away the differences between them (benchmarks/RESULTS.md, Search).
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from realm_jax.retrieval.mapped_array import temporary_array
 from realm_jax.retrieval.searcher import read_array
 
 _FILE = "mean.npy"
-_BLOCK = 65_536  # rows at a time
+_BLOCK = 65_536  # rows processed at a time
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Mean:
 
     @classmethod
     def of(cls, vectors: Float32[np.ndarray, "N E"]) -> "Mean":
-        """Of vectors that may be memory-mapped."""
+        """Computes the mean in float64; `vectors` may be memory-mapped."""
         total = np.zeros(vectors.shape[1])
         for start in range(0, len(vectors), _BLOCK):
             total += vectors[start : start + _BLOCK].sum(axis=0, dtype=np.float64)
@@ -34,23 +34,23 @@ class Mean:
 
     @classmethod
     def load(cls, folder: Path, dims: int) -> "Mean":
-        """What `save` wrote."""
+        """Reads the file that `save` wrote."""
         return cls(np.array(read_array(folder / _FILE, (dims,))))
 
     def save(self, folder: Path) -> None:
-        """Writes it beside a searcher's other files."""
+        """Writes the mean into the folder of a saved searcher."""
         np.save(folder / _FILE, self.vector)
 
-    def subtracted(self, vectors: Float32[np.ndarray, "N E"]) -> Float32[np.ndarray, "N E"]:
-        """Another array of all rows less their mean; in a file, if `vectors` are in one."""
+    def subtract_from(self, vectors: Float32[np.ndarray, "N E"]) -> Float32[np.ndarray, "N E"]:
+        """Returns a new array of centred vectors; memory-mapped if `vectors` is."""
         mapped = isinstance(vectors, np.memmap)
         new = temporary_array(vectors.shape) if mapped else np.empty_like(vectors)
         for start in range(0, len(vectors), _BLOCK):
             new[start : start + _BLOCK] = vectors[start : start + _BLOCK] - self.vector
         return new
 
-    def true_scores(
+    def add_to_scores(
         self, queries: Float32[np.ndarray, "B E"], scores: Float32[np.ndarray, "B K"]
     ) -> Float32[np.ndarray, "B K"]:
-        """Inner products with the vectors, from those with the vectors less their mean."""
+        """Turns inner products with centred vectors into those with the original vectors."""
         return scores + (queries @ self.vector)[:, None]

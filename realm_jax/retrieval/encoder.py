@@ -17,9 +17,7 @@ from realm_jax.models.modules import Modules
 
 MAX_QUERIES = 512  # rows of one call for queries
 _WIDTHS = 12  # row widths up to lengths.passage; each width that occurs is compiled once
-_MAX_PIECES_ON_CPU = (
-    1200  # word pieces of a batch on CPU: fits its caches, 25 % faster
-)
+_MAX_PIECES_ON_CPU = 1200  # word pieces of a batch on CPU: fits its caches, 25 % faster
 
 
 class Encoder:

@@ -1,4 +1,4 @@
-"""Exact search in numpy: every inner product, block by block, so memory stays bounded."""
+"""Exact search in numpy: all inner products, computed in blocks of rows to bound the memory."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,11 @@ BLOCK = 16_384  # rows scored at a time
 
 
 class ExactSearcher:
-    """Scores all rows; the yardstick for the others. `vectors` may be memory-mapped."""
+    """Scores all rows, so its recall is 1; other searchers are measured against it.
+
+    Args:
+      vectors: may be memory-mapped.
+    """
 
     kind = "exact"
 
@@ -40,18 +44,20 @@ class ExactSearcher:
             scores = np.concatenate([scores, block], axis=1)
             rows = np.concatenate([rows, np.broadcast_to(new, block.shape)], axis=1)
             if scores.shape[1] > k:
-                keep = _best(scores, k)
+                keep = _top_k_mask(scores, k)
                 scores = scores[keep].reshape(len(queries), k)
                 rows = rows[keep].reshape(len(queries), k)
-        order = np.argsort(-scores, axis=1, kind="stable")  # rows ascend, so ties stay in order
+        order = np.argsort(
+            -scores, axis=1, kind="stable"
+        )  # in a tie the lower row is first
         return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
     def widen(self) -> bool:
-        """False: all rows are looked at."""
+        """Returns False: all rows are scored already."""
         return False
 
     def save(self, folder: Path) -> None:
-        """Writes the vectors and their description."""
+        """Writes the vectors and `searcher.json`."""
         np.save(folder / VECTORS, self.vectors)
         write_description(folder, self)
 
@@ -59,24 +65,28 @@ class ExactSearcher:
     def build(
         cls, vectors: Float32[np.ndarray, "N E"], options: Any = None, seed: int = 0
     ) -> "ExactSearcher":
-        """There is nothing to build."""
+        """Wraps the vectors; nothing is trained."""
         return cls(vectors)
 
     @classmethod
     def load(cls, folder: Path, mesh: Any = None) -> "ExactSearcher":
-        """Opens the vectors memory-mapped."""
+        """Memory-maps the saved vectors."""
         return cls(load_vectors(folder))
 
 
 def load_vectors(folder: Path) -> Float32[np.ndarray, "N E"]:
-    """The vectors of a folder, memory-mapped, with the shape that its description promises."""
+    """Memory-maps the vectors of a saved searcher.
+
+    Raises:
+      DamageError: their shape is not the one in `searcher.json`.
+    """
     description = read_description(folder)
     return read_array(folder / VECTORS, (description["size"], description["dims"]))
 
 
-def _best(scores: Float32[np.ndarray, "B C"], k: int) -> Bool[np.ndarray, "B C"]:
-    """Marks the `k` largest of each row; among equals at the edge, the leftmost."""
-    edge = np.partition(scores, -k, axis=1)[:, -k, None]
-    above, equal = scores > edge, scores == edge
-    room = k - above.sum(axis=1, keepdims=True)
-    return above | (equal & (np.cumsum(equal, axis=1) <= room))
+def _top_k_mask(scores: Float32[np.ndarray, "B C"], k: int) -> Bool[np.ndarray, "B C"]:
+    """Mask of the `k` largest scores of each query; ties at the k-th score go to the left."""
+    kth = np.partition(scores, -k, axis=1)[:, -k, None]
+    above, equal = scores > kth, scores == kth
+    free = k - above.sum(axis=1, keepdims=True)
+    return above | (equal & (np.cumsum(equal, axis=1) <= free))

@@ -1,7 +1,7 @@
-"""Approximate search with FAISS's scan of product codes; the only file that knows its names.
+"""Approximate search with FAISS's fast scan of product codes; no other module imports it.
 
-Laid out by the same plan as a ScaNN index: partitions, codes of 4 bits for every dimension or two,
-and hits that are rescored. `benchmarks/search.py` compares the two. Extra `[faiss]`.
+It follows the same plan as a ScaNN index: partitions, 4-bit codes of one or two dimensions, and
+rescored hits. `benchmarks/search.py` compares the two. Needs the extra `[faiss]`.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, RealmError
-from realm_jax.retrieval import search_plan as plans
+from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.searcher import (
     check_queries,
@@ -32,42 +32,42 @@ except ImportError as error:
     ) from error
 
 INDEX = "index.faiss"
-ROWS_AT_ONCE = 1 << 18
-# Codes without ScaNN's weighting of errors tell less: among 120,000 clustered rows recall@10 was
-# 0.73 with 100 rescored, where ScaNN has over 0.95, and 0.998 with four times as many.
-RESCORED_MORE = 4
+ROWS_PER_ADD = 1 << 18
+# FAISS's codes lack ScaNN's anisotropic weighting, so more hits are rescored. On 120,000 clustered
+# rows with 100 rescored hits, recall@10 is 0.73 (ScaNN: over 0.95); with 400 it is 0.998.
+RESCORING_FACTOR = 4
 
 
 class FaissSearcher:
-    """A loaded or built FAISS index.
+    """A built or loaded FAISS index.
 
     Args:
-      index: FAISS's own object, of vectors less their mean.
-      plan: see `make_plan`; `soar` means nothing here.
+      index: FAISS's index of the centred vectors.
+      plan: see `make_plan`; `soar` is not used.
       mean: of the vectors.
     """
 
     kind = "faiss"
 
-    def __init__(self, index: Any, plan: plans.Plan, mean: Mean):
+    def __init__(self, index: Any, plan: search_plan.Plan, mean: Mean):
         self.index, self.plan, self.mean = index, plan, mean
         self.size, self.dims = plan["size"], plan["dims"]
-        self.bytes = plans.bytes_of(plan)
+        self.bytes = search_plan.bytes_of(plan)
 
     @classmethod
     def build(
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "FaissSearcher":
-        """Trains and fills an index over `vectors`; `options` is `config.search`.
+        """Trains an index over `vectors` and fills it; `options` is `config.search`.
 
         Raises:
-          ConfigError: dimensions that `search.dims_per_code` does not divide.
+          ConfigError: `search.dims_per_code` does not divide E.
         """
         size, dims = vectors.shape
-        plan = plans.make_plan(size, dims, options) | {"soar": False}
+        plan = search_plan.make_plan(size, dims, options) | {"soar": False}
         if plan["reorder"] and dims % plan["dims_per_code"]:
             raise ConfigError(
-                "product codes of FAISS take so many dimensions each",
+                "the embedding does not divide into product codes",
                 where="config.model.embedding",
                 expected=f"a multiple of search.dims_per_code, {plan['dims_per_code']}",
                 found=dims,
@@ -76,7 +76,7 @@ class FaissSearcher:
         index = _empty(plan, seed)
         if plan["reorder"]:
             rng = np.random.default_rng(seed)
-            count = min(len(vectors), plans.training_sample(plan))
+            count = min(len(vectors), search_plan.training_sample(plan))
             drawn = np.sort(rng.choice(len(vectors), count, replace=False))
             index.train(vectors[drawn] - mean.vector)
         _fill(index, vectors, mean)
@@ -85,9 +85,9 @@ class FaissSearcher:
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; some hits may be missed.
+        """See `Searcher.search`; approximate.
 
-        A query whose partitions hold fewer than `k` rows is searched again in all of them.
+        If the partitions searched for a query hold fewer than `k` rows, it searches all partitions.
         """
         check_queries(self, queries, k)
         rows, scores = self._search(queries, k, self.plan["leaves_searched"])
@@ -96,45 +96,45 @@ class FaissSearcher:
             rows[short], scores[short] = self._search(queries[short], k, self.plan["leaves"])
         if (rows < 0).any():
             raise RealmError(
-                "FAISS returned fewer hits than asked for",
+                "FAISS returned fewer hits than requested",
                 where=f"index of {self.size} rows",
                 expected=f"{k} hits per query",
                 found=int((rows >= 0).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, self.mean.true_scores(queries, scores)
+        return rows, self.mean.add_to_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
-        """FAISS's answer; missing hits are row -1."""
-        wanted = None
+        """Calls FAISS; missing hits are row -1."""
+        parameters = None
         if self.plan["reorder"]:
             partitions = faiss.SearchParametersIVF(nprobe=leaves) if leaves else None
-            rescored = min(max(k, RESCORED_MORE * self.plan["reorder"]), self.size)
-            wanted = faiss.IndexRefineSearchParameters(
+            rescored = min(max(k, RESCORING_FACTOR * self.plan["reorder"]), self.size)
+            parameters = faiss.IndexRefineSearchParameters(
                 k_factor=rescored / k, base_index_params=partitions
             )
-        scores, rows = self.index.search(np.ascontiguousarray(queries), k, params=wanted)
+        scores, rows = self.index.search(np.ascontiguousarray(queries), k, params=parameters)
         return rows.astype(np.int32), scores
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
-        """Empties the index and fills it again; nobody may search meanwhile."""
+        """See `ReencodableSearcher.reencode`."""
         check_vectors(vectors)
         self.index.reset()
         _fill(self.index, vectors, self.mean)
 
     def widen(self) -> bool:
-        """See `plan.widen`."""
-        return plans.widen(self.plan)
+        """See `LocalSearcher.widen`."""
+        return search_plan.widen(self.plan)
 
     def save(self, folder: Path) -> None:
-        """Writes FAISS's file and its description."""
+        """Writes FAISS's file and `searcher.json`."""
         faiss.write_index(self.index, str(folder / INDEX))
         self.mean.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
     def load(cls, folder: Path, mesh: Any = None) -> "FaissSearcher":
-        """Reads a saved index into memory."""
+        """Loads a saved index into memory."""
         description = read_description(folder)
         try:
             index = faiss.read_index(str(folder / INDEX))
@@ -142,23 +142,23 @@ class FaissSearcher:
             raise DamageError("FAISS cannot load the index", where=folder, found=error) from error
         if (index.ntotal, index.d) != (description["size"], description["dims"]):
             raise DamageError(
-                "index is not the one described",
+                "the index does not match its description",
                 where=folder / INDEX,
                 expected=f"{description['size']} rows of {description['dims']}",
                 found=f"{index.ntotal} rows of {index.d}",
             )
         mean = Mean.load(folder, description["dims"])
-        return cls(index, plans.of_description(description), mean)
+        return cls(index, search_plan.of_description(description), mean)
 
 
 def _fill(index: Any, vectors: Float32[np.ndarray, "N E"], mean: Mean) -> None:
-    """Rows in parts, for vectors may be memory-mapped."""
-    for start in range(0, len(vectors), ROWS_AT_ONCE):
-        index.add(vectors[start : start + ROWS_AT_ONCE] - mean.vector)
+    """Adds the rows in blocks, because `vectors` may be memory-mapped."""
+    for start in range(0, len(vectors), ROWS_PER_ADD):
+        index.add(vectors[start : start + ROWS_PER_ADD] - mean.vector)
 
 
-def _empty(plan: plans.Plan, seed: int) -> Any:
-    """An index of the plan's layout, without rows, whose clustering is seeded."""
+def _empty(plan: search_plan.Plan, seed: int) -> Any:
+    """Creates an empty, untrained index for a plan, with seeded clustering."""
     dims, product = plan["dims"], faiss.METRIC_INNER_PRODUCT
     if not plan["reorder"]:
         return faiss.IndexFlatIP(dims)

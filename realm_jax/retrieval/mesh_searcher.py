@@ -67,7 +67,7 @@ class MeshSearcher:
         return False
 
     def save(self, folder: Path) -> None:
-        """Writes the centred vectors as float32 without padding; one process must have all of them."""
+        """Writes the centred vectors as float32 without padding; needs all rows in one process."""
         shape = (self.size, self.dims)
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         with (folder / VECTORS).open("wb") as file:
@@ -118,7 +118,7 @@ def search_on_mesh(
       lower row is first.
     """
     axes = mesh.axis_names
-    approximate = mesh.devices.flat[0].platform == "tpu"  # elsewhere approx_max_k sorts the whole block
+    approximate = mesh.devices.flat[0].platform == "tpu"  # elsewhere it sorts the block
     local = partial(_search_device, k=k, size=size, axes=axes, approximate=approximate)
     return jax.shard_map(local, mesh=mesh, in_specs=(P(axes), P()), out_specs=P(), check_vma=False)(
         vectors, queries
@@ -168,7 +168,9 @@ def _merge(best, new, k):
     return jnp.take_along_axis(rows, order, axis=1), scores
 
 
-def _shard_rows(vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean) -> Float[Array, "N E"]:
+def _shard_rows(
+    vectors: np.ndarray, mesh: Mesh, dtype: jnp.dtype, mean: Mean
+) -> Float[Array, "N E"]:
     """Centres and casts the rows, pads them to a multiple of the devices and shards them."""
     size, dims = vectors.shape
     padded = -(-size // mesh.size) * mesh.size

@@ -1,7 +1,7 @@
-"""Approximate search with ScaNN; the only file that knows its names.
+"""Approximate search with ScaNN; no other module imports it.
 
-Hits are rescored, so scores are inner products as exact as `config.search.rescore` has them. The
-same vectors and seed build the same index.
+Hits are rescored, so their scores are inner products in the precision of `config.search.rescore`.
+The same vectors and seed build the same index.
 """
 
 import os
@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int32
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.retrieval import search_plan as plans
+from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.searcher import (
     check_queries,
@@ -22,48 +22,47 @@ from realm_jax.retrieval.searcher import (
     write_description,
 )
 
-ANISOTROPY = 0.2  # weight that quantisation gives to error along the vector
-# ScaNN's eta for the centres of partitions; None makes them means. Where one has rows of several
-# clusters, their mean lies nearer the origin than any of them, and its inner product with a query
-# says too little.
+ANISOTROPY = 0.2  # ScaNN's anisotropic quantisation threshold (Guo et al., 2020)
+# ScaNN's eta for partition centres; None: centres are means. The mean of a partition with rows of
+# several clusters is nearer the origin than any of them, so its score would be too low.
 CENTRE_ANISOTROPY = 4.0
-SOAR_LAMBDA = 1.5  # ScaNN's advice (Sun et al. 2023, "SOAR")
-ROWS_AT_ONCE = 1000  # that are encoded again in one call
+SOAR_LAMBDA = 1.5  # recommended by ScaNN (Sun et al., 2023, "SOAR")
+ROWS_PER_UPSERT = 1000
 ASSETS = "scann_assets.pbtxt"
 
 
 class ScannSearcher:
-    """A loaded or built ScaNN index.
+    """A built or loaded ScaNN index.
 
     Args:
-      index: ScaNN's own object, of vectors less their mean.
+      index: ScaNN's searcher over the centred vectors.
       plan: see `make_plan`.
       mean: of the vectors.
     """
 
     kind = "scann"
 
-    def __init__(self, index: Any, plan: plans.Plan, mean: Mean):
+    def __init__(self, index: Any, plan: search_plan.Plan, mean: Mean):
         self.index, self.plan, self.mean = index, plan, mean
         self.size, self.dims = plan["size"], plan["dims"]
-        self.bytes = plans.bytes_of(plan)
+        self.bytes = search_plan.bytes_of(plan)
 
     @classmethod
     def build(
         cls, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
     ) -> "ScannSearcher":
-        """Trains and fills an index over `vectors`; `options` is `config.search`."""
+        """Trains an index over `vectors` and fills it; `options` is `config.search`."""
         size, dims = vectors.shape
-        plan = plans.make_plan(size, dims, options)
+        plan = search_plan.make_plan(size, dims, options)
         mean = Mean.of(vectors)
-        vectors = mean.subtracted(vectors)
+        vectors = mean.subtract_from(vectors)
         builder = scann_ops_pybind.builder(vectors, 10, "dot_product")
         if plan["leaves"]:
             builder = builder.tree(
                 plan["leaves"],
                 plan["leaves_searched"],
-                training_sample_size=plans.training_sample(plan),
-                random_init=False,  # the other choice draws its centres without our seed
+                training_sample_size=search_plan.training_sample(plan),
+                random_init=False,  # True would ignore the seed
                 avq=CENTRE_ANISOTROPY,
                 soar_lambda=SOAR_LAMBDA if plan["soar"] else None,
             )
@@ -83,9 +82,9 @@ class ScannSearcher:
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; some hits may be missed.
+        """See `Searcher.search`; approximate.
 
-        A query whose partitions hold fewer than `k` rows is searched again in all of them.
+        If the partitions searched for a query hold fewer than `k` rows, it searches all partitions.
         """
         check_queries(self, queries, k)
         rows, scores = self._search(queries, k, self.plan["leaves_searched"])
@@ -94,49 +93,49 @@ class ScannSearcher:
             rows[short], scores[short] = self._search(queries[short], k, self.plan["leaves"])
         if np.isnan(scores).any():
             raise RealmError(
-                "ScaNN returned fewer hits than asked for",
+                "ScaNN returned fewer hits than requested",
                 where=f"index of {self.size} rows",
                 expected=f"{k} hits per query",
                 found=int((~np.isnan(scores)).sum(axis=1).min()),
                 fix="set search.kind to exact or mesh",
             )
-        return rows, self.mean.true_scores(queries, scores)
+        return rows, self.mean.add_to_scores(queries, scores)
 
     def _search(self, queries, k, leaves):
-        """ScaNN's answer; missing hits have the score NaN (and row 0, which means nothing)."""
+        """Calls ScaNN; missing hits have the score NaN and a meaningless row 0."""
         reorder = max(k, self.plan["reorder"]) if self.plan["reorder"] else None
         rows, scores = self.index.search_batched_parallel(
             np.ascontiguousarray(queries), k, reorder, leaves or None
         )
         return rows.astype(np.int32), scores.astype(np.float32)
 
-    def begin_threads(self) -> None:
-        """Ends those that search, and begins as many with the priority of the calling thread."""
-        self.index.searcher.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # ScaNN's number
+    def restart_threads(self) -> None:
+        """Replaces the search threads by new ones with the priority of the calling thread."""
+        self.index.searcher.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # ScaNN's default
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
-        """Gives each row its new partition and codes; nobody may search meanwhile."""
+        """See `ReencodableSearcher.reencode`."""
         check_vectors(vectors)
-        for start in range(0, self.size, ROWS_AT_ONCE):
-            part = vectors[start : start + ROWS_AT_ONCE] - self.mean.vector
+        for start in range(0, self.size, ROWS_PER_UPSERT):
+            part = vectors[start : start + ROWS_PER_UPSERT] - self.mean.vector
             rows = list(range(start, start + len(part)))
             self.index.searcher.upsert(rows, part, len(part))
 
     def widen(self) -> bool:
-        """See `plan.widen`."""
-        return plans.widen(self.plan)
+        """See `LocalSearcher.widen`."""
+        return search_plan.widen(self.plan)
 
     def save(self, folder: Path) -> None:
-        """Writes ScaNN's files with relative names, so that the folder may move."""
+        """Writes ScaNN's files with relative paths, so that the folder can be moved."""
         self.index.serialize(str(folder), relative_path=True)
         self.mean.save(folder)
         write_description(folder, self, plan=self.plan)
 
     @classmethod
     def load(cls, folder: Path, mesh: Any = None) -> "ScannSearcher":
-        """Reads a saved index into memory."""
+        """Loads a saved index into memory."""
         description = read_description(folder)
-        # Not scann's own load_searcher: that one would unpickle a file it finds in the folder.
+        # ScaNN's own load_searcher would unpickle a file from the folder, which is not safe.
         try:
             native = scann_ops_pybind.scann_pybind.ScannNumpy(
                 str(folder), (folder / ASSETS).read_text()
@@ -146,10 +145,10 @@ class ScannSearcher:
         index = scann_ops_pybind.ScannSearcher(native)
         if index.size() != description["size"]:
             raise DamageError(
-                "index is not the one described",
+                "the index does not match its description",
                 where=folder,
                 expected=f"{description['size']} rows",
                 found=f"{index.size()} rows",
             )
         mean = Mean.load(folder, description["dims"])
-        return cls(index, plans.of_description(description), mean)
+        return cls(index, search_plan.of_description(description), mean)

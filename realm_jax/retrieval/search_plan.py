@@ -1,28 +1,39 @@
-"""How an approximate index is laid out and how widely it is searched, by the size of the corpus.
+"""How an approximate index is partitioned, quantised and searched, by the size of the corpus.
 
-As ScaNN's own advice has it: brute force for a small corpus, quantised scores for a middling one, a
-tree of partitions above that.
+The thresholds follow ScaNN's documentation: brute force for a small corpus, quantised scores for a
+medium one, quantised scores in a tree of partitions for a large one.
 """
 
 from typing import Any
 
 BRUTE_FORCE_BELOW = 20_000  # rows
 TREE_FROM = 100_000  # rows
-TRAINING_SAMPLE = 100_000  # rows from which centres are learnt ...
-# ... or this many per leaf, if that is more. ScaNN wants 50 in each cluster of them: of 40 a leaf,
-# many clusters of the vectors get no centre.
+TRAINING_SAMPLE = 100_000  # least number of rows that partition centres are trained on
+# Rows per leaf that centres are trained on. ScaNN needs 50 in each cluster; with 40 per leaf, many
+# clusters of the vectors get no centre.
 TRAINING_PER_LEAF = 100
-RESCORED_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of one dimension of one row
+RESCORED_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per dimension of a row
 
 Plan = dict[str, Any]
 
 
 def make_plan(size: int, dims: int, options: Any) -> Plan:
-    """The layout for `size` rows of `dims`; `options` is `config.search`.
+    """Chooses the plan for an index.
+
+    Args:
+      size: N.
+      dims: E.
+      options: `config.search`.
 
     Returns:
-      `size`, `dims`, `leaves` (0: no partitions), `leaves_searched`, `reorder` (hits rescored; 0:
-      brute force, which is exact), `rescore` (their precision), `dims_per_code`, `soar`.
+      size: N.
+      dims: E.
+      leaves: partitions of the tree; 0: no tree.
+      leaves_searched: partitions scored per query.
+      reorder: hits per query that are rescored; 0: brute force, which is exact.
+      rescore: dtype of the vectors for rescoring.
+      dims_per_code: dimensions per 4-bit code.
+      soar: whether each row is also stored in a second partition.
     """
     plan: Plan = {"size": size, "dims": dims, "leaves": 0, "leaves_searched": 0, "reorder": 0}
     plan |= {"rescore": options.rescore, "dims_per_code": options.dims_per_code, "soar": False}
@@ -39,30 +50,30 @@ def make_plan(size: int, dims: int, options: Any) -> Plan:
 
 
 def of_description(description: dict[str, Any]) -> Plan:
-    """The plan that a saved index was written with; older ones do not say all of it."""
+    """The plan in a `searcher.json`; keys that older versions did not write get their defaults."""
     return {"rescore": "float32", "soar": False, "dims_per_code": 2, **description["plan"]}
 
 
 def bytes_of(plan: Plan) -> int:
-    """Memory of vectors and codes; SOAR has the codes twice."""
+    """Memory of the vectors for rescoring and of the codes, which SOAR stores twice."""
     codes = code_bytes(plan["dims"], plan["dims_per_code"]) * (1 + plan["soar"])
     rescored = plan["dims"] * RESCORED_BYTES[plan["rescore"]]
     return plan["size"] * (rescored + (codes if plan["reorder"] else 0))
 
 
 def code_bytes(dims: int, dims_per_code: int) -> int:
-    """Of the codes of a row, each of which takes 4 bits."""
+    """Bytes of the codes of one row; each code has 4 bits."""
     codes = -(-dims // dims_per_code)
     return (codes + 1) // 2
 
 
 def training_sample(plan: Plan) -> int:
-    """Rows that centres are learnt from."""
+    """Number of rows that partition centres are trained on."""
     return max(TRAINING_SAMPLE, TRAINING_PER_LEAF * plan["leaves"])
 
 
 def widen(plan: Plan) -> bool:
-    """Four times the partitions and the rescored rows, in place; False once all are."""
+    """Searches and rescores four times as much, in place; False if everything is already."""
     if plan["reorder"] in (0, plan["size"]):
         return False
     for key, most in {"leaves_searched": "leaves", "reorder": "size"}.items():

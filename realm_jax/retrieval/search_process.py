@@ -1,8 +1,8 @@
-"""A saved searcher in a process of its own, so that training does not stand still for it.
+"""A saved searcher in a separate process, so that loading it does not block training.
 
-ScaNN loads and frees an index with Python's lock held: for 13.35 million rows nothing else in the
-process runs for 10 to 22 seconds, whichever thread asked for it. Here a child does that
-(`search_child`) and answers over a pair of sockets; it ends when the parent lets go of it, or dies.
+ScaNN holds Python's GIL while it loads or frees an index: with 13.35 million rows no other thread
+of the process runs for 10 to 22 seconds. Here a child process (`search_worker`) loads the index and
+answers over a pair of sockets. It exits when its parent closes the connection or dies.
 """
 
 import json
@@ -20,86 +20,89 @@ from jaxtyping import Float32, Int32
 
 from realm_jax import errors
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.retrieval.search_worker import LOST, TOLD
+from realm_jax.retrieval.search_worker import DISCONNECTED, REPORTED
 from realm_jax.retrieval.searcher import Searcher, check_queries, load_searcher, read_description
 
-CHILD = "realm_jax.retrieval.search_worker"
-KINDS = ("scann",)  # that hold the lock
-FROM_ROWS = 20_000  # fewer are loaded in milliseconds
-_MEMORY = "see whether memory ran out (-9), and what it wrote above"
-_SECONDS = 60  # that a child which closed its end may take to end
-_PATIENCE = 600  # seconds for one answer; a search of 13 million rows takes a fraction of one
+WORKER_MODULE = "realm_jax.retrieval.search_worker"
+KINDS = ("scann",)  # searchers that hold the GIL while they load
+MIN_ROWS = 20_000  # smaller indexes load in milliseconds, in this process
+_FIX = "check whether memory ran out (exit code -9), and the messages above"
+_EXIT_SECONDS = 60  # for a child to exit after it has closed the connection
+_SEARCH_SECONDS = 600  # for one search; 13 million rows take less than a second
 
 
 def load_in_subprocess(folder: str | Path, mesh: Any = None) -> Searcher:
-    """As `load_searcher`, and other threads go on meanwhile."""
+    """Loads a searcher like `load_searcher`, without blocking the threads of this process.
+
+    Kinds and sizes that load quickly are loaded in this process.
+    """
     description = read_description(Path(folder))
-    if description["kind"] in KINDS and description["size"] >= FROM_ROWS:
+    if description["kind"] in KINDS and description["size"] >= MIN_ROWS:
         return SearchProcess(Path(folder))
     return load_searcher(folder, mesh)
 
 
 class SearchProcess:
-    """A searcher that another process holds; see `Searcher`.
+    """A searcher in a child process; see `Searcher`.
 
     Args:
-      folder: local, holds the files of a saved searcher; not read any more once this returns.
+      folder: local, of a saved searcher. It is not read after the constructor has returned.
 
     Raises:
-      DamageError: the files, or that the process ended over them.
-      MismatchError: files of another version.
+      DamageError: the files are damaged, or the child exited while it loaded them.
+      MismatchError: the files have another format version.
     """
 
     def __init__(self, folder: Path):
-        ours, its = socket.socketpair()
-        with its:
-            command = [sys.executable, "-m", CHILD, str(folder), str(its.fileno())]
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", WORKER_MODULE, str(folder), str(theirs.fileno())]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
+                pass_fds=[theirs.fileno()],
             )
         self._connection = Connection(ours.detach())
         weakref.finalize(self, self._connection.close)
-        # Without anybody who waits for it an ended child would stay in the list of processes.
+        # A thread waits for the child, so that it does not stay a zombie after it has exited.
         self._waiting = threading.Thread(target=self._process.wait, daemon=True)
         self._waiting.start()
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         try:
-            told = self._answer()
-        except LOST as error:
+            reported = self._receive()
+        except DISCONNECTED as error:
             raise DamageError(
-                "the process that loads this index ended",
+                "the process that loads the index exited",
                 where=folder,
                 expected="a searcher",
-                found=self._how_it_ended(),
-                fix=_MEMORY,
+                found=self._exit_code(),
+                fix=_FIX,
             ) from error
-        self.kind, self.size, self.dims, self.bytes = (told[key] for key in TOLD)
+        self.kind, self.size, self.dims, self.bytes = (reported[key] for key in REPORTED)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; one caller at a time.
+        """See `Searcher.search`; concurrent calls wait for each other.
 
         Raises:
-          RealmError: besides, if the process has ended, or hangs: then it is ended.
+          RealmError: the process has exited, or did not answer and was killed.
         """
         check_queries(self, queries, k)
         try:
-            with self._asking:
+            with self._lock:
                 self._connection.send_bytes(json.dumps({"k": k}).encode())
                 self._connection.send_bytes(np.ascontiguousarray(queries).tobytes())
                 self._await_answer(len(queries), k)
                 rows, scores = (self._connection.recv_bytes() for _ in range(2))
-        except LOST as error:
+        except DISCONNECTED as error:
             raise RealmError(
-                "the process that searches the index ended",
+                "the process that searches the index exited",
                 where=f"process {self._process.pid}",
                 expected=f"{k} hits for each of {len(queries)} queries",
-                found=self._how_it_ended(),
-                fix=f"{_MEMORY}; the same command goes on from the last checkpoint",
+                found=self._exit_code(),
+                fix=f"{_FIX}; then run the same command again: it resumes from the last checkpoint",
             ) from error
         shape = (len(queries), k)
         return (
@@ -108,25 +111,25 @@ class SearchProcess:
         )
 
     def _await_answer(self, queries: int, k: int) -> None:
-        if not self._connection.poll(_PATIENCE):
+        if not self._connection.poll(_SEARCH_SECONDS):
             self._process.kill()
             raise RealmError(
                 "the process that searches the index does not answer",
-                where=f"process {self._process.pid}, now ended",
-                expected=f"{k} hits for each of {queries} queries within {_PATIENCE} s",
-                found="no word",
-                fix="see that the machine has memory to spare; "
-                "the same command goes on from the last checkpoint",
+                where=f"process {self._process.pid}, which was killed",
+                expected=f"{k} hits for each of {queries} queries within {_SEARCH_SECONDS} s",
+                found="no answer",
+                fix="check that the machine has free memory; then run the same command again: it "
+                "resumes from the last checkpoint",
             )
-        self._answer()
+        self._receive()
 
-    def _answer(self) -> dict[str, Any]:
-        """What the child says next; its errors are raised here."""
-        said: dict[str, Any] = json.loads(self._connection.recv_bytes())
-        if "error" in said:
-            raise getattr(errors, said.pop("error"))(**said)
-        return said
+    def _receive(self) -> dict[str, Any]:
+        """Reads one JSON message; raises the error that it contains."""
+        message: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        if "error" in message:
+            raise getattr(errors, message.pop("error"))(**message)
+        return message
 
-    def _how_it_ended(self) -> str:
-        self._waiting.join(timeout=_SECONDS)
+    def _exit_code(self) -> str:
+        self._waiting.join(timeout=_EXIT_SECONDS)
         return f"exit code {self._process.returncode}"

@@ -1,7 +1,8 @@
-"""The process that holds a searcher for `search_process`: loads it in the background, then answers.
+"""The child process of `search_process`: loads a searcher at low priority, then answers searches.
 
-A new process that loads may take the core of a step, so all of that runs at a lower priority, the
-imports too: none of them stands at the top. Searches do not, for a step may wait for one.
+Loading could take CPU time from a training step, so it runs at a lower priority, including its
+imports; for that reason they are not at the top of this module. Searches run at normal priority,
+because a training step may wait for them.
 """
 
 import contextlib
@@ -13,27 +14,27 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
-TOLD = ("kind", "size", "dims", "bytes")  # of a searcher that is loaded
-LOWER = 10  # niceness
-LOST = (EOFError, ConnectionError)  # the other process has ended, or let go
+REPORTED = ("kind", "size", "dims", "bytes")  # attributes sent to the parent after loading
+NICENESS = 10  # added while loading
+DISCONNECTED = (EOFError, ConnectionError)  # the other process has exited or closed its end
 
 
 def main() -> None:
-    """Its arguments are the folder of a saved searcher and the number of an open socket."""
+    """Runs the worker; its arguments are the folder of a saved searcher and a socket's number."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # meant for the parent, which may need us to finish
+        signal.signal(number, signal.SIG_IGN)  # the parent handles them and may still search
     folder, descriptor = sys.argv[1:]
-    # A thread of its own, for on Linux each has a priority, which nobody may raise again.
+    # On Linux each thread has its own priority, and it cannot be raised again: use a new thread.
     with ThreadPoolExecutor(1) as background:
-        searcher = background.submit(_loaded, folder).result()
-    with contextlib.suppress(*LOST):
+        searcher = background.submit(_load, folder).result()
+    with contextlib.suppress(*DISCONNECTED):
         serve(searcher, Connection(int(descriptor)))
 
 
-def _loaded(folder: str) -> Any:
-    """The searcher, or the error that takes its place."""
-    if sys.platform == "linux":  # elsewhere it would be that of the whole process
-        os.nice(LOWER)
+def _load(folder: str) -> Any:
+    """Returns the searcher, or the error that loading raised."""
+    if sys.platform == "linux":  # elsewhere niceness applies to the whole process
+        os.nice(NICENESS)
     from pathlib import Path
 
     from realm_jax.errors import RealmError
@@ -46,13 +47,13 @@ def _loaded(folder: str) -> Any:
 
 
 def serve(searcher: Any, connection: Connection) -> None:
-    """Says what was loaded, and answers until the other end is closed."""
+    """Reports the loaded searcher, or the error; then answers until the parent disconnects."""
     if isinstance(searcher, Exception):
-        connection.send_bytes(_as_json(searcher))
+        connection.send_bytes(_to_json(searcher))
         return
-    searcher.begin_threads()  # those of the load have its priority
-    told = {key: getattr(searcher, key) for key in TOLD}
-    connection.send_bytes(json.dumps(told).encode())
+    searcher.restart_threads()  # those started while loading have its low priority
+    reported = {key: getattr(searcher, key) for key in REPORTED}
+    connection.send_bytes(json.dumps(reported).encode())
     while True:
         _answer(searcher, connection)
 
@@ -67,20 +68,20 @@ def _answer(searcher: Any, connection: Connection) -> None:
     try:
         rows, scores = searcher.search(queries, k)
     except RealmError as error:
-        connection.send_bytes(_as_json(error))
+        connection.send_bytes(_to_json(error))
         return
     connection.send_bytes(b"{}")
     for part in (rows, scores):
         connection.send_bytes(np.ascontiguousarray(part).tobytes())
 
 
-def _as_json(error: Any) -> bytes:
+def _to_json(error: Any) -> bytes:
     from realm_jax import errors
 
-    parts = {key: getattr(error, key) for key in ("where", "expected", "found", "fix")}
-    said = {key: None if part is None else str(part) for key, part in parts.items()}
+    fields = {key: getattr(error, key) for key in ("where", "expected", "found", "fix")}
+    texts = {key: None if field is None else str(field) for key, field in fields.items()}
     kind = next(kind for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
-    return json.dumps({"error": kind.__name__, "problem": error.problem, **said}).encode()
+    return json.dumps({"error": kind.__name__, "problem": error.problem, **texts}).encode()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""One protocol for maximum inner product search, and the two doors to it: build and load.
+"""Maximum inner product search: the protocol of searchers, and functions to build and load them.
 
-Index spaces, so that no number is read in the wrong one:
+Two kinds of numbers identify a passage:
 
-- *index row*: 0 .. N-1, the order of the vectors a searcher was built from. Searchers speak only
-  this one.
-- *passage id*: the place of a passage in the knowledge corpus. A published index carries the row
-  map (index row -> passage id); only its reader translates.
+- *index row*: 0 .. N - 1, the order of the vectors from which a searcher was built. Searchers use
+  only index rows.
+- *passage id*: the position of a passage in the knowledge corpus. A published index stores the map
+  from index rows to passage ids, which `retriever.search` applies.
 
-The null passage has no row and no id: it is never in an index.
+The null passage is never in an index: it has neither a row nor an id in the corpus.
 """
 
 import json
@@ -21,7 +21,7 @@ from jaxtyping import Float32, Int32
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 
 DESCRIPTION = "searcher.json"
-# kind -> module and class; imported when asked for, for each brings a library with it
+# kind -> module and class; imported on first use, because each needs another library
 _CLASSES = {
     "scann": ("scann_searcher", "ScannSearcher"),
     "exact": ("exact_searcher", "ExactSearcher"),
@@ -39,70 +39,77 @@ class Searcher(Protocol):
     kind: str
     size: int  # N
     dims: int  # E
-    bytes: int  # memory that the vectors and codes take while loaded
+    bytes: int  # memory of the loaded vectors and codes
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """Index rows and inner products of the `k` best, best first.
+        """Searches for the `k` rows with the largest inner products.
 
-        Exact searchers break ties by the lower row. Every returned row is a real row.
+        Args:
+          queries: [B, E], finite.
+          k: 1 to N.
+
+        Returns:
+          Index rows and inner products, best first. Exact searchers put the lower row first in a
+          tie. Padding rows are never returned.
 
         Raises:
-          MismatchError: queries of another width, or `k` larger than the index.
-          InputError: queries that are not finite.
+          MismatchError: the queries have another dimension, or `k` is larger than the index.
+          InputError: a query is not finite.
         """
 
 
 @runtime_checkable
 class LocalSearcher(Searcher, Protocol):
-    """A searcher of this process, as it is built and loaded."""
+    """A searcher whose index is in the memory of this process."""
 
     def widen(self) -> bool:
-        """Looks at four times as much for each query from now on; False if there is no more."""
+        """Scores four times as many rows per query from now on; False if all are scored already."""
 
     def save(self, folder: Path) -> None:
-        """Writes files that `load_searcher` reads, into an existing local folder."""
+        """Writes the files that `load_searcher` reads into an existing local folder."""
 
 
 @runtime_checkable
 class ReencodableSearcher(LocalSearcher, Protocol):
-    """A searcher that has learnt something from its vectors, and keeps it for others."""
+    """A searcher with trained centres and codebooks, which can be kept for new vectors."""
 
-    plan: dict[str, Any]
+    plan: dict[str, Any]  # see `search_plan.make_plan`
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
-        """Puts other vectors of the same rows in the place of its own."""
+        """Replaces all vectors, assigned to the trained partitions and codes.
+
+        No other thread may search during the call.
+        """
 
 
 def build_searcher(
     kind: str, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
 ) -> LocalSearcher:
-    """A searcher over `vectors` (which may be memory-mapped).
+    """Builds a searcher.
 
     Args:
       kind: one of `KINDS`.
-      vectors: finite float32, N >= 1.
+      vectors: finite float32, N >= 1; may be memory-mapped.
       options: `config.search`.
-      seed: of ScaNN's clustering; the same seed and vectors build the same index.
+      seed: of the clustering; the same seed and vectors build the same index.
 
     Raises:
-      ConfigError: an unknown kind.
-      InputError: vectors of another shape or dtype, none at all, or NaN or infinity among them.
+      ConfigError: unknown kind, or its package is not installed.
+      InputError: no vectors, another shape or dtype, NaN or infinity.
     """
-    found = searcher_class(kind)
+    build = searcher_class(kind).build
     check_vectors(vectors)
-    built: LocalSearcher = found.build(vectors, options, seed)
+    built: LocalSearcher = build(vectors, options, seed)
     return built
 
 
 def searcher_class(kind: str) -> Any:
-    """The class of a kind: a `Searcher` with class methods `build` and `load`.
-
-    To ask for it before hours of embedding tells what is not installed.
+    """Imports the class of a kind: a `LocalSearcher` with class methods `build` and `load`.
 
     Raises:
-      ConfigError: an unknown kind, or one whose package is missing.
+      ConfigError: unknown kind, or its package is not installed.
     """
     if kind not in _CLASSES:
         raise ConfigError(
@@ -116,11 +123,15 @@ def searcher_class(kind: str) -> Any:
 
 
 def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
-    """The searcher that `save` wrote into a local `folder`, wherever that folder lies now.
+    """Loads a searcher that `save` wrote.
 
     Args:
-      folder: holds the files.
-      mesh: where a mesh searcher spreads its rows; None is all devices.
+      folder: local; it may have been moved since.
+      mesh: devices for the rows of a mesh searcher; None: all devices.
+
+    Raises:
+      DamageError: the files are damaged.
+      MismatchError: the files have another format version.
     """
     folder = Path(folder)
     kind = read_description(folder)["kind"]
@@ -136,7 +147,7 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
 
 
 def write_description(folder: Path, searcher: Searcher, **more: Any) -> None:
-    """Writes `searcher.json`: what the other files of the folder are."""
+    """Writes `searcher.json`: format version, kind, size, dims and `more`."""
     description = {
         "format": FORMAT,
         "kind": searcher.kind,
@@ -148,22 +159,33 @@ def write_description(folder: Path, searcher: Searcher, **more: Any) -> None:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """`searcher.json` of a folder: format, kind, size, dims and what the kind added."""
+    """Reads `searcher.json`.
+
+    Raises:
+      DamageError: missing or not readable.
+      MismatchError: another format version.
+    """
     path = folder / DESCRIPTION
     try:
         description = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise DamageError(
-            "no readable searcher here", where=path, expected="JSON", found=str(error)
+            "the description of the searcher cannot be read",
+            where=path,
+            expected="JSON",
+            found=str(error),
         ) from error
     needed = {"format", "kind", "size", "dims"}
     if not isinstance(description, dict) or not needed <= description.keys():
         raise DamageError(
-            "no searcher description", where=path, expected=sorted(needed), found=description
+            "the description of the searcher is incomplete",
+            where=path,
+            expected=sorted(needed),
+            found=description,
         )
     if description["format"] != FORMAT:
         raise MismatchError(
-            "searcher of another format version",
+            "the searcher has another format version",
             where=path,
             expected=FORMAT,
             found=description["format"],
@@ -173,21 +195,21 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A float32 array of `np.save`, memory-mapped.
+    """Memory-maps a float32 array that `np.save` wrote.
 
     Raises:
-      DamageError: it is missing or cut short, or of another shape or dtype.
+      DamageError: it is missing or truncated, or has another shape or dtype.
     """
     expected = f"float32 {list(shape)}"
     try:
         array: np.ndarray = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise DamageError(
-            "no readable array here", where=path, expected=expected, found=str(error)
+            "the array cannot be read", where=path, expected=expected, found=str(error)
         ) from error
     if array.shape != shape or array.dtype != np.float32:
         raise DamageError(
-            "vectors are not those described",
+            "the array does not match its description",
             where=path,
             expected=expected,
             found=f"{array.dtype} {list(array.shape)}",
@@ -196,10 +218,14 @@ def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_vectors(vectors: np.ndarray, block: int = 65_536) -> None:
-    """Refuses what cannot be searched: no rows, another dtype or shape, NaN or infinity."""
+    """Checks vectors before they are indexed, in blocks of `block` rows.
+
+    Raises:
+      InputError: no rows, another dtype or shape, NaN or infinity.
+    """
     if vectors.ndim != 2 or vectors.dtype != np.float32 or 0 in vectors.shape:
         raise InputError(
-            "vectors cannot be indexed",
+            "the vectors cannot be indexed",
             where="build_searcher",
             expected="float32, at least one row [N, E]",
             found=f"{vectors.dtype} {list(vectors.shape)}",
@@ -212,15 +238,15 @@ def check_vectors(vectors: np.ndarray, block: int = 65_536) -> None:
                 where=f"index row {start + int(np.argmin(finite))}",
                 expected="finite numbers",
                 found="NaN or infinity",
-                fix="look for a diverged snapshot: its loss is likely NaN too",
+                fix="check whether training has diverged: the loss is probably NaN too",
             )
 
 
 def check_queries(searcher: Searcher, queries: np.ndarray, k: int) -> None:
-    """Refuses queries that do not fit the index, and more hits than it has rows."""
+    """Raises the errors that `Searcher.search` documents."""
     if queries.ndim != 2 or queries.shape[1] != searcher.dims or queries.dtype != np.float32:
         raise MismatchError(
-            "queries do not fit the index",
+            "the queries do not fit the index",
             where="search",
             expected=f"float32 [B, {searcher.dims}]",
             found=f"{queries.dtype} {list(queries.shape)}",
@@ -228,7 +254,7 @@ def check_queries(searcher: Searcher, queries: np.ndarray, k: int) -> None:
         )
     if not 1 <= k <= searcher.size:
         raise MismatchError(
-            "the index cannot return that many hits",
+            "the index has fewer rows than the hits requested",
             where="search, k",
             expected=f"1 to {searcher.size}, the rows of the index",
             found=k,

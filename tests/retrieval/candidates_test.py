@@ -18,29 +18,29 @@ def chosen(hits, own, count=4, null_passage=True):
     return numbers.tolist(), valid.astype(int).tolist()
 
 
-def test_null_passage_first_then_the_best_hits_in_order():
+def test_the_null_passage_comes_first_then_the_best_hits_in_order():
     assert chosen([[7, 3, 9, 1]], [-1]) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
 
 
-def test_own_passage_is_left_out_by_id_and_the_next_hit_moves_up():
+def test_the_source_passage_is_excluded_and_the_next_hit_moves_up():
     hits = [[7, 3, 9, 1]] * 3
     numbers, valid = chosen(hits, [7, 9, 1])
     assert numbers == [[NULL_PASSAGE, 3, 9, 1], [NULL_PASSAGE, 7, 3, 1], [NULL_PASSAGE, 7, 3, 9]]
     assert valid == [[1, 1, 1, 1]] * 3
 
 
-def test_own_passage_stays_when_it_may():
+def test_the_source_passage_is_kept_if_exclude_source_is_off():
     assert chosen([[7, 3, 9, 1]], None) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
 
 
-def test_places_without_a_hit_hold_the_null_passage_and_do_not_count():
+def test_slots_without_a_hit_hold_the_null_passage_and_are_invalid():
     null = NULL_PASSAGE
     assert chosen([[7, 3]], [3]) == ([[null, 7, null, null]], [[1, 1, 0, 0]])
     assert chosen([[7]], [7]) == ([[null, null, null, null]], [[1, 0, 0, 0]])
     assert chosen([[7, 3, 9]], [3]) == ([[null, 7, 9, null]], [[1, 1, 1, 0]])
 
 
-def test_without_null_passage_its_place_stays_and_does_not_count():
+def test_without_null_passage_candidate_0_is_invalid():
     numbers, valid = chosen([[7, 3, 9, 1]], [-1], null_passage=False)
     assert numbers == [[NULL_PASSAGE, 7, 3, 9]]
     assert valid == [[0, 1, 1, 1]]
@@ -63,7 +63,7 @@ class Interrupted(HostRetriever):
         self.placed = placed
 
 
-def test_an_index_is_searched_with_its_own_parameters_whatever_other_threads_search(monkeypatch):
+def test_concurrent_searches_of_two_indexes_use_the_params_of_each_index(monkeypatch):
     retriever = Interrupted(tiny_config(), vocabulary=8)
     embedded = lambda params, _: np.asarray(params)  # noqa: E731
     monkeypatch.setattr(retriever._encoder, "embed_queries", embedded)
@@ -75,7 +75,7 @@ def test_an_index_is_searched_with_its_own_parameters_whatever_other_threads_sea
         assert retriever.embed_queries(index, Rows(ids, ids == 0, ids)) == 1
 
 
-def test_many_queries_are_searched_in_parts(monkeypatch):
+def test_many_queries_are_searched_in_chunks(monkeypatch):
     """Exact searchers hold all scores of a call; a training set of questions is one call."""
     monkeypatch.setattr(retriever_module, "MAX_QUERIES", 4)
     vectors = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)

@@ -19,7 +19,7 @@ from realm_jax.retrieval.mesh_searcher import MeshSearcher
 from realm_jax.retrieval.retriever import LocalRows
 
 
-def test_it_finds_what_the_host_finds_with_the_parameters_it_is_given(tiny):
+def test_mesh_search_finds_the_same_as_host_search_with_the_same_params(tiny):
     config = tiny_config(
         tiny.folder, model__layers=1, search__kind="mesh", retrieval__search_with="fresh"
     )
@@ -48,6 +48,6 @@ def test_it_finds_what_the_host_finds_with_the_parameters_it_is_given(tiny):
         retriever.hits(host, queries, 5, local_rows=everyone)
 
 
-def test_fresh_needs_the_mesh():
+def test_fresh_query_params_need_mesh_search():
     with pytest.raises(ConfigError, match=r"search\.kind"):
         tiny_config(retrieval__search_with="fresh")

@@ -48,7 +48,7 @@ def parts(tiny):
     )
 
 
-def test_the_best_by_fresh_vectors_come_first_among_stale_hits(parts):
+def test_stale_hits_are_ordered_by_fresh_vectors(parts):
     found = parts.ranked(parts.fresh)
     among = np.take_along_axis(parts.scores["fresh"], parts.stale, axis=1)
     expected = np.take_along_axis(parts.stale, np.argsort(-among, axis=1)[:, :K], axis=1)
@@ -56,7 +56,7 @@ def test_the_best_by_fresh_vectors_come_first_among_stale_hits(parts):
     assert (found != parts.stale[:, :K]).any()
 
 
-def test_with_the_parameters_of_the_index_the_order_stands(parts):
+def test_with_the_params_of_the_index_the_order_does_not_change(parts):
     found, best = (
         np.take_along_axis(parts.scores["old"], hits, axis=1)  # hits may be as good as equal
         for hits in (parts.ranked(parts.old), parts.stale[:, :K])
@@ -67,6 +67,6 @@ def test_with_the_parameters_of_the_index_the_order_stands(parts):
 @pytest.mark.parametrize(
     "change", [{"retrieval__rerank": 2, "retrieval__candidates": 4}, {"search__kind": "mesh"}]
 )
-def test_settings_that_cannot_work_are_refused(change):
+def test_invalid_reranking_settings_are_refused(change):
     with pytest.raises(ConfigError, match="rerank"):
         tiny_config(**{"retrieval__rerank": 64, **change})

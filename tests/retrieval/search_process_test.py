@@ -16,8 +16,13 @@ import pytest
 from realm_jax import config as configs
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.retrieval import search_process
-from realm_jax.retrieval.search_process import CHILD, FROM_ROWS, SearchProcess, load_in_subprocess
-from realm_jax.retrieval.search_worker import LOWER
+from realm_jax.retrieval.search_process import (
+    MIN_ROWS,
+    WORKER_MODULE,
+    SearchProcess,
+    load_in_subprocess,
+)
+from realm_jax.retrieval.search_worker import NICENESS
 from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, load_searcher
 
 PATIENCE = 30.0
@@ -40,7 +45,7 @@ def save(folder, kind, size):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("searcher") / "scann", "scann", FROM_ROWS)
+    return save(tmp_path_factory.mktemp("searcher") / "scann", "scann", MIN_ROWS)
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def until_gone(pid):
         time.sleep(0.02)
 
 
-def test_it_is_the_searcher_that_was_saved(saved, queries):
+def test_it_gives_the_results_of_the_saved_searcher(saved, queries):
     here, apart = load_searcher(saved), load_in_subprocess(saved)
     assert isinstance(apart, SearchProcess)
     for name in ("kind", "size", "dims", "bytes"):
@@ -74,7 +79,7 @@ def priorities(pid):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
-def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
+def test_loading_has_a_low_priority_and_searching_does_not(saved, queries):
     own = os.getpriority(os.PRIO_PROCESS, 0)
     ours, its = socket.socketpair()
     with ours, its:
@@ -82,11 +87,11 @@ def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
         held = saved.parent / "held"
         held.mkdir()
         os.mkfifo(held / DESCRIPTION)
-        command = [sys.executable, "-m", CHILD, str(held), str(its.fileno())]
+        command = [sys.executable, "-m", WORKER_MODULE, str(held), str(its.fileno())]
         child = subprocess.Popen(command, pass_fds=[its.fileno()])
         try:
             deadline = time.monotonic() + PATIENCE
-            while min(19, own + LOWER) not in priorities(child.pid):
+            while min(19, own + NICENESS) not in priorities(child.pid):
                 assert time.monotonic() < deadline, priorities(child.pid)
                 time.sleep(0.02)
         finally:
@@ -98,14 +103,14 @@ def test_loading_gives_way_to_steps_and_searching_does_not(saved, queries):
     assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
 
 
-@pytest.mark.parametrize(("kind", "size"), [("exact", FROM_ROWS), ("scann", 1000)])
-def test_what_loads_at_once_is_loaded_here(kind, size, tmp_path):
+@pytest.mark.parametrize(("kind", "size"), [("exact", MIN_ROWS), ("scann", 1000)])
+def test_searchers_that_load_quickly_are_loaded_in_this_process(kind, size, tmp_path):
     searcher = load_in_subprocess(save(tmp_path / kind, kind, size))
     assert not isinstance(searcher, SearchProcess)
     assert (searcher.kind, searcher.size) == (kind, size)
 
 
-def test_questions_of_several_threads_do_not_mix(saved, queries):
+def test_concurrent_searches_get_their_own_results(saved, queries):
     apart, found = SearchProcess(saved), {}
 
     def ask(place):
@@ -119,21 +124,21 @@ def test_questions_of_several_threads_do_not_mix(saved, queries):
         assert (np.concatenate(found[place]) == right[place]).all()
 
 
-def test_errors_are_those_of_the_searcher(saved, queries, tmp_path):
+def test_errors_of_the_searcher_are_raised_in_the_caller(saved, queries, tmp_path):
     apart = SearchProcess(saved)
     with pytest.raises(MismatchError, match=r"float32 \[B, 16\]"):
         apart.search(queries[:, :8].copy(), 5)
-    apart.size = 10 * FROM_ROWS  # so that the other process is the one to refuse
-    with pytest.raises(MismatchError, match=rf"1 to {FROM_ROWS}(.|\n)*fix: .*larger corpus"):
-        apart.search(queries, FROM_ROWS + 1)
+    apart.size = 10 * MIN_ROWS  # so that the other process is the one to refuse
+    with pytest.raises(MismatchError, match=rf"1 to {MIN_ROWS}(.|\n)*fix: .*larger corpus"):
+        apart.search(queries, MIN_ROWS + 1)
     assert apart.search(queries, 5)[0].shape == (64, 5)
-    damaged = save(tmp_path / "damaged", "scann", FROM_ROWS)
+    damaged = save(tmp_path / "damaged", "scann", MIN_ROWS)
     (damaged / "scann_assets.pbtxt").write_text("nothing")
     with pytest.raises(DamageError, match=f"where: +{damaged}"):
         SearchProcess(damaged)
 
 
-def test_it_ends_when_it_is_let_go(saved):
+def test_it_ends_when_the_searcher_is_deleted(saved):
     apart = SearchProcess(saved)
     pid = apart._process.pid
     del apart
@@ -148,24 +153,24 @@ def test_it_ends_with_its_parent(saved):
     until_gone(int(parent.stdout))
 
 
-def test_signals_to_all_processes_of_a_job_leave_it_to_its_parent(saved, queries):
+def test_it_ignores_signals_that_its_parent_handles(saved, queries):
     apart = SearchProcess(saved)
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(apart._process.pid, number)
     assert apart.search(queries, 5)[0].shape == (64, 5)
 
 
-def test_its_end_is_an_error_that_says_how_it_ended(saved, queries):
+def test_its_death_is_an_error_with_its_exit_code(saved, queries):
     apart = SearchProcess(saved)
     os.kill(apart._process.pid, signal.SIGKILL)
     with pytest.raises(RealmError, match=r"exit code -9(.|\n)*memory ran out"):
         apart.search(queries, 5)
 
 
-def test_one_that_hangs_is_an_error_and_is_ended(saved, queries, monkeypatch):
+def test_a_process_that_hangs_is_an_error_and_is_killed(saved, queries, monkeypatch):
     apart = SearchProcess(saved)
     pid = apart._process.pid
-    monkeypatch.setattr(search_process, "_PATIENCE", 0.5)
+    monkeypatch.setattr(search_process, "_SEARCH_SECONDS", 0.5)
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(RealmError, match=rf"does not answer(.|\n)*process {pid}(.|\n)*0.5 s"):
         apart.search(queries, 5)
@@ -174,7 +179,7 @@ def test_one_that_hangs_is_an_error_and_is_ended(saved, queries, monkeypatch):
         apart.search(queries, 5)
 
 
-def test_its_end_while_it_loads_is_damage(saved, monkeypatch):
+def test_its_death_during_loading_is_a_damage_error(saved, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(DamageError, match=rf"{saved}(.|\n)*exit code 1"):
         SearchProcess(saved)

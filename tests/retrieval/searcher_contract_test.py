@@ -62,7 +62,7 @@ SIZES = [("exact", 3001), ("mesh", 3001), *APPROXIMATE]
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
 @pytest.mark.parametrize("k", [1, 8, 150])
-def test_scores_are_true_inner_products_best_first(built, kind, size, k):
+def test_scores_are_inner_products_in_descending_order(built, kind, size, k):
     searcher, vectors, queries = built(kind, size)
     rows, scores = searcher.search(queries, k)
     assert rows.shape == scores.shape == (64, k)
@@ -74,12 +74,12 @@ def test_scores_are_true_inner_products_best_first(built, kind, size, k):
 
 
 @pytest.mark.parametrize("kind", ["exact", "mesh"])
-def test_what_looks_at_everything_cannot_look_wider(built, kind):
+def test_an_exact_search_cannot_be_widened(built, kind):
     assert not built(kind, 3001)[0].widen()
 
 
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
-def test_a_search_made_wider_ends_exact_and_stays_so_on_disk(kind, tmp_path):
+def test_a_widened_search_becomes_exact_and_is_saved_as_such(kind, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(25_000, E)).astype(np.float32)
     options = OPTIONS.copy_and_resolve_references()
     options.update(leaves=100, leaves_searched=1, reorder=10)
@@ -104,14 +104,14 @@ def test_small_corpora_are_searched_exactly(built, kind, k):
 
 
 @pytest.mark.parametrize(("kind", "size"), APPROXIMATE)
-def test_recall(built, kind, size):
+def test_recall_is_above_its_bound(built, kind, size):
     searcher, vectors, queries = built(kind, size)
     assert recall(searcher.search(queries, 10)[0], brute(vectors, queries, 10)[0]) >= 0.95
 
 
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
 @pytest.mark.parametrize(("rescore", "share"), [("bfloat16", 2), ("int8", 4)])
-def test_rescoring_in_less_precision_costs_a_share_of_the_memory(kind, rescore, share, tmp_path):
+def test_rescoring_in_lower_precision_needs_less_memory(kind, rescore, share, tmp_path):
     vectors, queries = clustered(25_000)
     options = OPTIONS.copy_and_resolve_references()
     options.rescore = rescore
@@ -129,7 +129,7 @@ def test_rescoring_in_less_precision_costs_a_share_of_the_memory(kind, rescore, 
         np.testing.assert_allclose(scores, true, rtol=0.02, atol=0.3)
 
 
-def test_partitions_that_hold_several_clusters_are_looked_into():
+def test_partitions_with_several_clusters_are_searched():
     vectors, queries = clustered(25_000)  # of 300 clusters
     options = OPTIONS.copy_and_resolve_references()
     options.update(leaves=100, leaves_searched=3)
@@ -137,7 +137,7 @@ def test_partitions_that_hold_several_clusters_are_looked_into():
     assert recall(rows, brute(vectors, queries, 10)[0]) > 0.95
 
 
-def test_rows_in_two_partitions_are_found_with_fewer_looked_into():
+def test_rows_in_two_partitions_are_found_with_fewer_leaves_searched():
     vectors, queries = clustered(120_000)
     right, found = brute(vectors, queries, 10)[0], {}
     for soar in (False, True):
@@ -151,7 +151,7 @@ def test_rows_in_two_partitions_are_found_with_fewer_looked_into():
 
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
-def test_saved_then_moved_answers_the_same(built, kind, size, tmp_path):
+def test_a_saved_and_moved_searcher_gives_the_same_results(built, kind, size, tmp_path):
     searcher, _, queries = built(kind, size)
     (tmp_path / "here").mkdir()
     searcher.save(tmp_path / "here")
@@ -164,7 +164,7 @@ def test_saved_then_moved_answers_the_same(built, kind, size, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lost_file_is_told(built, kind, tmp_path):
+def test_a_missing_file_is_an_error_with_its_name(built, kind, tmp_path):
     (tmp_path / "whole").mkdir()
     built(kind, 3001)[0].save(tmp_path / "whole")
     for file in (tmp_path / "whole").iterdir():
@@ -177,7 +177,7 @@ def test_a_lost_file_is_told(built, kind, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "name"), [("exact", "vectors.npy"), ("mesh", "vectors.npy"), ("mesh", "mean.npy")]
 )
-def test_an_array_cut_short_is_told(built, kind, name, tmp_path):
+def test_a_truncated_array_is_an_error_with_its_name(built, kind, name, tmp_path):
     built(kind, 3001)[0].save(tmp_path)
     with (tmp_path / name).open("r+b") as file:
         file.truncate((tmp_path / name).stat().st_size - 4)
@@ -186,7 +186,7 @@ def test_an_array_cut_short_is_told(built, kind, name, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
-def test_same_answer_twice_and_from_threads(built, kind, size):
+def test_repeated_and_concurrent_searches_give_the_same_results(built, kind, size):
     searcher, _, queries = built(kind, size)
     first = searcher.search(queries, 8)
     answers = [first] * 4
@@ -203,7 +203,7 @@ def test_same_answer_twice_and_from_threads(built, kind, size):
 
 
 @pytest.mark.parametrize(("kind", "size"), [("exact", 3001), *APPROXIMATE])
-def test_same_seed_builds_the_same_index(built, kind, size):
+def test_the_same_seed_builds_the_same_index(built, kind, size):
     searcher, vectors, queries = built(kind, size)
     again = build_searcher(kind, vectors, OPTIONS, seed=3)
     for mine, theirs in zip(searcher.search(queries, 8), again.search(queries, 8), strict=True):
@@ -211,7 +211,7 @@ def test_same_seed_builds_the_same_index(built, kind, size):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_misfitting_queries_are_refused_with_both_values(built, kind):
+def test_queries_of_another_width_are_refused_with_both_widths(built, kind):
     searcher, _, queries = built(kind, 3001)
     with pytest.raises(MismatchError, match=r"\[B, 32\]\n.*\[64, 16\]"):
         searcher.search(queries[:, :16].copy(), 5)
@@ -227,14 +227,14 @@ def test_misfitting_queries_are_refused_with_both_values(built, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_vectors_that_are_not_finite_are_refused(kind, value):
+def test_non_finite_vectors_are_refused(kind, value):
     vectors, _ = clustered(500)
     vectors[321, 7] = value
     with pytest.raises(InputError, match="index row 321"):
         build_searcher(kind, vectors, OPTIONS)
 
 
-def test_other_vectors_and_kinds_are_refused(tmp_path):
+def test_invalid_vectors_and_unknown_kinds_are_refused(tmp_path):
     vectors, _ = clustered(500)
     for wrong in (vectors.astype(np.float64), vectors[0], vectors[:0]):
         with pytest.raises(InputError, match="float32, at least one row"):
@@ -246,7 +246,7 @@ def test_other_vectors_and_kinds_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["exact", "mesh"])
-def test_ties_go_to_the_lower_row(kind, monkeypatch):
+def test_ties_are_resolved_in_favour_of_the_lower_row(kind, monkeypatch):
     monkeypatch.setattr(exact_searcher, "BLOCK", 16)
     monkeypatch.setattr(mesh_searcher, "BLOCK", 5)
     vectors = np.ones((100, 4), np.float32)
@@ -257,7 +257,7 @@ def test_ties_go_to_the_lower_row(kind, monkeypatch):
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 @pytest.mark.parametrize("size", [7, 8, 333])
-def test_mesh_search_is_exact_whatever_the_devices(devices, size, monkeypatch):
+def test_mesh_search_is_exact_for_any_number_of_devices(devices, size, monkeypatch):
     monkeypatch.setattr(mesh_searcher, "BLOCK", 16)
     vectors, queries = clustered(size)
     vectors -= 10  # every score is negative: padding, which scores 0, would win
@@ -270,7 +270,7 @@ def test_mesh_search_is_exact_whatever_the_devices(devices, size, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [7, 333])
-def test_rows_spread_over_devices_are_saved_as_one_array(size, monkeypatch, tmp_path):
+def test_rows_sharded_over_devices_are_saved_as_one_array(size, monkeypatch, tmp_path):
     monkeypatch.setattr(mesh_searcher, "BLOCK", 16)
     vectors, queries = clustered(size)
     vectors += 10
@@ -290,7 +290,7 @@ def test_rows_spread_over_devices_are_saved_as_one_array(size, monkeypatch, tmp_
         np.testing.assert_allclose(scores, brute(vectors, queries, 7)[1], rtol=1e-4, atol=1e-4)
 
 
-def test_mesh_search_inside_another_program_and_on_two_axes():
+def test_mesh_search_works_inside_jit_and_on_two_mesh_axes():
     vectors, queries = clustered(333)
     mesh = jax.make_mesh((4, 2), ("data", "model"))
     searcher = MeshSearcher(vectors, mesh, "bfloat16")
@@ -306,7 +306,7 @@ def test_mesh_search_inside_another_program_and_on_two_axes():
 
 
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
-def test_a_tree_with_too_few_hits_is_searched_again_in_full(kind):
+def test_a_partitioned_search_with_too_few_hits_is_repeated_exactly(kind):
     vectors, queries = clustered(25_000)
     options = configs.default().search
     options.leaves, options.leaves_searched = 200, 1
@@ -315,7 +315,7 @@ def test_a_tree_with_too_few_hits_is_searched_again_in_full(kind):
     assert np.isfinite(scores).all() and all(len(set(row)) == 5000 for row in rows)
 
 
-def test_plan_follows_scanns_own_rule():
+def test_the_plan_follows_the_rules_of_scann():
     plans = [make_plan(n, E, OPTIONS) for n in (19_999, 20_000, 100_000, 13_000_000)]
     assert [(p["leaves"], p["leaves_searched"], p["reorder"]) for p in plans] == [
         (0, 0, 0),
@@ -327,7 +327,7 @@ def test_plan_follows_scanns_own_rule():
 
 @pytest.mark.parametrize("kind", ["mesh", "scann", "faiss"])
 @pytest.mark.parametrize("size", [25_000, 120_000])
-def test_vectors_that_lie_together_are_told_apart(kind, size, tmp_path):
+def test_vectors_with_a_large_common_component_are_distinguished(kind, size, tmp_path):
     """As those of a trained embedder: the common part is three times the rest."""
     vectors, queries = clustered(size)
     far = np.random.default_rng(9).normal(size=E)

@@ -13,7 +13,7 @@ from realm_jax.artifacts.audit_log import probe_hash_of
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.errors import RealmError
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.search_process import FROM_ROWS, SearchProcess
+from realm_jax.retrieval.search_process import MIN_ROWS, SearchProcess
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.heartbeat import beat
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
@@ -81,9 +81,9 @@ def test_sync_waits_for_the_index_of_each_snapshot(run, make):
 
 
 def test_an_index_that_blocks_other_threads_is_loaded_in_another_process(run, make):
-    vectors = np.random.default_rng(0).normal(size=(FROM_ROWS, 8)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(MIN_ROWS, 8)).astype(np.float32)
     searcher = build_searcher("scann", vectors, tiny_config().search)
-    rows, fields = np.arange(FROM_ROWS), {"corpus_hash": CORPUS}
+    rows, fields = np.arange(MIN_ROWS), {"corpus_hash": CORPUS}
     publish_index(run, 0, searcher, rows, vectors, {"w": np.zeros(3)}, fields, "{}")
     found = make().for_step(0).searcher
     assert isinstance(found, SearchProcess)
