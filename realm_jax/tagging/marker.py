@@ -12,7 +12,7 @@ from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.words import Sentence, sentence_of_text
 from realm_jax.text.dates import date_spans
 
-Spans = list[tuple[int, int]]  # (start, stop) in body pieces, in order, none overlapping
+Spans = list[tuple[int, int]]  # (start, stop) in body tokens, in order, without overlap
 
 
 @runtime_checkable
