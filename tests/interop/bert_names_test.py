@@ -194,7 +194,7 @@ def original_names(theirs):
 def test_name_variants_give_the_same_tree(theirs):
     assert theirs.keys() != state_dict().keys()
     [expected], [found] = (recognised(x).networks.values() for x in (state_dict(), theirs))
-    pooler = {name for name in expected if "pooler" in name}  # no part of an encoder of REALM
+    pooler = {name for name in expected if "pooler" in name}  # an encoder of REALM has none
     assert expected.keys() - pooler <= found.keys() <= expected.keys()
     for name, array in found.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)

@@ -130,7 +130,7 @@ def close_gradients(what, tree, theirs):
     assert not any(np.any(array) for array in without.values())  # torch keeps none of those
     assert expected.keys() == found.keys()
     for name, array in expected.items():
-        # Biases that cannot matter, as those of keys, have gradients of nothing but rounding.
+        # Biases without effect, such as those of keys, have rounding errors as gradients.
         scale = max(np.abs(array).max(), 1e-2 * largest)
         difference = float(np.abs(found[name] - array).max() / scale)
         CLOSEST[what] = max(CLOSEST.get(what, 0.0), difference)

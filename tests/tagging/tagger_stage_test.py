@@ -72,7 +72,7 @@ def test_the_tagger_learns_and_is_published(trained, newswire):
     tagger, published = Tagger.open(str(trained))
     figures = evaluate_tagger(tagger, read_conll(newswire, tagger.types))
     assert figures.total.fb1 > 90
-    assert figures.by_type["PER"].recall > 90  # the same pieces, small, are no person
+    assert figures.by_type["PER"].recall > 90  # in lower case the same tokens are not a person
     assert check(trained)["ok"] and check(published.folder)["kind"] == "tagger"
     log = (trained / "logs" / "tagger.jsonl").read_text()
     assert '"held_out_fb1"' in log

@@ -95,7 +95,7 @@ def test_capitals_are_distinguished_although_tokens_are_lower_case(tiny):
         made = jax.tree.map(jax.numpy.asarray, made)
         return np.asarray(modules.bind(parameters).tagger.label_logits(*made))
 
-    np.testing.assert_array_equal(scores(small), scores(large))  # the shapes begin at zero
+    np.testing.assert_array_equal(scores(small), scores(large))  # shape embeddings are zero
     drawn = jax.random.normal(jax.random.key(1), parameters["tagger"]["shape"].shape)
     parameters["tagger"]["shape"] = drawn
     assert not np.allclose(scores(small), scores(large))

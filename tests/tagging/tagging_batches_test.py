@@ -65,7 +65,7 @@ def test_each_token_has_the_shape_of_its_word(pieces):
 
 def test_windows_end_at_sentences_if_possible_and_never_split_a_word(pieces):
     document = [sentence_of_words(words.split()) for words in ("a bc d", "ef gh", "i " * 9, "jk")]
-    cut = windows([document], pieces, 8)  # six pieces a window
+    cut = windows([document], pieces, 8)  # six tokens per window
     assert [pieces.decode(window.ids) for window in cut] == [
         "a bc d",
         "ef gh",

@@ -36,7 +36,7 @@ def by_definition(text):
         ("東京", "東京"),
         ("“The End”", "“ end”"),
         ("an A–Z", "–z"),
-        ("María", "mari\u0301"),  # a mark ends a word, so that an article stands behind it
+        ("María", "mari\u0301"),  # the mark ends a word, so "a" is an article
         ("vitamin\u00a0A", "vitamin"),
         ("snake_case the_end", "snakecase theend"),
     ],

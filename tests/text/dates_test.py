@@ -4,7 +4,7 @@ import pytest
 
 from realm_jax.text.dates import date_spans
 
-# Forms of Wikipedia (2018) and of newswire; each is found whole.
+# Forms of Wikipedia (2018) and of newswire; each is found completely.
 FORMS = """19 March 1999|March 19, 1999|March 1999|1999|1990s|44 BC|3rd century|19th of March 1999
 March 19|19 March|Mar. 19, 1999|Sept 1939|1999-03-19|19/03/1999|AD 79|500 BCE|nineteenth century
 5th century BC|1914–1918|1939-45|summer of 1969|1850s|'60s|2nd millennium BC|300–250 BC

@@ -1,4 +1,4 @@
-"""The word-piece table gives the same pieces as the tokenizer for any text."""
+"""The cache of words gives the same pieces as the tokenizer for any text."""
 
 import pickle
 import random
@@ -47,7 +47,7 @@ def assert_same(found, expected):
         assert ids.dtype == offsets.dtype == np.int32
 
 
-@pytest.mark.parametrize("most", [1 << 17, 10])  # the table is begun anew at every call, or never
+@pytest.mark.parametrize("most", [1 << 17, 10])  # the cache is never or always cleared
 def test_random_text_has_the_tokenizers_pieces(words, monkeypatch, most):
     monkeypatch.setattr(plain_words, "_MOST_WORDS", most)
     for seed in range(4):

@@ -27,7 +27,7 @@ def test_special_pieces_come_first_and_the_file_loads(tmp_path):
     assert words.vocabulary == pieces
     [(ids, _)] = words.pieces(["The river joins the sea"])
     assert words.unk not in ids
-    assert len(ids) < 10  # whole words were learnt, not only letters
+    assert len(ids) < 10  # the vocabulary has whole words, not only letters
 
 
 def test_every_process_trains_the_same_vocabulary():
