@@ -115,7 +115,7 @@ def _use(run: RunData, *, tuned: bool) -> str:
     return (
         "## Use\n\n```\n"
         f"realm ask --workdir={workdir} {query}\n```\n\n"
-        "Answers are copied from the passages, so they inherit the errors, gaps and bias of the "
+        "Answers depend on the retrieved passages, so they inherit errors, gaps and bias of the "
         "corpus. The probabilities are not calibrated."
     )
 

@@ -116,8 +116,8 @@ def _flat(config: ConfigDict) -> dict[str, Any]:
     """All config values by dotted key."""
     found: dict[str, Any] = {}
     for key in config_lib.keys(config):
-        owner: Any = config
+        value: Any = config
         for name in key.split("."):
-            owner = owner[name]
-        found[key] = owner
+            value = value[name]
+        found[key] = value
     return found

@@ -91,7 +91,9 @@ def remove(
     """Removes a passage from the search; the id is a query parameter or in the body."""
     chosen = [i for i in (id, None if body is None else body.id) if i is not None]
     if len(chosen) != 1:
-        raise InputError("which passage?", expected="one id", found=len(chosen))
+        raise InputError(
+            "not exactly one passage id", expected="one id, in the query or the body", found=chosen
+        )
     return schema.Changed(**run.remove(chosen[0]))
 
 

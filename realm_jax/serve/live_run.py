@@ -1,6 +1,6 @@
 """A finished run that answers questions while users add, edit and remove passages.
 
-The knowledge corpus can be changed without training, as REALM's introduction describes.
+No training is needed: knowledge is in the corpus (REALM, section 1).
 """
 
 import functools
@@ -60,7 +60,7 @@ class LiveRun:
 
     @classmethod
     def open(cls, workdir: str) -> "LiveRun":
-        """See `Answerer.open`."""
+        """Opens a finished run; raises as `Answerer.open`."""
         return cls(Answerer.open(workdir))
 
     @property
@@ -110,7 +110,7 @@ class LiveRun:
         """Answers up to MOST_QUESTIONS questions in one batch.
 
         Raises:
-          InputError: see `Answerer.ask`; too long questions are refused, not truncated.
+          InputError: see `Answerer.ask`; long questions are refused, not truncated.
         """
         with self._lock:
             for question in questions:

@@ -120,11 +120,11 @@ async function answer({ again = false } = {}) {
 }
 
 async function change(method, path, content, problem) {
-  const done = await busy("Changing …", () => call(method, path, content), problem);
+  const done = await busy("Applying the change …", () => call(method, path, content), problem);
   if (!done) return false;
   previousAnswer = null;
   if (asked) await answer({ again: true });
-  else byId("status").textContent = "Changed.";
+  else byId("status").textContent = "The change is applied.";
   await showChanges();
   // If the pressed button was removed, the focus is lost: set it again.
   if (document.activeElement === document.body)
