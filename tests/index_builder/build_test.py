@@ -1,4 +1,4 @@
-"""A refresh may keep what the last index has learnt, while recall holds."""
+"""A refresh reuses the partitions of the previous index as long as recall does not fall."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ QUERY = {"w": np.ones(1, np.float32)}
 
 
 def vectors(seed, moved=0.0):
-    """The same clusters for every `moved`, each row a little elsewhere; others for another seed."""
+    """Returns clustered vectors; `moved` is the standard deviation of noise added to each row."""
     random = np.random.default_rng(seed)
     centres = random.normal(size=(100, E))
     rows = centres[random.integers(0, 100, N)] + 0.3 * random.normal(size=(N, E))
@@ -48,7 +48,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
-def test_what_was_learnt_is_kept_while_vectors_move_little(run, kind):
+def test_partitions_are_kept_while_vectors_change_little(run, kind):
     config = config_of(search__kind=kind)
     first = publish(run, 0, config, vectors(1))
     assert first.trained == {"trained_step": 0, "trained_recall": first.recall}
@@ -61,7 +61,7 @@ def test_what_was_learnt_is_kept_while_vectors_move_little(run, kind):
         assert recall(kept, rows) == recall(made.searcher, rows) > 0.9
 
 
-def test_it_is_learnt_anew_where_recall_falls(run, caplog):
+def test_partitions_are_retrained_if_recall_falls(run, caplog):
     caplog.set_level("INFO")
     config = config_of(builder__reencode_loss=0.0)
     publish(run, 0, config, vectors(1))
@@ -80,12 +80,12 @@ def test_it_is_learnt_anew_where_recall_falls(run, caplog):
         {"search__dims_per_code": 2},
     ],
 )
-def test_it_is_learnt_anew_where_that_is_asked_for(run, other):
+def test_partitions_are_retrained_if_the_config_says_so(run, other):
     publish(run, 0, config_of(), vectors(1))
     assert publish(run, 10, config_of(**other), vectors(1)).trained["trained_step"] == 10
 
 
-def test_nothing_is_built_upon_a_damaged_index(run, caplog):
+def test_partitions_of_a_damaged_index_are_not_reused(run, caplog):
     publish(run, 0, config_of(), vectors(1))
     codes = run.published_index / step_name(0) / "searcher" / "ah_codebook.pb"
     codes.write_bytes(codes.read_bytes()[:-1] + b"?")

@@ -1,4 +1,4 @@
-"""The index builder: shapes from the snapshot, resumable shards, a floor, and an end."""
+"""The index builder: shapes from the snapshot, resumable shards, recall floor, end of the run."""
 
 import functools
 import threading
@@ -30,7 +30,7 @@ def embedder_parameters(config, vocabulary, seed=0):
 
 @pytest.fixture(scope="module")
 def config(tiny):
-    """Drawn as widely as vectors of passages need to differ by more than they are rounded."""
+    """Random params, large enough that vectors differ by more than rounding errors."""
     return tiny_config(tiny.folder, model__layers=1, model__init_stddev=0.3)
 
 
@@ -59,7 +59,7 @@ class CountingEncoder(Encoder):
         return super().embed_passages(params, store, ids)
 
 
-def test_vectors_of_batches_by_length_equal_those_of_passages_alone(config, parameters, tiny):
+def test_vectors_do_not_depend_on_length_bucketing(config, parameters, tiny):
     numbers = np.array([5, 3, 39, 0, 0, 17, 8])
     encoder = Encoder(config, tiny.store.vocabulary.size)
     lengths = np.minimum(tiny.store.lengths(), config.lengths.passage)
@@ -82,7 +82,7 @@ def test_all_batches_but_the_last_are_full(config, parameters, tiny):
     np.testing.assert_array_equal(np.sort(together), np.arange(len(lengths)))
 
 
-def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(parameters, tiny):
+def test_each_batch_width_is_traced_only_once(parameters, tiny):
     config = tiny_config(tiny.folder, model__layers=1, model__remat=True)  # a model of its own
     ids, lengths = (
         np.arange(len(tiny.store)),
@@ -96,8 +96,8 @@ def test_each_width_is_traced_once_however_often_the_corpus_is_embedded(paramete
         assert encoder.program._cache_size() == len({width for _, width in batches}) > 1
 
 
-def test_a_killed_builder_goes_on_at_the_shard_it_was_at(run, config, parameters, tiny):
-    """40 passages in shards of 16: stopped after the first, 24 are left to embed."""
+def test_a_killed_builder_resumes_at_its_unfinished_shard(run, config, parameters, tiny):
+    """40 passages in shards of 16: after a stop at the first shard, 24 remain to be embedded."""
     stop, folder = threading.Event(), run.shards(0)
 
     def embed(stop, progress):
@@ -177,7 +177,7 @@ def test_shapes_come_from_the_snapshot(run, tiny):
 
 
 def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny):
-    """No index finds more than all: this floor is above every recall."""
+    """The floor is above 1, which no index can reach."""
     config = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
     with pytest.raises(RealmError, match=r"recall@10[\s\S]*recall_floor[\s\S]*leaves_searched"):
         refresh(run, snapshot(run, 0, config, parameters), threading.Event())
@@ -187,8 +187,8 @@ def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny)
     assert (beat["state"], beat["done"], beat["total"]) == ("building", 40, 40)
 
 
-def test_search_and_the_floor_are_those_the_run_was_last_started_with(run, parameters, tiny):
-    """So that a snapshot whose index was below the floor is no dead end."""
+def test_search_settings_come_from_the_last_start_of_the_run(run, parameters, tiny):
+    """A snapshot whose index was below the floor can then be built with other settings."""
     before = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
     written = snapshot(run, 0, before, parameters)
     with pytest.raises(RealmError, match="recall_floor"):
@@ -206,9 +206,7 @@ def test_search_and_the_floor_are_those_the_run_was_last_started_with(run, param
         ({"search__kind": "exact", "retrieval__rerank": 20}, {"search__kind": "mesh"}),
     ],
 )
-def test_a_snapshot_of_another_searcher_is_built_as_the_run_says_now(
-    run, parameters, tiny, before, now
-):
+def test_an_old_snapshot_is_built_with_the_current_searcher(run, parameters, tiny, before, now):
     written = snapshot(run, 0, tiny_config(tiny.folder, model__layers=1, **before), parameters)
     now = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=0.1, **now)
     run.config.write_text(config_lib.to_json(now))
@@ -216,7 +214,7 @@ def test_a_snapshot_of_another_searcher_is_built_as_the_run_says_now(
     assert open_index(run.published_index / step_name(0)).searcher.kind == now.search.kind
 
 
-def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config, parameters):
+def test_the_builder_ends_with_the_run_and_builds_the_newest_snapshot(run, config, parameters):
     for step in (2, 4):
         snapshot(run, step, config, parameters)
     follow.mark_end(run)
@@ -226,8 +224,8 @@ def test_the_builder_ends_with_the_run_and_takes_the_newest_snapshot(run, config
     assert run_builder(str(run.root), 0.02, threading.Event()) == 0
 
 
-def test_a_builder_that_waits_says_for_what_and_where(run, caplog):
-    """The folder may be a mistyped one."""
+def test_a_waiting_builder_logs_the_folder_it_watches(run, caplog):
+    """The user can then see whether the path is correct."""
     stop = threading.Event()
     stop.set()
     with caplog.at_level("INFO"):
@@ -235,7 +233,7 @@ def test_a_builder_that_waits_says_for_what_and_where(run, caplog):
     assert f"waiting for the first snapshot in {run.snapshots}" in caplog.text
 
 
-def test_a_damaged_snapshot_is_left_out_and_the_next_one_built(run, config, parameters):
+def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, parameters):
     snapshot(run, 2, config, parameters)
     damaged = run.snapshots / step_name(2) / "config.json"
     damaged.write_text(damaged.read_text() + " ")

@@ -1,4 +1,4 @@
-"""The recall that an index must have to be published."""
+"""Recall of an index, which decides whether it is published."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ def spread():
     return np.random.default_rng(0).normal(size=(ROWS, DIMS)).astype(np.float32)
 
 
-def test_exact_search_of_nearly_equal_vectors_is_not_blamed_for_rounding(spread):
-    """An embedder that has learnt little: one vector of length 11, and a millionth of another."""
+def test_exact_search_of_nearly_equal_vectors_has_full_recall_despite_rounding(spread):
+    """An untrained embedder: all vectors equal one of length 11, plus a millionth of another."""
     config = tiny_config()
     nearly_one = (np.full(DIMS, 1.4) + 1e-6 * spread).astype(np.float32)
     for kind in ("exact", "scann"):  # of so few rows ScaNN looks at all
@@ -24,7 +24,7 @@ def test_exact_search_of_nearly_equal_vectors_is_not_blamed_for_rounding(spread)
         assert probe_recall(searcher, nearly_one, config.builder) == 1.0
 
 
-def test_hits_that_are_worse_are_missed(spread):
+def test_hits_with_clearly_lower_scores_reduce_recall(spread):
     config = tiny_config()
     assert (
         probe_recall(build_searcher("exact", spread, config.search), spread, config.builder) == 1.0

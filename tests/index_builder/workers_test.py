@@ -1,4 +1,4 @@
-"""Several builders of one run: they share the shards, one finishes, any may die or join."""
+"""Several builders of one run share the shards; one publishes; any of them may die or join."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ PATIENCE = 600.0
 
 @pytest.fixture
 def run(tmp_path, tiny):
-    """A run with one snapshot and three shards of corpus."""
+    """A run with one snapshot and a corpus of three shards."""
     config = tiny_config(tiny.folder, model__layers=1)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
@@ -68,7 +68,7 @@ def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypat
 
 
 def embed(run, tiny, progress=lambda done: None):
-    """The vectors of a builder, told that others have finished once the index is published."""
+    """Embeds the corpus as a builder does; it ends if another builder has published the index."""
     snapshot = read_snapshot(run.snapshots / step_name(2))
     config = config_lib.from_json(snapshot.config_json)
     encoder = Encoder(config, tiny.store.vocabulary.size)
@@ -84,7 +84,7 @@ def embed(run, tiny, progress=lambda done: None):
 
 
 @pytest.mark.parametrize("moment", ["at its start", "between two shards", "within a shard"])
-def test_a_late_builder_is_done_when_another_deletes_the_shards(run, tiny, monkeypatch, moment):
+def test_a_late_builder_ends_if_another_deletes_the_shards(run, tiny, monkeypatch, moment):
     assert embed(run, tiny) is not None
     snapshot, finished = read_snapshot(run.snapshots / step_name(2)), []
 
@@ -114,7 +114,7 @@ def test_a_late_builder_is_done_when_another_deletes_the_shards(run, tiny, monke
     assert finished and not run.shards(2).exists()
 
 
-def test_a_builder_at_a_shard_is_not_harmed_when_another_deletes_it(run, tiny, monkeypatch):
+def test_a_builder_continues_if_another_deletes_its_shard(run, tiny, monkeypatch):
     write_sealed, expected = files.write_sealed, np.array(embed(run, tiny))
     files.delete_tree(run.shards(2))
 
@@ -126,7 +126,7 @@ def test_a_builder_at_a_shard_is_not_harmed_when_another_deletes_it(run, tiny, m
     np.testing.assert_array_equal(embed(run, tiny), expected)
 
 
-def test_shards_of_steps_that_were_left_for_a_newer_one_are_deleted(run, monkeypatch):
+def test_shards_of_abandoned_older_steps_are_deleted(run, monkeypatch):
     """Stopped after its first shard, a builder goes on at the newest snapshot."""
     written, embed_passages = read_snapshot(run.snapshots / step_name(2)), Encoder.embed_passages
     for step in (2, 4):
@@ -149,7 +149,7 @@ def test_shards_of_steps_that_were_left_for_a_newer_one_are_deleted(run, monkeyp
     assert files.list_names(run.builder) == []
 
 
-def test_shards_of_a_newer_step_than_the_one_published_stay(run):
+def test_shards_of_a_newer_step_than_the_published_one_are_kept(run):
     newer = run.shards(4) / "shard_0000000000.npy"
     files.write_bytes(newer, b"of another builder")
     written = read_snapshot(run.snapshots / step_name(2))
@@ -157,7 +157,7 @@ def test_shards_of_a_newer_step_than_the_one_published_stay(run):
     assert newer.exists() and files.list_names(run.builder) == [step_name(4)]
 
 
-def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, monkeypatch):
+def test_a_builder_at_an_older_step_ends_if_a_newer_one_is_published(run, monkeypatch):
     older = read_snapshot(run.snapshots / step_name(2))
     embed_passages, published = Encoder.embed_passages, []
     publish_snapshot(run, 4, older.params, older.config_json, {})
@@ -176,7 +176,7 @@ def test_a_builder_at_an_older_step_is_done_when_a_newer_one_is_published(run, m
     assert files.list_names(run.builder) == []
 
 
-def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monkeypatch):
+def test_a_builder_that_lost_the_publication_lock_does_not_publish(run, monkeypatch):
     snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.build_index
 
     def held_up(*given):
@@ -200,7 +200,7 @@ def test_a_builder_that_lost_the_finishing_to_another_does_not_publish(run, monk
     assert run.shards(2).exists()
 
 
-def test_a_pointer_that_its_publisher_could_not_move_is_moved(run):
+def test_a_pointer_that_its_publisher_did_not_move_is_moved_by_another_builder(run):
     snapshot = read_snapshot(run.snapshots / step_name(2))
     assert index_builder.refresh(run, snapshot, threading.Event())
     commit.write_pointer(run.published_index, 0)
@@ -210,7 +210,7 @@ def test_a_pointer_that_its_publisher_could_not_move_is_moved(run):
 
 
 @pytest.mark.slow
-def test_one_of_two_builders_is_killed_and_the_other_finishes(run, tmp_path):
+def test_if_one_of_two_builders_is_killed_the_other_finishes(run, tmp_path):
     base = environment(tmp_path / "compiled")
     workers = []
     for name, failpoint in (("a", "shard.embedded:1=kill"), ("b", "")):

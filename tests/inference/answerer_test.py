@@ -1,4 +1,4 @@
-"""Answers: what the probabilities add up to, and where spans are cut out of the text."""
+"""Answers: their probabilities, and the text spans that they are extracted from."""
 
 import copy
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ QUESTIONS = [
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("k", [1, 3, 6])
-def test_probabilities_add_up_and_spans_are_the_answer(answerer, question, k):
+def test_probabilities_sum_to_one_and_spans_contain_the_answer(answerer, question, k):
     answer = answerer.ask(question, k)
     assert len(answer.passages) == k
     assert sum(p.p_z for p in answer.passages) == pytest.approx(1, abs=1e-5)
@@ -40,7 +40,7 @@ def test_probabilities_add_up_and_spans_are_the_answer(answerer, question, k):
         assert (passage.span is None) == (passage.p_answer == 0)
 
 
-def test_asking_together_changes_nothing(answerer):
+def test_a_batch_gives_the_same_answers_as_single_questions(answerer):
     together = answerer.ask_all(QUESTIONS, 3)
     for question, one in zip(QUESTIONS, together, strict=True):
         alone = answerer.ask(question, 3)
@@ -48,7 +48,7 @@ def test_asking_together_changes_nothing(answerer):
         assert alone.probability == pytest.approx(one.probability, rel=1e-4)
 
 
-def test_the_order_of_rows_in_an_index_changes_nothing(answerer, accents, tmp_path):
+def test_answers_do_not_depend_on_the_order_of_index_rows(answerer, accents, tmp_path):
     order = np.array([3, 0, 5, 1, 4, 2])
     config = tiny_config(accents.folder)
     write_finished_run(tmp_path / "run", accents, config, rows=order)
@@ -67,7 +67,7 @@ def test_the_order_of_rows_in_an_index_changes_nothing(answerer, accents, tmp_pa
 
 
 def _told(answerer: Answerer, places: dict[int, list[tuple[str, float]]]) -> Answerer:
-    """The same answerer with a reader that gives scores to these texts in these passages only."""
+    """An answerer whose reader scores only the given texts in the given passages."""
     told = copy.copy(answerer)
     scores = np.zeros((1, len(places)), np.float32)
     told.retrieve = lambda rows, k: (np.array([sorted(places)]), scores)
@@ -90,7 +90,7 @@ def _told(answerer: Answerer, places: dict[int, list[tuple[str, float]]]) -> Ans
     return told
 
 
-def test_the_same_answer_in_other_case_in_other_passages_counts_together(answerer):
+def test_equal_answers_in_another_case_and_passage_are_summed(answerer):
     half = float(np.log(0.5))
     told = _told(
         answerer,
@@ -115,7 +115,7 @@ def test_the_same_answer_in_other_case_in_other_passages_counts_together(answere
     assert texts == {0: "Café", 1: "café", 2: "CAFÉ"}
 
 
-def test_an_answer_inside_a_longer_word_is_another_answer(answerer):
+def test_an_answer_inside_a_longer_word_is_a_different_answer(answerer):
     told = _told(answerer, {2: [("CAFÉ", 1.0)], 5: [("Cafés", 0.0)]})
     answer = told.ask("?", 2)
     assert answer.answer == "CAFÉ"
@@ -135,7 +135,7 @@ def test_an_answer_inside_a_longer_word_is_another_answer(answerer):
         (3, "日本"),
     ],
 )
-def test_answers_with_accents_are_cut_out_whole(answerer, passage, text):
+def test_answers_with_accents_are_extracted_completely(answerer, passage, text):
     answer = _told(answerer, {passage: [(text, 0.0)], 4: [("Ora", -1.0)]}).ask("?", 2)
     assert answer.answer == text
     found = next(p for p in answer.passages if p.id == passage)

@@ -1,4 +1,4 @@
-"""Fixtures that this folder shares."""
+"""Fixtures of this folder."""
 
 from support.accented_run import accents, answerer
 

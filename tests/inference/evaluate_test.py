@@ -1,4 +1,4 @@
-"""Evaluation against predictions written down by hand."""
+"""Evaluation of handwritten predictions."""
 
 import json
 
@@ -15,15 +15,17 @@ from realm_jax.inference.evidence import Evidence
 from realm_jax.models.modules import Modules
 
 
-class Told(Answerer):
-    """Says what it was told to, having read and retrieved what it was told to."""
+class FixedAnswerer(Answerer):
+    """Returns given answers, hits and read passages."""
 
-    def tell(self, said: dict[str, str], found: dict[str, list[int]], read: int) -> "Told":
-        self.said, self.found, self.reads, self.asked = said, found, read, []
+    def with_results(
+        self, answers: dict[str, str], found: dict[str, list[int]], read: int
+    ) -> "FixedAnswerer":
+        self.answers, self.found, self.reads, self.asked = answers, found, read, []
         return self
 
     def retrieve(self, rows, k):
-        self.asked.append(_typed(self.store, rows))
+        self.asked.append(_question_texts(self.store, rows))
         found = np.array([self.found[question] for question in self.asked[-1]])
         return found[:, :k], np.zeros(found[:, :k].shape, np.float32)
 
@@ -31,26 +33,26 @@ class Told(Answerer):
         assert questions == self.asked[-1]
         assert found.shape == scores.shape
         assert found.shape[1] <= self.config.stages.qa.reader_passages
-        return [self._told(question) for question in questions]
+        return [self._answer(question) for question in questions]
 
-    def _told(self, question):
+    def _answer(self, question):
         store, read = self.store, self.found[question][: self.reads]
         passages = [
             Evidence(i, store.title(i), store.body(i), 0.5, 0.0, None if n else (0, 3))
             for n, i in enumerate(read)
         ]
-        return Answer(question, self.said[question], 0.5, 4, passages)
+        return Answer(question, self.answers[question], 0.5, 4, passages)
 
 
-def _typed(store, rows):
-    """The questions, read back from their rows."""
+def _question_texts(store, rows):
+    """Decodes the questions from their rows."""
     pieces = [ids[mask][1:-1] for ids, mask in zip(rows.ids, rows.mask, strict=True)]
     return ["".join(store.vocabulary.decode(one).split()) for one in pieces]
 
 
 @pytest.fixture(scope="module")
-def told(answerer):
-    return Told(answerer.export, answerer.index, answerer.store)
+def fixed(answerer):
+    return FixedAnswerer(answerer.export, answerer.index, answerer.store)
 
 
 # See conftest: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
@@ -72,8 +74,8 @@ FOUND = {
 }
 
 
-def test_exact_match_recall_and_oracle_by_hand(told, tmp_path):
-    report = evaluate(told.tell(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
+def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_path):
+    report = evaluate(fixed.with_results(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
     assert report["questions"] == 5
     assert report["exact_match"] == pytest.approx(4 / 5)
     # The first passage that says an answer: 3rd, 2nd, none, 6th, 1st.
@@ -90,32 +92,32 @@ def test_exact_match_recall_and_oracle_by_hand(told, tmp_path):
     assert [r["answer_rank"] for r in records] == [3, 2, None, 6, 1]
     assert records[1]["prediction"] == "Oro" and records[3]["answers"] == ["A.Ñ.O."]
     assert [p["id"] for p in records[1]["passages"]] == [5, 4]
-    assert records[1]["passages"][1]["text"] == told.store.body(4)
+    assert records[1]["passages"][1]["text"] == fixed.store.body(4)
 
 
-def test_the_oracle_sees_what_the_reader_may_choose_and_recall_sees_it_all(told):
+def test_the_oracle_counts_only_answers_that_a_span_can_hold(fixed):
     # Five pieces are the widest answer, and "1850" is four of single digits.
     questions = [Question("q1", ("in 1850",)), Question("q2", ("AÑO in 1850",))]
     found = {"q1": [0, 1, 2, 3, 4, 5], "q2": [0, 1, 2, 3, 4, 5]}
-    report = evaluate(told.tell({"q1": "x", "q2": "x"}, found, 1), questions)
-    assert told.config.lengths.answer == 5
+    report = evaluate(fixed.with_results({"q1": "x", "q2": "x"}, found, 1), questions)
+    assert fixed.config.lengths.answer == 5
     assert report["recall_at"]["1"] == 1.0
     assert report["reader_oracle"] == 0.5
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
-def test_every_question_is_judged_once(told, count):
+def test_every_question_is_scored_once(fixed, count):
     questions = [Question(f"q{i}", ("yes",)) for i in range(count)]
     said = {f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}
-    told.tell(said, {question: [0, 1] for question in said}, 1)
-    report = evaluate(told, questions)
+    fixed.with_results(said, {question: [0, 1] for question in said}, 1)
+    report = evaluate(fixed, questions)
     assert report["questions"] == count
     assert report["exact_match"] == pytest.approx(-(-count // 2) / count)
     assert report["evidence_recall_at"] == {}
-    assert [len(asked) for asked in told.asked] == [64] * -(-count // 64)
+    assert [len(asked) for asked in fixed.asked] == [64] * -(-count // 64)
 
 
-def test_closed_book_counts_whole_answers_without_a_passage(answerer, accents):
+def test_closed_book_exact_match_uses_no_passage(answerer, accents):
     text = MaskedTextSource(accents.store, accents.spans, answerer.config).first(6)
     said = _said_without_passage(answerer, text)
     text = text._replace(targets=said.astype(np.int32))
@@ -131,7 +133,7 @@ def test_closed_book_counts_whole_answers_without_a_passage(answerer, accents):
 
 
 def _said_without_passage(answerer, text):
-    """The reader's likeliest pieces, one row at a time."""
+    """Returns the most likely tokens of the reader, computed one row at a time."""
     modules = Modules(answerer.config.model, answerer.store.vocabulary.size, ("reader",))
     parameters = {"reader": jax.device_put(answerer.export.networks["reader"])}
     logits = jax.jit(lambda one: modules.bind(parameters).reader.mlm_logits(*one))

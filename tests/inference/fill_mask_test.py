@@ -1,4 +1,4 @@
-"""Blanks: a mixture over passages, with the null passage first."""
+"""Filling blanks: p(y|x) is a mixture over passages, the null passage first."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def filler(answerer):
 
 
 @pytest.mark.parametrize("answer", [None, "ora", "1850", "é"])
-def test_the_parts_make_the_whole(filler, answer):
+def test_p_y_is_the_mixture_over_passages(filler, answer):
     filling = filler.fill(TEXT, answer)
     assert filling.passages[0].id == -1
     assert sum(p.p_z for p in filling.passages) == pytest.approx(1, abs=1e-5)
@@ -24,14 +24,14 @@ def test_the_parts_make_the_whole(filler, answer):
     assert filling.without_retrieval == pytest.approx(filling.passages[0].p_answer, rel=1e-4)
 
 
-def test_one_piece_answers_share_one_probability(filler):
+def test_probabilities_of_one_token_answers_sum_to_at_most_one(filler):
     total = sum(filler.fill(TEXT, piece).probability for piece in "abcdefghij0123456789")
     assert 0 < total <= 1 + 1e-5
 
 
 @pytest.fixture
 def tries(filler, monkeypatch):
-    """Width, mean log p per piece and filling of each try."""
+    """Width, mean log probability per token, and filling of each try."""
     tries = []
     filled = filler._filled
 
@@ -43,7 +43,7 @@ def tries(filler, monkeypatch):
     return tries
 
 
-def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answerer, tries):
+def test_all_widths_are_tried_and_the_best_mean_log_probability_wins(filler, answerer, tries):
     filling = filler.fill(TEXT)
     assert [width for width, _, _ in tries] == list(range(1, answerer.config.lengths.masks + 1))
     for width, mean, tried in tries:
@@ -53,7 +53,7 @@ def test_all_widths_are_tried_and_the_likeliest_piece_by_piece_wins(filler, answ
     assert all(filler.fill(TEXT, c).probability <= of_one_piece * (1 + 1e-4) for c in "aeo190")
 
 
-def test_only_widths_that_fit_are_tried(filler, answerer, tries):
+def test_only_widths_that_fit_the_row_are_tried(filler, answerer, tries):
     most = answerer.config.lengths.query - 2
     filler.fill("a " * (most - 2) + "[MASK]")
     assert [width for width, _, _ in tries] == [1, 2]
@@ -61,8 +61,8 @@ def test_only_widths_that_fit_are_tried(filler, answerer, tries):
         filler.fill("a " * most + "[MASK]")
 
 
-def test_a_word_is_as_likely_as_the_chain_of_its_pieces_in_one_pass(filler, answerer):
-    """p(y|x) by hand for one candidate set: sum_z p(z|x) prod_j p(y_j|z, x)."""
+def test_the_probability_of_a_word_is_the_product_over_its_tokens(filler, answerer):
+    """Computes p(y|x) of one candidate set directly: sum_z p(z|x) prod_j p(y_j|z, x)."""
     filling = filler.fill(TEXT, "ab")
     parts = np.array([[p.p_z, p.p_answer] for p in filling.passages])
     assert (parts >= 0).all()
@@ -80,6 +80,6 @@ def test_a_word_is_as_likely_as_the_chain_of_its_pieces_in_one_pass(filler, answ
         (TEXT, "abcdefghij", "does not fit the blank"),
     ],
 )
-def test_what_cannot_be_filled(filler, text, answer, words):
+def test_invalid_blanks_are_refused(filler, text, answer, words):
     with pytest.raises(InputError, match=words.replace("[", r"\[")):
         filler.fill(text, answer)

@@ -1,4 +1,4 @@
-"""Batches: every item once, in order, in few sizes."""
+"""Batches contain every item once, in order, and have few sizes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from realm_jax.inference.padded_batches import SIZES, padded_batches
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 64, 65, 130])
-def test_every_item_comes_once_and_sizes_are_few(count):
+def test_every_item_is_in_one_batch_and_there_are_few_batch_sizes(count):
     items = list(range(count))
     made = list(padded_batches(items))
     assert [item for some, real in made for item in some[:real]] == items

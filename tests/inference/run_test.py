@@ -1,4 +1,4 @@
-"""A run in Python: `realm_jax.open`, its vectors, and what it finds with them."""
+"""A run in Python: `realm_jax.open`, its vectors, and its answers."""
 
 import json
 import re
@@ -24,13 +24,13 @@ def run(answerer):
 
 @pytest.fixture(scope="module")
 def filler_of(tmp_path_factory, accents):
-    """A run that was never fine-tuned."""
+    """A run without fine-tuning."""
     workdir = tmp_path_factory.mktemp("untuned") / "run"
     write_finished_run(workdir, accents, tiny_config(accents.folder), tuned=False)
     return realm.open(str(workdir))
 
 
-def test_open_gives_a_run_that_says_what_it_is(filler_of, run, accents):
+def test_open_returns_a_run_with_a_description(filler_of, run, accents):
     assert isinstance(filler_of, realm.Run)
     assert re.search(f"{len(accents.store)} passages, fills blanks", repr(filler_of))
     assert "answers questions" in repr(run)
@@ -38,7 +38,7 @@ def test_open_gives_a_run_that_says_what_it_is(filler_of, run, accents):
     assert run.passage(2) == ("Menu", "The CAFÉ was open since 1900.")
 
 
-def test_answers_are_those_of_the_answerer(run, answerer):
+def test_answers_equal_those_of_the_answerer(run, answerer):
     assert run.ask(QUESTION, 3) == answerer.ask(QUESTION, 3)
     assert run.fill(MASK) == MaskFiller(answerer).fill(MASK)
     questions = [f"what is {number}?" for number in range(3)]
@@ -48,7 +48,7 @@ def test_answers_are_those_of_the_answerer(run, answerer):
     assert run.ask_all([]) == []
 
 
-def test_what_is_retrieved_is_what_is_read(run, answerer):
+def test_retrieved_passages_are_the_ones_that_are_read(run, answerer):
     read = run.ask(QUESTION, 3).passages
     found = run.retrieve(QUESTION, 3)
     assert [hit.id for hit in found] == [passage.id for passage in read]
@@ -63,13 +63,13 @@ def test_what_is_retrieved_is_what_is_read(run, answerer):
     assert run.retrieve([]) == []
 
 
-def test_a_masked_sentence_finds_what_fills_its_blank(run):
+def test_a_masked_sentence_retrieves_a_passage_with_its_answer(run):
     found = [hit.id for hit in run.retrieve(MASK, run.config.retrieval.candidates)]
     used = [p.id for p in run.fill(MASK, "ora").passages if p.id >= 0]
     assert set(found[: len(used)]) == set(used)  # an untrained run's are as good as equal
 
 
-def test_questions_and_masked_sentences_have_embedders_of_their_own(run, filler_of):
+def test_questions_and_masked_sentences_have_different_embedders(run, filler_of):
     mixed = run.encode_query([QUESTION, MASK, "?"])
     assert mixed.dtype == np.float32
     assert mixed.shape == (3, run.get_sentence_embedding_dimension())
@@ -80,7 +80,7 @@ def test_questions_and_masked_sentences_have_embedders_of_their_own(run, filler_
     assert run.encode_query([]).shape == (0, 8)
 
 
-def test_a_passage_embedded_again_has_the_vector_of_the_index(run, accents):
+def test_an_embedded_passage_has_its_vector_in_the_index(run, accents):
     pairs = [(accents.store.title(i), accents.store.body(i)) for i in range(len(run))]
     titles, bodies = map(list, zip(*pairs, strict=True))
     vectors = run.encode_document(bodies, titles)
@@ -109,7 +109,7 @@ def test_a_passage_embedded_again_has_the_vector_of_the_index(run, accents):
         (lambda run: run.passage(6), "0 to 5"),
     ],
 )
-def test_what_cannot_be_is_said(run, call, words):
+def test_invalid_calls_are_refused_with_the_reason(run, call, words):
     with pytest.raises(InputError, match=words):
         call(run)
 
@@ -126,21 +126,21 @@ def test_what_cannot_be_is_said(run, call, words):
         (lambda run: unwrap(Run.encode_document)(run, ["a"], [3]), "titles", "int 3"),
     ],
 )
-def test_what_is_no_string_is_refused_by_name(run, call, where, found):
-    """`unwrap`: what users call has no types checked."""
+def test_an_argument_that_is_not_a_string_is_refused_by_name(run, call, where, found):
+    """`unwrap` removes the type checks of the tests, which users do not have."""
     with pytest.raises(InputError, match="not a text") as refused:
         call(run)
     assert refused.value.where == where
     assert refused.value.found.startswith(found)
 
 
-def test_a_run_without_fine_tuning_retrieves_and_says_why_it_cannot_answer(filler_of):
+def test_a_run_without_fine_tuning_retrieves_but_refuses_questions(filler_of):
     assert len(filler_of.retrieve(QUESTION, 2)) == 2
     with pytest.raises(InputError, match="never taught"):
         filler_of.ask(QUESTION)
 
 
-def test_a_folder_that_is_no_finished_run(tmp_path):
+def test_a_folder_without_a_finished_run_is_refused(tmp_path):
     def refused(path):
         with pytest.raises(InputError, match="no trained networks to answer with") as error:
             realm.open(str(path))
@@ -153,7 +153,7 @@ def test_a_folder_that_is_no_finished_run(tmp_path):
     assert (file.found, "realm run" in file.fix) == ("a file", False)
 
 
-def test_answers_show_themselves_and_nothing_in_a_passage_is_markup(run, answerer):
+def test_answers_have_an_html_form_with_escaped_passages(run, answerer):
     answer = run.ask(QUESTION, 3)
     assert str(answer).startswith(answer.headline)
     assert f">>{answer.answer}<<".casefold() in str(answer).casefold()

@@ -1,4 +1,4 @@
-"""Candidates of a query: the null passage first, never the own passage, gaps that do not count."""
+"""Candidates of a query: null passage first, source passage excluded, missing hits invalid."""
 
 from types import SimpleNamespace
 
@@ -51,7 +51,7 @@ def test_two_candidates_are_the_null_passage_and_one_hit():
 
 
 class Interrupted(HostRetriever):
-    """Each time it has looked at what is placed, another thread searches another index."""
+    """Between lookup and search, another thread searches another index."""
 
     @property
     def _placed(self):
@@ -76,7 +76,7 @@ def test_concurrent_searches_of_two_indexes_use_the_params_of_each_index(monkeyp
 
 
 def test_many_queries_are_searched_in_chunks(monkeypatch):
-    """Exact searchers hold all scores of a call; a training set of questions is one call."""
+    """An exact searcher keeps all scores of a call in memory."""
     monkeypatch.setattr(retriever_module, "MAX_QUERIES", 4)
     vectors = np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32)
     searcher = ExactSearcher(vectors)

@@ -1,4 +1,4 @@
-"""Query embedding and search of a mesh index as one program, with old and with fresh parameters."""
+"""Query embedding and mesh search in one program, with published and with current params."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Hits ranked anew by vectors of the step: against exact search among them."""
+"""Hits re-ranked with the params of the step equal exact search among these hits."""
 
 from types import SimpleNamespace
 

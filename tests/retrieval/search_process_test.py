@@ -1,4 +1,4 @@
-"""A searcher in another process: the same answers and errors, and no process left behind."""
+"""A searcher in another process: same results and errors, and the process always ends."""
 
 import gc
 import os
@@ -73,7 +73,7 @@ def test_it_gives_the_results_of_the_saved_searcher(saved, queries):
 
 
 def priorities(pid):
-    """Of its threads."""
+    """Returns the priorities of the threads of a process."""
     stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     return [int(stat.rpartition(")")[2].split()[16]) for stat in stats]
 

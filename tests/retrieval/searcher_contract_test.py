@@ -1,4 +1,4 @@
-"""What every searcher promises, for all kinds and for sizes on both sides of ScaNN's rules."""
+"""Properties of all searchers, for sizes below and above ScaNN's thresholds."""
 
 import re
 import shutil
@@ -44,7 +44,7 @@ def recall(found, right):
 
 @pytest.fixture(scope="module")
 def built():
-    """Searchers by (kind, size), each built once."""
+    """Function from (kind, size) to a searcher; each is built once."""
     cache = {}
 
     def get(kind, size):
@@ -328,7 +328,7 @@ def test_the_plan_follows_the_rules_of_scann():
 @pytest.mark.parametrize("kind", ["mesh", "scann", "faiss"])
 @pytest.mark.parametrize("size", [25_000, 120_000])
 def test_vectors_with_a_large_common_component_are_distinguished(kind, size, tmp_path):
-    """As those of a trained embedder: the common part is three times the rest."""
+    """As with a trained embedder, the common component is three times as large as the rest."""
     vectors, queries = clustered(size)
     far = np.random.default_rng(9).normal(size=E)
     far = (far * 3 * np.linalg.norm(vectors, axis=1).mean() / np.linalg.norm(far)).astype("f4")
