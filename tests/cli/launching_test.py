@@ -156,7 +156,7 @@ def test_a_service_restarts_on_resumable_exit_codes(capsys):
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("--name=Realm", "lower-case"),
         ("--name=realm;rm", "lower-case"),
@@ -170,13 +170,13 @@ def test_a_service_restarts_on_resumable_exit_codes(capsys):
         ("--config.model.heads=5", "divisor"),
     ],
 )
-def test_names_zones_buckets_and_configs_are_checked(capsys, argument, said):
-    assert said in refused(capsys, "cloud_tpu", argument)
+def test_names_zones_buckets_and_configs_are_checked(capsys, argument, message):
+    assert message in refused(capsys, "cloud_tpu", argument)
 
 
 def test_config_keys_are_checked_if_the_config_is_in_an_image(capsys):
-    said = refused(capsys, "gke_jobset", "--config.stages.realm.stepz=3")
-    assert "did you mean 'stages.realm.steps'" in said
+    message = refused(capsys, "gke_jobset", "--config.stages.realm.stepz=3")
+    assert "did you mean 'stages.realm.steps'" in message
     assert "where:    --trainer" in refused(capsys, "gke_jobset", "--trainer=v5e-64")
 
 

@@ -239,6 +239,6 @@ def test_if_the_builder_dies_the_run_ends_with_the_builders_log(config_file, tmp
     """Only the builder reaches this failpoint."""
     settings = {**environment(tmp_path), "REALM_FAILPOINT": "shard.embedded=kill"}
     arguments = ["run", f"--config={config_file}", f"--workdir={tmp_path / 'w'}"]
-    said = RealmProcess(tmp_path, settings, *arguments).wait(1)
+    message = RealmProcess(tmp_path, settings, *arguments).wait(1)
     for word in ("the index builder failed", "index_builder.log", "same command to resume"):
-        assert word in said
+        assert word in message

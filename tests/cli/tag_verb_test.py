@@ -95,7 +95,7 @@ def test_eval_of_a_prediction_file_prints_conllevals_metrics(realm):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a O\nb O x\n", ["malformed line", "bad.txt:2", "2 columns", "3 columns"]),
         ("a O\nb B-CITY\n", ["bad.txt:2", "B-CITY", "LOC, MISC, ORG, PER"]),
@@ -103,11 +103,11 @@ def test_eval_of_a_prediction_file_prints_conllevals_metrics(realm):
         ("\n", ["no sentence", "bad.txt"]),
     ],
 )
-def test_an_invalid_file_is_refused_and_leaves_no_files(realm, tmp_path, vocabulary, text, said):
+def test_an_invalid_file_is_refused_and_leaves_no_files(realm, tmp_path, vocabulary, text, message):
     path = tmp_path / "bad.txt"
     path.write_bytes(text.encode("latin-1"))
     flags = [f"--input={path}", f"--vocab={vocabulary}", f"--workdir={tmp_path / 'run'}"]
-    realm("tag", "train", *flags).refused(*said)
+    realm("tag", "train", *flags).refused(*message)
     assert not (tmp_path / "run").exists()
 
 
@@ -150,8 +150,8 @@ def test_it_resumes_after_a_signal(realm, tmp_path, tiny, sign):
     while not second.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(sign)
-    printed, said = process.communicate(timeout=120)
-    assert process.returncode == (75 if sign == signal.SIGTERM else -signal.SIGKILL), said
+    printed, message = process.communicate(timeout=120)
+    assert process.returncode == (75 if sign == signal.SIGTERM else -signal.SIGKILL), message
     if sign == signal.SIGTERM:
         assert json.loads(printed)["state"] == "stopped"
     assert not out.exists()

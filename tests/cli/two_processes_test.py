@@ -71,8 +71,8 @@ def test_two_jobs_swap_stop_resume_and_answer(realm_process, run_command, tmp_pa
     first.until(lambda: len(logged_swaps(run)) >= 3, "second swap")
     builder = builder_pid(run)
     first.process.send_signal(signal.SIGTERM)
-    said = first.wait(75)
-    assert "stopped in stage realm at step" in said
+    stderr = first.wait(75)
+    assert "stopped in stage realm at step" in stderr
     assert first.json()["state"] == "stopped"
     assert _gone(builder)
     before = logged_swaps(run)
@@ -102,10 +102,10 @@ def test_a_killed_builder_is_reported_and_the_rerun_finishes(realm_process, run_
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     os.kill(builder_pid(run), signal.SIGKILL)
-    said = first.wait(1)
-    assert "the index builder failed" in said
-    assert "exit code -9" in said
-    assert "index_builder.log" in said
+    stderr = first.wait(1)
+    assert "the index builder failed" in stderr
+    assert "exit code -9" in stderr
+    assert "index_builder.log" in stderr
     realm_process(*run_command).wait(0)
     assert run.end_marker.exists()
 
@@ -113,9 +113,9 @@ def test_a_killed_builder_is_reported_and_the_rerun_finishes(realm_process, run_
 @pytest.mark.slow
 def test_the_error_of_a_failed_builder_is_printed(realm_process, run_command, tmp_path):
     first = realm_process(*run_command, "--config.builder.recall_floor=1.5")
-    said = first.wait(1)
-    assert "the index builder failed" in said
-    assert "builder.recall_floor" in said
+    stderr = first.wait(1)
+    assert "the index builder failed" in stderr
+    assert "builder.recall_floor" in stderr
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     builder = builder_pid(run)
     os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    said = first.wait(75)
-    assert "failed" not in said
+    stderr = first.wait(75)
+    assert "failed" not in stderr
     assert _gone(builder)
 
 
@@ -157,8 +157,8 @@ def test_a_stopped_builder_stops_the_run(realm_process, run_command, tmp_path):
     first = realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
     os.kill(builder_pid(run), signal.SIGTERM)
-    said = first.wait(75)
-    assert "the index builder received a stop signal" in said
+    stderr = first.wait(75)
+    assert "the index builder received a stop signal" in stderr
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_a_missing_file_a_folder_and_an_unknown_format_are_errors(tmp_path):
 
 @shared
 @pytest.mark.parametrize(
-    ("format", "said", "first", "last"),
+    ("format", "message", "first", "last"),
     [
         ("nq", "8,757 questions, as published (dev)", "who sings does", "the gop take"),
         ("webquestions", "3,778 questions, as published (train and dev)", "what is the", "what"),
@@ -200,10 +200,10 @@ def test_a_missing_file_a_folder_and_an_unknown_format_are_errors(tmp_path):
         ("squad", "87,599 questions, as published (train)", "To whom did", "What is KMC"),
     ],
 )
-def test_the_published_benchmark_files_are_read(caplog, format, said, first, last):
+def test_the_published_benchmark_files_are_read(caplog, format, message, first, last):
     with caplog.at_level(logging.INFO):
         questions = read_questions(SHARED / FILES[format], format)
-    assert said in caplog.text
+    assert message in caplog.text
     assert questions[0].text.startswith(first) and last in questions[-1].text
     assert all(question.expression == (format == "trec") for question in questions)
 

@@ -79,9 +79,9 @@ def test_documented_hours_match_the_compile_report(name):
     config = config_lib.load(EXPERIMENTS / f"{name}.py")
     report = reports_for(slice_of("v5e:8x8"))["train"]
     hours = [stage_chip_hours(config, stage, report, BERT_VOCABULARY) for stage in STAGES[name]]
-    said = section(header(EXPERIMENTS / f"{name}.py"), "Hours")
-    found = re.match(r"([\d,.]+) v5e chip-hours", said)
-    assert found, said
+    hours_text = section(header(EXPERIMENTS / f"{name}.py"), "Hours")
+    found = re.match(r"([\d,.]+) v5e chip-hours", hours_text)
+    assert found, hours_text
     assert float(found[1].replace(",", "")) == pytest.approx(sum(hours), rel=0.06)
 
 

@@ -64,16 +64,16 @@ def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     first = made["differences"][0]  # of the one seed that both have
     assert (first["row"], first["less"]) == ("realm", "ict_only")
     assert first["recall_of"]["nq_dev"]["seeds"] == pytest.approx([0.05])
-    said = tables.tables(made)["differences"]
+    text = tables.tables(made)["differences"]
     zeros = " | ".join(["0.0"] * 4)
     same = "2.5 | 0.0 | 0.0 | 0.0 | 0.000"
-    assert f"| `realm` − `ict_only` | 5.0 | {zeros} | {same} | 2.00 | 1.17 | 1 |" in said
-    assert made["differences"][1]["times"]["nq_dev"] is None and "| 0.000 | – | 1.40 | 1 |" in said
+    assert f"| `realm` − `ict_only` | 5.0 | {zeros} | {same} | 2.00 | 1.17 | 1 |" in text
+    assert made["differences"][1]["times"]["nq_dev"] is None and "| 0.000 | – | 1.40 | 1 |" in text
     answers = tables.tables(made)["answers"]
     assert "| `ict_only` | 5.0 | 12.5 | 12.5 | 12.5 | 50.0 | 50.0 | 50.0 |" in answers
-    said = tables.tables(made)["examples"]
-    assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in said
-    assert "likelier in 10.0%" in said and said.endswith("| none |")
+    text = tables.tables(made)["examples"]
+    assert "| in ___ is | oslo | 5.0e-01 | 1.0e-03 | Oslo / city |" in text
+    assert "likelier in 10.0%" in text and text.endswith("| none |")
     drawings = plots.plots(made)
     assert set(drawings) == {f"table2_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())

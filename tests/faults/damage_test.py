@@ -154,9 +154,9 @@ def test_the_dry_run_prints_what_the_repair_then_does(tmp_path, capsys):
     assert "00000020: damaged: rows.npy: would be deleted" in capsys.readouterr().err
     assert folder.exists()
     assert main(["check", str(tmp_path), "--repair"]) == 0
-    said = capsys.readouterr().err
-    assert "00000020: damaged: rows.npy: deleted" in said
-    assert "LATEST.json: names 00000020, which is not a published step: set to 00000010" in said
+    message = capsys.readouterr().err
+    assert "00000020: damaged: rows.npy: deleted" in message
+    assert "LATEST.json: names 00000020, which is not a published step: set to 00000010" in message
     assert not folder.exists()
 
 

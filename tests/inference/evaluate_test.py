@@ -108,8 +108,8 @@ def test_the_oracle_counts_only_answers_that_a_span_can_hold(fixed):
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
 def test_every_question_is_scored_once(fixed, count):
     questions = [Question(f"q{i}", ("yes",)) for i in range(count)]
-    said = {f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}
-    fixed.with_results(said, {question: [0, 1] for question in said}, 1)
+    answers = {f"q{i}": "yes" if i < count / 2 else "no" for i in range(count)}
+    fixed.with_results(answers, {question: [0, 1] for question in answers}, 1)
     report = evaluate(fixed, questions)
     assert report["questions"] == count
     assert report["exact_match"] == pytest.approx(-(-count // 2) / count)
@@ -119,20 +119,20 @@ def test_every_question_is_scored_once(fixed, count):
 
 def test_closed_book_exact_match_uses_no_passage(answerer, accents):
     text = MaskedTextSource(accents.store, accents.spans, answerer.config).first(6)
-    said = _said_without_passage(answerer, text)
-    text = text._replace(targets=said.astype(np.int32))
+    predicted = _predicted_without_passage(answerer, text)
+    text = text._replace(targets=predicted.astype(np.int32))
     assert closed_book(answerer, text) == 1.0
-    wrong = said.copy()
+    wrong = predicted.copy()
     wrong[0, 0] += 1  # one wrong piece is a wrong answer
     padding = int(np.flatnonzero(text.weights[1] == 0)[0])
     wrong[1, padding] += 1  # what is not masked is not judged
-    count = len(said)
+    count = len(predicted)
     assert closed_book(answerer, text._replace(targets=wrong.astype(np.int32))) == pytest.approx(
         (count - 1) / count
     )
 
 
-def _said_without_passage(answerer, text):
+def _predicted_without_passage(answerer, text):
     """Returns the most likely tokens of the reader, computed one row at a time."""
     modules = Modules(answerer.config.model, answerer.store.vocabulary.size, ("reader",))
     parameters = {"reader": jax.device_put(answerer.export.networks["reader"])}

@@ -55,7 +55,7 @@ ENTRY %main (a: f32[16,64], b: f32[64,32], t: (s32[], bf16[8,384,4,64], f32[12,1
   %d = f32[16,32]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   %gather = (f32[16,32]{1,0}, f32[64,32]{1,0}) all-gather-start(%d), dimensions={0}
   %gathered = f32[64,32]{1,0} all-gather-done(%gather)
-  ROOT %said = f32[64]{0} custom-call(%gathered), custom_call_target="TARGET"
+  ROOT %message = f32[64]{0} custom-call(%gathered), custom_call_target="TARGET"
 }
 """
 HEADS = 2.0 * 8 * 4 * 384 * 384 * 64  # rows x heads x length x length x head size
@@ -92,7 +92,7 @@ def test_hbm_traffic_leaves_out_data_in_fast_memory(program):
 
 
 @pytest.mark.parametrize(
-    ("target", "found"), [("xla_python_cpu_callback", ["said"]), ("Sharding", [])]
+    ("target", "found"), [("xla_python_cpu_callback", ["message"]), ("Sharding", [])]
 )
 def test_calls_of_the_host_are_found(target, found):
     assert costs.host_calls(hlo.parse(PROGRAM.replace("TARGET", target))) == found

@@ -26,12 +26,12 @@ def accents(tmp_path_factory):
     """A corpus of six passages, of which two are plain ASCII."""
     folder = tmp_path_factory.mktemp("accents")
     write_vocabulary(folder / "vocab.txt", vocabulary())
-    write_passages(folder / "land", PASSAGES, folder / "vocab.txt")
-    store = PassageStore.open(folder / "land")
+    write_passages(folder / "corpus", PASSAGES, folder / "vocab.txt")
+    store = PassageStore.open(folder / "corpus")
     questions = [
         Question(f"what is {title}?", (title,), row) for row, (title, _) in enumerate(PASSAGES)
     ]
-    return TinyCorpus(folder / "land", store, mark_spans(store), questions)
+    return TinyCorpus(folder / "corpus", store, mark_spans(store), questions)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ def test_documents_and_sentences_are_split(tmp_path, name):
 def test_two_columns_tabs_windows_line_endings_and_a_byte_order_mark_are_read(tmp_path):
     text = "\ufeffEU\tB-ORG\r\nsaid\tO\r\n\r\nNo\u00a0break\tO\r\n"
     [[first, second]] = read_conll(write(tmp_path, text), TYPES)
-    assert (first.words, second.words) == (("EU", "said"), ("No\u00a0break",))
+    assert (first.words, second.words) == (("EU", "message"), ("No\u00a0break",))
 
 
 def test_an_i_tag_without_a_b_tag_begins_an_entity_and_is_counted(tmp_path, caplog):
@@ -61,7 +61,7 @@ def test_an_i_tag_without_a_b_tag_begins_an_entity_and_is_counted(tmp_path, capl
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("a NN O O\nb NN O\n", 2, ["4 columns", "3 columns", "file.txt:1"]),
         ("a NN O O\n\nb NN O O x\n", 3, ["5 columns"]),
@@ -74,10 +74,10 @@ def test_an_i_tag_without_a_b_tag_begins_an_entity_and_is_counted(tmp_path, capl
         (GOOD.encode("utf-16"), 1, ["not UTF-8"]),
     ],
 )
-def test_a_malformed_line_is_an_error_with_its_number(tmp_path, text, line, said):
+def test_a_malformed_line_is_an_error_with_its_number(tmp_path, text, line, message):
     with pytest.raises(InputError) as error:
         read_conll(write(tmp_path, text), TYPES)
-    for words in [f"file.txt:{line}\n", *said]:
+    for words in [f"file.txt:{line}\n", *message]:
         assert words in f"{error.value}\n"
 
 

@@ -77,7 +77,7 @@ def test_windows_line_endings_give_the_same_pieces(words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK]"),
         (b"a\n[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "line 2"),
@@ -86,11 +86,11 @@ def test_windows_line_endings_give_the_same_pieces(words, tmp_path):
         (b"", "[PAD]"),
     ],
 )
-def test_an_invalid_vocabulary_is_refused_with_the_reason(tmp_path, content, said):
+def test_an_invalid_vocabulary_is_refused_with_the_reason(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(InputError) as error:
         WordPieces.load(tmp_path / "vocab.txt")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "vocab.txt" in str(error.value)
 
 
