@@ -1,4 +1,4 @@
-"""A trained run that answers: questions with evidence, and blanks with and without retrieval."""
+"""Answers questions with the export of a finished run, and shows the passages it read."""
 
 import copy
 from dataclasses import asdict, dataclass
@@ -16,18 +16,26 @@ from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.edits import EditedIndex, EditedStore
-from realm_jax.inference.evidence import Evidence, Shown
+from realm_jax.inference.evidence import Displayable, Evidence
 from realm_jax.inference.networks import Networks
 from realm_jax.retrieval.retriever import search
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
 
-_MOST_CHARACTERS = 2000  # of a question; longer ones are refused rather than cut in silence
+_MAX_CHARACTERS = 2000  # of a question; longer questions are refused, not truncated
 
 
 @dataclass(frozen=True)
-class Answer(Shown):
-    """An answer; `probability` is the share of all spans read that say the same."""
+class Answer(Displayable):
+    """An answer with its evidence.
+
+    Attributes:
+      question: as asked.
+      answer: text of the best span.
+      probability: softmax over the spans of all passages read, summed over spans with this text.
+      index_step: of the index that was searched.
+      passages: read for the answer, best first.
+    """
 
     question: str
     answer: str
@@ -37,16 +45,16 @@ class Answer(Shown):
 
     @property
     def headline(self) -> str:
-        """See `Shown`."""
+        """See `Displayable`."""
         return f"{self.answer}   p {self.probability:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return asdict(self)
 
 
 class Answerer:
-    """The export of a run with its index and corpus, opened once and asked often."""
+    """The export of a run with its index and corpus; open it once and use it for many questions."""
 
     def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
         self.export, self.store = export, store
@@ -56,12 +64,15 @@ class Answerer:
 
     @classmethod
     def open(cls, workdir: str) -> "Answerer":
-        """Opens what a finished run exported.
+        """Opens the newest export of a run, its index and its knowledge corpus.
+
+        Args:
+          workdir: the run folder.
 
         Raises:
-          InputError: the run is not finished, or has lost the index of its export.
-          DamageError: names the file.
-          MismatchError: index and corpus do not belong together.
+          InputError: the run is not finished, or the index of its export was deleted.
+          DamageError: a file is damaged; the message names it.
+          MismatchError: the index was built from another corpus.
         """
         run = RunDir(workdir)
         export = read_export(run)
@@ -73,30 +84,34 @@ class Answerer:
             return cls(export, open_index(folder, expected), store)
         except NotPublishedError as error:
             raise InputError(
-                "the index of the newest export is not there",
+                "the index of the newest export is missing",
                 where=folder,
                 expected=error.expected,
-                found="none: dropped by a repair, or deleted",
+                found="no index: it was deleted, perhaps by `realm repair`",
                 fix=f"build it again: realm run --workdir={workdir}",
             ) from error
 
     def over(self, index: EditedIndex, store: EditedStore) -> "Answerer":
-        """The same networks, compiled once, over other passages."""
+        """Returns an answerer with the same compiled networks and other passages."""
         other = copy.copy(self)
         other.index, other.store = index, store
         return other
 
     def ask(self, question: str, k: int | None = None) -> Answer:
-        """The best answer among the spans of the `k` best passages (as many as in fine-tuning).
+        """Answers with the best span of the `k` best passages.
+
+        Args:
+          question: not truncated.
+          k: passages to read; None: `stages.qa.reader_passages`.
 
         Raises:
-          InputError: an empty question, one too long, or a run that was never fine-tuned.
+          InputError: the question is empty or too long, or the run was not fine-tuned.
         """
-        self.check_whole(question)
+        self.check_fits(question)
         return self.ask_all([question], k)[0]
 
-    def check_whole(self, question: str) -> None:
-        """Refuses a question that is empty, or would be cut."""
+    def check_fits(self, question: str) -> None:
+        """Raises InputError if a question is empty or would be truncated."""
         _check_question(question)
         most = self.config.lengths.query - 2
         count = len(self.store.vocabulary.pieces([question])[0][0])
@@ -108,7 +123,7 @@ class Answerer:
             )
 
     def ask_all(self, questions: list[str], k: int | None = None) -> list[Answer]:
-        """`ask` for many questions in one batch; of long ones the tail is cut, as in training."""
+        """Answers questions in one batch; long questions are truncated, as in training."""
         for question in questions:
             _check_question(question)
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
@@ -118,7 +133,7 @@ class Answerer:
     def retrieve(
         self, rows: Rows, k: int
     ) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """Passage ids and relevance scores of questions, best first; k is cut to the index."""
+        """Passage ids and relevance scores of the k best passages, best first; k is cut to N."""
         vectors = self.networks.vectors("question_embedder", rows)
         found = search(self.index, vectors, k)
         return found, relevance(self.index, vectors, found)
@@ -130,12 +145,19 @@ class Answerer:
         found: Int64[np.ndarray, "B T"],
         scores: Float32[np.ndarray, "B T"],
     ) -> list[Answer]:
-        """The best spans of passages that were retrieved."""
+        """Answers questions with the best spans of passages that were retrieved.
+
+        Args:
+          questions: texts.
+          rows: their rows [B, Q].
+          found: passage ids, best first.
+          scores: relevance scores of the passages.
+        """
         joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
         spans = self.networks.span_scores(joint, scores)
-        used = rows.mask.sum(-1)
+        body_starts = rows.mask.sum(-1)
         return [
-            self._answer(question, found[i], scores[i], spans[i], int(used[i]))
+            self._answer(question, found[i], scores[i], spans[i], int(body_starts[i]))
             for i, question in enumerate(questions)
         ]
 
@@ -145,18 +167,18 @@ class Answerer:
         found: np.ndarray,
         scores: np.ndarray,
         spans: np.ndarray,
-        body_starts: int,
+        body_start: int,
     ) -> Answer:
-        """Reads spans [T, J, W] back into text."""
+        """Turns the scores of spans [T, J, W] into an answer text and evidence."""
         p_z = _softmax(scores)
         p_all = _softmax(spans.reshape(-1)).reshape(spans.shape)
-        place, start, width = np.unravel_index(int(p_all.argmax()), spans.shape)
-        pieces = (int(start) - body_starts, int(start + width) - body_starts)
-        first, last = self._characters(int(found[place]), pieces)
-        answer = self.store.body(int(found[place]))[first:last]
+        best, start, width = np.unravel_index(int(p_all.argmax()), spans.shape)
+        pieces = (int(start) - body_start, int(start + width) - body_start)
+        first, last = self._characters(int(found[best]), pieces)
+        answer = self.store.body(int(found[best]))[first:last]
         evidence, probability = [], 0.0
         for row, passage in enumerate(found.tolist()):
-            same = self._same_text(passage, answer, spans.shape[1:], body_starts)
+            same = self._spans_with_text(passage, answer, spans.shape[1:], body_start)
             within = _softmax(spans[row].reshape(-1)).reshape(spans.shape[1:])
             probability += float(p_all[row][same].sum())
             evidence.append(
@@ -166,15 +188,15 @@ class Answerer:
                     text=self.store.body(passage),
                     p_z=float(p_z[row]),
                     p_answer=float(within[same].sum()),
-                    span=self._best_place(passage, np.where(same, within, 0.0), body_starts),
+                    span=self._best_span(passage, np.where(same, within, 0.0), body_start),
                 )
             )
         return Answer(question, answer, probability, self.index.step, evidence)
 
-    def _same_text(
-        self, passage: int, answer: str, shape: tuple[int, ...], body_starts: int
+    def _spans_with_text(
+        self, passage: int, answer: str, shape: tuple[int, ...], body_start: int
     ) -> np.ndarray:
-        """Which spans [J, W] of a passage read as the answer does, case apart."""
+        """Mask [J, W] of the spans of a passage whose text is the answer, ignoring case."""
         body, offsets = self.store.body(passage), self.store.body_offsets(passage)
         same = np.zeros(shape, bool)
         ends = {int(stop): piece for piece, stop in enumerate(offsets[:, 1])}
@@ -184,24 +206,23 @@ class Answerer:
         while at >= 0:
             start, stop = begins.get(at), ends.get(at + len(answer))
             if start is not None and stop is not None and stop - start < shape[1]:
-                row = start + body_starts
+                row = start + body_start
                 if row < shape[0]:
                     same[row, stop - start] = True
             at = text.find(wanted, at + 1) if len(text) == len(body) else body.find(answer, at + 1)
         return same
 
-    def _best_place(
-        self, passage: int, within: np.ndarray, body_starts: int
+    def _best_span(
+        self, passage: int, within: np.ndarray, body_start: int
     ) -> tuple[int, int] | None:
+        """Characters of the most probable span; None if all probabilities are 0."""
         if not within.any():
             return None
         start, width = np.unravel_index(int(within.argmax()), within.shape)
-        return self._characters(
-            passage, (int(start) - body_starts, int(start + width) - body_starts)
-        )
+        return self._characters(passage, (int(start) - body_start, int(start + width) - body_start))
 
     def _characters(self, passage: int, pieces: tuple[int, int]) -> tuple[int, int]:
-        """Characters of body pieces first .. last, both included."""
+        """Start and stop, in characters of the body, of word pieces first .. last (inclusive)."""
         offsets = self.store.body_offsets(passage)
         return int(offsets[pieces[0], 0]), int(offsets[pieces[1], 1])
 
@@ -209,10 +230,10 @@ class Answerer:
 def _check_question(question: str) -> None:
     if not question.strip():
         raise InputError("the question is empty", expected="a question", found=repr(question))
-    if len(question) > _MOST_CHARACTERS:
+    if len(question) > _MAX_CHARACTERS:
         raise InputError(
             "the question is too long",
-            expected=f"at most {_MOST_CHARACTERS} characters",
+            expected=f"at most {_MAX_CHARACTERS} characters",
             found=len(question),
         )
 
@@ -222,7 +243,7 @@ def relevance(
     vectors: Float32[np.ndarray, "B E"],
     found: Int64[np.ndarray, "B K"],
 ) -> Float32[np.ndarray, "B K"]:
-    """Relevance scores of passages that were found: exact, whatever the searcher's are."""
+    """Exact relevance scores of passages; those of an approximate searcher are rounded."""
     return np.einsum("be,bke->bk", vectors, index.vectors_of(found).astype(np.float32))
 
 

@@ -1,4 +1,4 @@
-"""What a model says by heart: the pre-trained reader beside the null passage alone."""
+"""Answers without retrieval: the pre-trained reader with the null passage."""
 
 from dataclasses import dataclass
 
@@ -10,42 +10,41 @@ from realm_jax.inference.answerer import Answerer
 
 @dataclass(frozen=True)
 class ClosedBookAnswer:
-    """What was said without retrieval, and p(answer given the question and no passage)."""
+    """An answer without retrieval, and its probability p(y|null passage, x)."""
 
     answer: str
     probability: float
 
 
 class ClosedBook:
-    """The pre-trained reader of a run, asked `question [MASK]` with no passage to read.
+    """Answers with the pre-trained reader, whose input is `question [MASK]` and no passage.
 
-    Fine-tuning teaches only to copy spans, so there is no other reader that could answer without a
-    passage.
+    The fine-tuned reader cannot answer without a passage, because it only extracts spans.
     """
 
     def __init__(self, answerer: Answerer):
         self._a = answerer
 
     def ask(self, question: str) -> ClosedBookAnswer | None:
-        """The likeliest answer per piece of 1 to `lengths.masks` pieces.
+        """Returns the answer of 1 to `lengths.masks` word pieces with the highest mean log p.
 
-        None if the question leaves no room for a blank of that many within `lengths.query`.
+        Returns None if question and masks are longer than `lengths.query`.
         """
         lengths, words = self._a.config.lengths, self._a.store.vocabulary
-        asked = words.pieces([question])[0][0]
+        question_ids = words.pieces([question])[0][0]
         widths = np.arange(1, lengths.masks + 1)
-        if len(asked) + lengths.masks > lengths.query - 2:
+        if len(question_ids) + lengths.masks > lengths.query - 2:
             return None
-        masked = [np.append(asked, np.full(width, words.mask, np.int32)) for width in widths]
+        masked = [np.append(question_ids, np.full(width, words.mask, np.int32)) for width in widths]
         queries = query_rows(masked, lengths.query, words)
         null = np.full((len(widths), 1), NULL_PASSAGE, np.int64)
         joint = joint_rows(queries, self._a.store, null, lengths.joint)
-        places = np.arange(lengths.masks)
-        used = places < widths[:, None]
-        positions = np.where(used, places + len(asked) + 1, 0).astype(np.int32)
+        slots = np.arange(lengths.masks)
+        used = slots < widths[:, None]
+        positions = np.where(used, slots + len(question_ids) + 1, 0).astype(np.int32)
         rows = Rows(*(part[:, 0] for part in joint))
         log_p = self._a.networks.log_probabilities(rows, positions)
         total = np.where(used, log_p.max(-1), 0.0).sum(-1)
         best = int((total / widths).argmax())
-        said = log_p[best].argmax(-1)[: widths[best]]
-        return ClosedBookAnswer(words.decode(said), float(np.exp(total[best])))
+        answer = log_p[best].argmax(-1)[: widths[best]]
+        return ClosedBookAnswer(words.decode(answer), float(np.exp(total[best])))

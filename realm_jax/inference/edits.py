@@ -1,8 +1,8 @@
-"""Passages added, edited and removed while a run answers: kept in memory beside a published index.
+"""Edits of passages in memory, on top of a published index and its corpus.
 
-Nothing that was published is written to. `EditedStore` and `EditedIndex` are views that never
-change; the next edit makes new ones. In both, passage ids are the only numbers: a changed passage
-keeps its id, a new one gets the next free id, and index row i of an `EditedIndex` is passage i.
+The published files are not modified. `EditedStore` and `EditedIndex` are immutable views; each
+edit creates new ones. Index row i of an `EditedIndex` is passage id i. An edited passage keeps its
+id; an added one gets the next free id.
 """
 
 from collections.abc import Mapping, Set
@@ -19,7 +19,7 @@ from realm_jax.retrieval.searcher import check_queries
 
 @dataclass(frozen=True)
 class WrittenPassage:
-    """A passage as a person wrote it, in word pieces, with its vector once it was embedded."""
+    """A passage written by a user, in word pieces; `vector` is None until it is embedded."""
 
     title: str
     body: str
@@ -30,20 +30,23 @@ class WrittenPassage:
 
 
 class EditedStore(PassageStore):
-    """A passage store with some passages replaced and some added; `corpus_hash` stays the base's.
+    """A passage store with some passages replaced and some added.
 
-    A written passage counts as one sentence.
+    `corpus_hash` is that of the base. A written passage counts as one sentence.
     """
 
     def __init__(self, base: PassageStore, written: Mapping[int, WrittenPassage]):
-        base.vocabulary  # noqa: B018 - read once, so that all views share it
-        vars(self).update(vars(base))  # the same memory maps, opened once
+        base.vocabulary  # noqa: B018 - loads it once, for all views
+        vars(self).update(vars(base))  # shares the memory maps
         self._base, self._written = base, dict(written)
         self._ids = np.array(sorted(written), np.int64)
         in_order = [self._written[i] for i in self._ids.tolist()]
         parts = [part for w in in_order for part in (w.title_ids, w.body_ids)]
         ends = len(base.flat) + np.cumsum([0] + [len(part) for part in parts])
-        self._bounds = ends[:-1].reshape(-1, 2), ends[1:].reshape(-1, 2)  # of titles and bodies
+        self._bounds = (
+            ends[:-1].reshape(-1, 2),
+            ends[1:].reshape(-1, 2),
+        )  # starts and stops of titles and bodies
         self.flat: Any = _Overlaid(base.flat, np.arange(len(base.flat), ends[-1]), _joined(parts))
 
     def __len__(self) -> int:
@@ -68,11 +71,11 @@ class EditedStore(PassageStore):
         return np.array([0, len(self._written[i].body_ids)], np.int32)
 
     def document(self, i: int) -> int:
-        """The document that passage `i` was cut from; -1 for an added one."""
+        """The document of passage `i`; -1 for an added passage."""
         return super().document(i) if i < len(self._base) else -1
 
     def lengths(self) -> Int32[np.ndarray, "N"]:
-        """See `PassageStore.lengths`; 3 for ids that are no longer in use."""
+        """See `PassageStore.lengths`; 3 for ids that are not in use."""
         out = np.full(len(self), 3, np.int32)
         out[: len(self._base)] = super().lengths()
         for i, written in self._written.items():
@@ -88,14 +91,14 @@ class EditedStore(PassageStore):
         return self._either(super().body_bounds, rows, 1)
 
     def _either(self, of_base: Any, rows: np.ndarray, part: int) -> Bounds:
-        mine, place = _find(self._ids, rows)
-        start, stop = of_base(np.where(mine, 0, rows))
+        is_written, position = _find(self._ids, rows)
+        start, stop = of_base(np.where(is_written, 0, rows))
         if not len(self._ids):
             return start, stop
         starts, stops = self._bounds
         return (
-            np.where(mine, starts[place, part], start),
-            np.where(mine, stops[place, part], stop),
+            np.where(is_written, starts[position, part], start),
+            np.where(is_written, stops[position, part], stop),
         )
 
     def _title_range(self, i: int) -> tuple[int, int]:
@@ -108,16 +111,19 @@ class EditedStore(PassageStore):
 
 
 class EditedSearcher:
-    """A searcher whose rows are passage ids: what the base finds, less the hidden, and the new."""
+    """Searches the base without edited and removed passages, and the vectors of written ones.
+
+    Its index rows are passage ids.
+    """
 
     kind = "edited"
 
     def __init__(
         self, base: PublishedIndex, written: Mapping[int, WrittenPassage], removed: Set[int]
     ):
-        known = set(written) | removed
+        changed = set(written) | removed
         self._base = base
-        self._hidden = np.array([i for i in known if i < base.searcher.size], np.int64)
+        self._hidden = np.array([i for i in changed if i < base.searcher.size], np.int64)
         self._ids = np.array(sorted(written), np.int32)
         self._vectors = vectors_of(written, base.searcher.dims)
         self.size = base.searcher.size - len(self._hidden) + len(self._ids)
@@ -127,14 +133,14 @@ class EditedSearcher:
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; as exact as the base is."""
+        """See `Searcher.search`; exact if the base is."""
         check_queries(self, queries, k)
         searcher = self._base.searcher
         rows, scores = searcher.search(queries, min(k + len(self._hidden), searcher.size))
         ids = self._base.rows[rows]
         scores = np.where(np.isin(ids, self._hidden), -np.inf, scores)
-        own = np.broadcast_to(self._ids, (len(queries), len(self._ids)))
-        ids = np.concatenate([ids, own], axis=1).astype(np.int32)
+        written = np.broadcast_to(self._ids, (len(queries), len(self._ids)))
+        ids = np.concatenate([ids, written], axis=1).astype(np.int32)
         scores = np.concatenate([scores, queries @ self._vectors.T], axis=1).astype(np.float32)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
@@ -142,12 +148,12 @@ class EditedSearcher:
 
 @dataclass(frozen=True)
 class EditedIndex:
-    """What answering needs of an index; the fields are those of `PublishedIndex`."""
+    """A `retriever.Index` with edits; see `PublishedIndex` for the fields."""
 
     step: int
     searcher: EditedSearcher
     rows: Int64[np.ndarray, "N"]
-    vectors: Any  # [N, E] by passage id; only indexing by an array of ids
+    vectors: Any  # [N, E] by passage id; supports only indexing by an array of ids
     query_params: dict[str, Any]
 
     def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
@@ -158,36 +164,40 @@ class EditedIndex:
 def edited_index(
     base: PublishedIndex, written: Mapping[int, WrittenPassage], removed: Set[int]
 ) -> EditedIndex:
-    """The view of `base` in which `written` (each with a vector) and `removed` hold."""
+    """Returns `base` with `written` passages (each with a vector) and without `removed`."""
     ids = np.array(sorted(written), np.int64)
     count = max(base.searcher.size, int(ids.max(initial=-1)) + 1)
-    own = vectors_of(written, base.searcher.dims)
-    vectors = _Overlaid(base.vectors, ids, own, base.row_of)
+    replaced = vectors_of(written, base.searcher.dims)
+    vectors = _Overlaid(base.vectors, ids, replaced, base.row_of)
     searcher = EditedSearcher(base, written, removed)
     return EditedIndex(base.step, searcher, np.arange(count), vectors, base.query_params)
 
 
 def vectors_of(written: Mapping[int, WrittenPassage], dims: int) -> Float32[np.ndarray, "W E"]:
-    """The vectors of written passages by ascending id."""
+    """The vectors of written passages, in ascending order of ids."""
     vectors = [w.vector for _, w in sorted(written.items()) if w.vector is not None]
     return np.array(vectors, np.float32).reshape(-1, dims)
 
 
 class _Overlaid:
-    """An array read by arrays of numbers or by slices, with some entries from elsewhere.
+    """An array in which some rows are replaced, for reading by index arrays or slices.
 
     Args:
-      base: memory-mapped and perhaps huge; never copied.
-      ids: ascending numbers whose entries are those of `own`.
-      own: [len(ids), ...].
-      place: number -> row of `base`; None if they are the same.
+      base: may be memory-mapped; never copied as a whole.
+      ids: ascending; the rows that `replaced` replaces or adds.
+      replaced: [len(ids), ...].
+      row_of: maps ids to rows of `base`; None: they are equal.
     """
 
     def __init__(
-        self, base: np.ndarray, ids: np.ndarray, own: np.ndarray, place: np.ndarray | None = None
+        self,
+        base: np.ndarray,
+        ids: np.ndarray,
+        replaced: np.ndarray,
+        row_of: np.ndarray | None = None,
     ):
-        self._base, self._ids, self._place = base, ids, place
-        self._own = own.astype(base.dtype)
+        self._base, self._ids, self._row_of = base, ids, row_of
+        self._replaced = replaced.astype(base.dtype)
 
     def __len__(self) -> int:
         return max(len(self._base), int(self._ids.max(initial=-1)) + 1)
@@ -195,15 +205,15 @@ class _Overlaid:
     def __getitem__(self, numbers: Any) -> np.ndarray:
         if isinstance(numbers, slice):
             numbers = np.arange(*numbers.indices(len(self)))
-        mine, at = _find(self._ids, numbers)
-        rest = np.where(mine, 0, numbers)
-        out = np.array(self._base[rest if self._place is None else self._place[rest]])
-        out[mine] = self._own[at[mine]]
+        is_replaced, position = _find(self._ids, numbers)
+        rest = np.where(is_replaced, 0, numbers)
+        out = np.array(self._base[rest if self._row_of is None else self._row_of[rest]])
+        out[is_replaced] = self._replaced[position[is_replaced]]
         return out
 
 
 def _find(ids: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which numbers are in ascending `ids`, and where."""
+    """Returns which numbers are in the ascending `ids`, and their positions there."""
     if not len(ids):
         return np.zeros(np.shape(numbers), bool), np.zeros(np.shape(numbers), np.int64)
     at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)

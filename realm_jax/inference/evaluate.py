@@ -1,4 +1,4 @@
-"""How well a run answers: exact match and recall of questions, and what it knows by heart."""
+"""Exact match and recall of a finished run over questions, with and without retrieval."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from realm_jax.storage import files
 
 _BATCH = 64
 _RECALLS = (1, 5, 20, 100)
-_TELL_EVERY = 16 * _BATCH  # questions between lines of progress
+_LOG_EVERY = 16 * _BATCH  # questions between two log lines
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +27,28 @@ log = logging.getLogger(__name__)
 def evaluate(
     answerer: Answerer, questions: list[Question], predictions: epath.PathLike | None = None
 ) -> dict[str, Any]:
-    """Exact match over questions, and how far the passages made it possible.
+    """Answers questions and measures how often the answers are right.
 
     Args:
       answerer: of a finished run.
       questions: with accepted answers.
-      predictions: a file for one JSON line per question, or None.
+      predictions: file to write, one JSON line per question; None: no file.
 
     Returns:
-      `questions`; `exact_match`; `recall_at` k: an answer is said in one of the first k passages
-      retrieved; `reader_oracle`: the reader could have chosen a span that says an answer;
-      `evidence_recall_at` k: the passage known to hold an answer is among the first k, over the
-      questions that have one ({} if none has).
+      questions: number of questions.
+      exact_match: share of questions whose answer is an accepted one.
+      recall_at: by k, share of questions with an accepted answer in the text of the k best
+        passages.
+      reader_oracle: share of questions for which the passages read have a span with an accepted
+        answer.
+      evidence_recall_at: by k, share of questions whose evidence passage is among the k best, over
+        questions with known evidence; empty if there are none.
     """
     judged: list[_Judged] = []
     for start in range(0, len(questions), _BATCH):
         judged += _judge(answerer, questions[start : start + _BATCH])
-        if len(judged) % _TELL_EVERY == 0:
-            log.info("%d of %d questions", len(judged), len(questions))
+        if len(judged) % _LOG_EVERY == 0:
+            log.info("%d of %d questions answered", len(judged), len(questions))
     if predictions is not None:
         lines = [json.dumps(one.as_dict(), ensure_ascii=False) + "\n" for one in judged]
         files.write_bytes(epath.Path(predictions), "".join(lines).encode())
@@ -60,26 +64,26 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Judged:
-    """A question with what was said; ranks count from 1, None is not among those retrieved."""
+    """A question with its answer; ranks count from 1, None: not among the retrieved passages."""
 
     question: Question
-    said: Answer
+    answer: Answer
     right: bool
     readable: bool
     answer_rank: int | None
     evidence_rank: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        said = self.said.as_dict()
+        answer = self.answer.as_dict()
         return {
             "question": self.question.text,
             "answers": self.question.answers,
-            "prediction": said["answer"],
-            "probability": said["probability"],
+            "prediction": answer["answer"],
+            "probability": answer["probability"],
             "right": self.right,
             "reader_oracle": self.readable,
             "answer_rank": self.answer_rank,
-            "passages": said["passages"],
+            "passages": answer["passages"],
         }
 
 
@@ -89,17 +93,17 @@ def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
     found, scores = answerer.retrieve(rows, max(_RECALLS))
     read = answerer.config.stages.qa.reader_passages
-    said = answerer.read(padded, rows, found[:, :read], scores[:, :read])[: len(texts)]
+    given = answerer.read(padded, rows, found[:, :read], scores[:, :read])[: len(texts)]
     answers = [accepted(question) for question in questions]
-    own_rows = Rows(*(part[: len(texts)] for part in rows))
-    readable = _readable(answerer, own_rows, said, answers)
+    real_rows = Rows(*(part[: len(texts)] for part in rows))
+    readable = _readable(answerer, real_rows, given, answers)
     return [
         _Judged(
             question=question,
-            said=said[i],
-            right=is_right(said[i].answer, question),
+            answer=given[i],
+            right=is_right(given[i].answer, question),
             readable=bool(readable[i]),
-            answer_rank=_first_saying(answerer, answers[i], found[i]),
+            answer_rank=_answer_rank(answerer, answers[i], found[i]),
             evidence_rank=_rank(found[i] == question.evidence),
         )
         for i, question in enumerate(questions)
@@ -107,25 +111,26 @@ def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
 
 
 def _readable(
-    answerer: Answerer, rows: Rows, said: list[Answer], answers: list[Accepted]
+    answerer: Answerer, rows: Rows, given: list[Answer], accepted_answers: list[Accepted]
 ) -> np.ndarray:
-    """Whether a span that the reader may choose in the passages it read says an answer, [B]."""
-    read = np.array([[passage.id for passage in one.passages] for one in said], np.int64)
+    """Whether a span in the passages read is an accepted answer, [B]."""
+    read = np.array([[passage.id for passage in one.passages] for one in given], np.int64)
     lengths, store = answerer.config.lengths, answerer.store
     joint = joint_rows(rows, store, read, lengths.joint)
-    gold = answer_spans(joint, read, answers, store, lengths.answer)
+    gold = answer_spans(joint, read, accepted_answers, store, lengths.answer)
     return np.asarray(gold.any((1, 2, 3)))
 
 
-def _first_saying(answerer: Answerer, answers: Accepted, found: np.ndarray) -> int | None:
+def _answer_rank(answerer: Answerer, answers: Accepted, found: np.ndarray) -> int | None:
+    """Rank of the first passage whose text has an accepted answer."""
     for rank, passage in enumerate(found.tolist(), 1):
         if contains_answer(answers, answerer.store, passage):
             return rank
     return None
 
 
-def _rank(is_it: np.ndarray) -> int | None:
-    return int(is_it.argmax()) + 1 if is_it.any() else None
+def _rank(is_evidence: np.ndarray) -> int | None:
+    return int(is_evidence.argmax()) + 1 if is_evidence.any() else None
 
 
 def _recall(ranks: list[int | None]) -> dict[str, float]:
@@ -135,9 +140,10 @@ def _recall(ranks: list[int | None]) -> dict[str, float]:
 
 
 def closed_book(answerer: Answerer, text: MaskedText) -> float:
-    """Exact match of the pre-trained reader on masked sentences with no passage but the null one.
+    """Exact match of the pre-trained reader on masked sentences with only the null passage.
 
-    A generous bound on what the model knows by heart: it is told how many pieces the answer has.
+    This is an upper bound on what the model answers without retrieval, because the masks show how
+    many word pieces the answer has.
     """
     null = np.full((len(text.source), 1), NULL_PASSAGE, np.int64)
     joint = joint_rows(text.queries, answerer.store, null, answerer.config.lengths.joint)

@@ -1,4 +1,4 @@
-"""Passages that were read for an answer, and how answers show themselves to people."""
+"""The passages read for an answer, and the display of answers in terminals and notebooks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +8,16 @@ from html import escape
 
 @dataclass(frozen=True)
 class Evidence:
-    """A passage that was read. `span` holds the answer's characters in `text`, or None."""
+    """A passage that was read.
+
+    Attributes:
+      id: of the passage; -1: the null passage.
+      title: its title.
+      text: its body.
+      p_z: p(z|x), normalised over the passages read.
+      p_answer: p(y|z, x) of the answer.
+      span: start and stop of the answer in `text`, in characters; None: not in this passage.
+    """
 
     id: int
     title: str
@@ -18,8 +27,8 @@ class Evidence:
     span: tuple[int, int] | None
 
 
-class Shown(ABC):
-    """What answers and filled blanks share: text for a terminal, HTML for a notebook."""
+class Displayable(ABC):
+    """Formats an answer as text for a terminal and as HTML for a notebook."""
 
     passages: list[Evidence]
     index_step: int
@@ -27,7 +36,7 @@ class Shown(ABC):
     @property
     @abstractmethod
     def headline(self) -> str:
-        """The answer and its probability, in a line."""
+        """One line with the answer and its probability."""
 
     def __str__(self) -> str:
         lines = "".join(map(_line, self.passages))
@@ -59,7 +68,7 @@ def _row(passage: Evidence) -> str:
 
 
 def _parts(passage: Evidence, marks: tuple[str, str, str]) -> Sequence[str]:
-    """Before the span, the span between two marks, after it."""
+    """Splits the text into before the span, the span between two marks, and after it."""
     if passage.span is None:
         return passage.text, marks[0], marks[0]
     start, stop = passage.span

@@ -1,4 +1,4 @@
-"""Filling blanks: p(y|x) with the passages beside p(y|x) without (Table 3 of the paper)."""
+"""Fills the `[MASK]` of a sentence, with and without retrieval (REALM Table 3)."""
 
 import copy
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from realm_jax.data.padding import padded_indices
 from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.evidence import Evidence, Shown
+from realm_jax.inference.evidence import Displayable, Evidence
 from realm_jax.losses import (
     marginal_log_likelihood,
     marginalise_candidates,
@@ -24,11 +24,17 @@ MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
-class Filling(Shown):
-    """What goes into the blank, and how much retrieval had to do with it.
+class Filling(Displayable):
+    """A filled mask, and the effect of retrieval on it.
 
-    `probability` is p(y|x) of `answer`, `without_retrieval` that of the same answer with the null
-    passage alone, and `answer_without_retrieval` what would have been said then.
+    Attributes:
+      text: with the `[MASK]`.
+      answer: the text that fills it.
+      probability: p(y|x) of `answer`.
+      without_retrieval: p(y|null passage, x) of `answer`.
+      answer_without_retrieval: the most probable text if only the null passage is read.
+      index_step: of the index that was searched.
+      passages: the candidates, the null passage first.
     """
 
     text: str
@@ -41,57 +47,59 @@ class Filling(Shown):
 
     @property
     def headline(self) -> str:
-        """See `Shown`."""
+        """See `Displayable`."""
         return (
             f"{self.answer}   p(y|x) {self.probability:.3f}   without retrieval "
-            f"{self.without_retrieval:.2g} (it would say {self.answer_without_retrieval!r})"
+            f"{self.without_retrieval:.2g} (best answer: {self.answer_without_retrieval!r})"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return asdict(self)
 
 
 class MaskFiller:
-    """Fills blanks with the pre-trained embedder and reader of a run."""
+    """Fills masks with the pre-trained embedder and reader of a run."""
 
     def __init__(self, answerer: Answerer):
         self._a = answerer
 
     def over(self, answerer: Answerer) -> "MaskFiller":
-        """The same, over the passages of another answerer."""
+        """Returns a filler that searches the passages of another answerer."""
         other = copy.copy(self)
         other._a = answerer
         return other
 
     def fill(self, text: str, answer: str | None = None) -> Filling:
-        """Fills the one `[MASK]` of `text`, or says how likely `answer` is there.
+        """Fills the `[MASK]` of a text.
 
-        Without an answer, widths of 1 to `lengths.masks` pieces are tried, as far as they fit into
-        a query, and the likeliest per piece is taken.
+        Args:
+          text: with one `[MASK]`.
+          answer: its probability is computed; None: the answer of 1 to `lengths.masks` word pieces
+            with the highest mean log p per piece.
 
         Raises:
-          InputError: not exactly one blank, or a text too long to be a query.
+          InputError: not exactly one `[MASK]`, or the text is longer than `lengths.query`.
         """
         if text.count(MASK) != 1:
             raise InputError(
-                "not exactly one blank",
-                expected=f"one {MASK} in the text",
+                f"the text does not have exactly one {MASK}",
+                expected=1,
                 found=text.count(MASK),
             )
-        most = self._a.config.lengths.masks
+        longest = self._a.config.lengths.masks
         if answer is not None:
             pieces = self._pieces(answer)
-            if not 1 <= len(pieces) <= most:
+            if not 1 <= len(pieces) <= longest:
                 raise InputError(
-                    "the answer does not fit the blank",
-                    expected=f"1 to {most} word pieces (lengths.masks)",
+                    "the answer does not fit into the mask",
+                    expected=f"1 to {longest} word pieces (lengths.masks)",
                     found=len(pieces),
                 )
             return self._filled(text, pieces, None)[1]
-        beside = sum(len(self._pieces(part)) for part in text.split(MASK))
-        widest = min(most, self._a.config.lengths.query - 2 - beside)
-        # Where not even one piece fits, trying it says so.
+        unmasked = sum(len(self._pieces(part)) for part in text.split(MASK))
+        widest = min(longest, self._a.config.lengths.query - 2 - unmasked)
+        # If not even one piece fits, the first try raises InputError.
         tries = [self._filled(text, None, width) for width in range(1, max(widest, 1) + 1)]
         return max(tries, key=lambda scored: scored[0])[1]
 
@@ -101,7 +109,7 @@ class MaskFiller:
     def _filled(
         self, text: str, answer: np.ndarray | None, width: int | None
     ) -> tuple[float, Filling]:
-        """The mean log p per piece, and the filling."""
+        """Returns the mean log p per word piece, and the filled mask."""
         count = len(answer) if answer is not None else width
         assert count is not None
         a, words = self._a, self._a.store.vocabulary
@@ -114,26 +122,26 @@ class MaskFiller:
                 found=len(pieces),
             )
         query = query_rows([pieces], a.config.lengths.query, words)
-        # Always `lengths.masks` places, so that all widths share one trace; those past count are 0.
-        places = np.arange(a.config.lengths.masks, dtype=np.int32)
-        counts = places < count
-        positions = np.where(counts, places + len(before) + 1, 0)[None]
+        # Always `lengths.masks` positions, so that one compiled program serves all widths.
+        slots = np.arange(a.config.lengths.masks, dtype=np.int32)
+        used = slots < count
+        positions = np.where(used, slots + len(before) + 1, 0)[None]
         chosen, log_p_z, log_p = self._marginal(query, positions)
         by_token = np.asarray(
             marginalise_candidates(jnp.asarray(log_p_z[None]), jnp.asarray(log_p[None]))
         )[0]
-        said = (
+        tokens = (
             by_token.argmax(-1)
             if answer is None
-            else answer[padded_indices(len(answer), len(places))]
+            else answer[padded_indices(len(answer), len(slots))]
         )
-        of_said = np.take_along_axis(log_p, said[None, :, None], axis=-1)[..., 0]
-        weights = counts[None].astype(np.float32)
-        by_passage = passage_log_likelihood(of_said[None], weights)[0]
+        token_log_p = np.take_along_axis(log_p, tokens[None, :, None], axis=-1)[..., 0]
+        weights = used[None].astype(np.float32)
+        by_passage = passage_log_likelihood(token_log_p[None], weights)[0]
         total = float(
             marginal_log_likelihood(
                 jnp.asarray(log_p_z[None]),
-                jnp.asarray(of_said[None]),
+                jnp.asarray(token_log_p[None]),
                 jnp.asarray(weights),
                 "paper",
             )[0]
@@ -144,7 +152,7 @@ class MaskFiller:
         ]
         filling = Filling(
             text=text,
-            answer=words.decode(said[:count]),
+            answer=words.decode(tokens[:count]),
             probability=float(np.exp(total)),
             without_retrieval=float(np.exp(by_passage[0])),
             answer_without_retrieval=words.decode(log_p[0].argmax(-1)[:count]),
@@ -156,7 +164,7 @@ class MaskFiller:
     def _marginal(
         self, query: Rows, positions: np.ndarray
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
-        """Candidates (null first), log p(z|x) [K] and log p(.|z,x) [K, M, V]."""
+        """Candidates (the null passage first), log p(z|x) [K] and log p(.|z, x) [K, M, V]."""
         a, retrieval = self._a, self._a.config.retrieval
         vector = a.networks.vectors("embedder", query)
         found = search(a.index, vector, retrieval.candidates)

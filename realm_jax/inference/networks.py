@@ -1,4 +1,4 @@
-"""The networks of an export at work: put on the device and compiled when first used, each once."""
+"""The networks of an export, moved to the device and compiled on first use."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -19,7 +19,13 @@ from realm_jax.retrieval.encoder import Encoder
 
 
 class Networks:
-    """What everything that answers computes with; one object may be shared by all of it."""
+    """Computes with the networks of one export; can be shared by several answerers.
+
+    Args:
+      export: of a finished run.
+      config: of the run.
+      vocabulary: V.
+    """
 
     def __init__(self, export: Export, config: ConfigDict, vocabulary: int):
         self._export, self._config, self._vocabulary = export, config, vocabulary
@@ -27,11 +33,15 @@ class Networks:
         self._placed: dict[str, Any] = {}
 
     def has(self, network: str) -> bool:
-        """Whether the export holds it; those of questions come with fine-tuning only."""
+        """Whether the export has a network; only fine-tuned runs have those for questions."""
         return network in self._export.networks
 
     def vectors(self, embedder: str, rows: Rows) -> Float32[np.ndarray, "B E"]:
-        """Vectors of query or passage rows [B, L], as `embedder` or `question_embedder` sees them.
+        """Embeds query or passage rows.
+
+        Args:
+          embedder: `embedder` (pre-trained) or `question_embedder` (fine-tuned).
+          rows: [B, L].
 
         Raises:
           InputError: the export has no such network.
@@ -41,17 +51,26 @@ class Networks:
     def log_probabilities(
         self, joint: Rows, positions: Int[np.ndarray, "R M"]
     ) -> Float32[np.ndarray, "R M V"]:
-        """log p of every word piece at masked positions of joint rows [R, J], pre-trained."""
+        """log p(w|z, x) of each word piece w at masked positions of joint rows [R, J].
+
+        The reader is the pre-trained one.
+        """
         return np.asarray(self._read(self._network("reader"), joint, positions))
 
     def span_scores(
         self, joint: Rows, relevance: Float32[np.ndarray, "B T"]
     ) -> Float32[np.ndarray, "B T J W"]:
-        """Span score + relevance score of every span of joint rows [B, T, J], as the reader was
-        trained; -inf where no answer may stand.
+        """Span score + relevance score, as in fine-tuning (as in ORQA).
+
+        Args:
+          joint: rows [B, T, J] of questions with the passages to read.
+          relevance: relevance scores of these passages.
+
+        Returns:
+          Score of the span from piece j to piece j + w; -inf if the span is not within the body.
 
         Raises:
-          InputError: the run was never fine-tuned.
+          InputError: the run was not fine-tuned.
         """
         reader = {
             "reader": self._network("question_reader"),
@@ -63,7 +82,7 @@ class Networks:
         if name not in self._placed:
             if not self.has(name):
                 raise InputError(
-                    "this run was never taught to answer questions",
+                    "this run was not fine-tuned on questions",
                     where=f"export of step {self._export.step}",
                     expected=f"a {name}",
                     found=", ".join(sorted(self._export.networks)),

@@ -1,4 +1,4 @@
-"""What a person wrote becomes a passage: word pieces, and the vector the index would give it."""
+"""Turns title and text written by a user into a passage with word pieces and a vector."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from realm_jax.retrieval.encoder import Encoder
 
 
 class PassageWriter:
-    """Embeds with the parameters published in the index, so that all its vectors are comparable."""
+    """Embeds passages with the parameters of the index, so that all vectors are comparable."""
 
     def __init__(self, index: PublishedIndex, store: PassageStore, config: ConfigDict):
         self._store, self._length = store, config.lengths.passage
@@ -24,29 +24,29 @@ class PassageWriter:
         self._params = jax.device_put(index.query_params)
 
     def write(self, title: str, text: str) -> WrittenPassage:
-        """The passage with its vector.
+        """Returns the passage with its vector.
 
         Raises:
-          InputError: nothing to read in it, or more than the embedder reads.
+          InputError: the text is empty, or the passage is longer than `lengths.passage`.
         """
         passage = self.pieces(title, text)
         return replace(passage, vector=self.vectors([passage])[0])
 
     def pieces(self, title: str, text: str) -> WrittenPassage:
-        """The passage in word pieces; see `write`."""
-        words, most = self._store.vocabulary, self._length - 3
+        """Returns the passage in word pieces, without a vector; raises as `write`."""
+        words, longest = self._store.vocabulary, self._length - 3
         (title_ids, _), (body_ids, offsets) = words.pieces([title, text])
         count = len(title_ids) + len(body_ids)
-        if not len(body_ids) or count > most:
+        if not len(body_ids) or count > longest:
             raise InputError(
-                "the passage is too long" if count > most else "the passage is empty",
-                expected=f"a text, and with its title at most {most} word pieces (lengths.passage)",
+                "the passage is too long" if count > longest else "the passage is empty",
+                expected=f"a text; with its title at most {longest} word pieces (lengths.passage)",
                 found=count,
             )
         return WrittenPassage(title, text, title_ids, body_ids, offsets)
 
     def vectors(self, passages: list[WrittenPassage]) -> Float32[np.ndarray, "R E"]:
-        """As the embedder of the index sees them."""
+        """Embeds passages with the parameters of the index."""
         store = EditedStore(self._store, dict(enumerate(passages)))
         rows = passage_rows(store, np.arange(len(passages)), self._length)
         return self._encoder.embed(self._params, rows)

@@ -1,4 +1,4 @@
-"""A finished run in Python: `run = realm_jax.open("runs/demo")`, then ask, retrieve, embed."""
+"""A finished run in Python: `run = realm_jax.open("runs/demo")`, then ask, retrieve or embed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,14 @@ from realm_jax.retrieval.retriever import search
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage that was retrieved; `score` is the relevance score, an inner product."""
+    """A retrieved passage.
+
+    Attributes:
+      id: of the passage.
+      score: relevance score f(x, z), an inner product.
+      title: its title.
+      text: its body.
+    """
 
     id: int
     score: float
@@ -30,13 +37,13 @@ class Hit:
 
 
 class Run:
-    """The export of a finished run with its index and corpus, opened once and used often.
+    """The export of a finished run with its index and corpus.
 
-    Names are those of sentence-transformers where the thing is the same. There is no `encode`:
-    queries and passages are embedded differently, so one of the two would be quietly wrong.
+    Methods that do the same as in sentence-transformers have the same names. There is no `encode`,
+    because queries and passages have different row layouts.
 
     Attributes:
-      similarity_fn_name: how vectors are compared.
+      similarity_fn_name: `dot`, inner product.
     """
 
     similarity_fn_name = "dot"
@@ -52,77 +59,91 @@ class Run:
 
     def __repr__(self) -> str:
         export = self._answerer.export
-        what = "answers questions" if self.answers_questions else "fills blanks"
+        what = "answers questions" if self.answers_questions else "fills masks"
         return (
             f"<realm_jax.Run of step {export.step}, index of step {self._index.step}: "
             f"{len(self)} passages, {what}>"
         )
 
     def __len__(self) -> int:
-        """Passages in the knowledge corpus, N."""
+        """N, passages in the knowledge corpus."""
         return len(self._answerer.store)
 
     @property
     def config(self) -> ConfigDict:
-        """Of the run, locked."""
+        """The config of the run, locked."""
         return self._answerer.config
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the run was fine-tuned; if not, it only fills blanks."""
+        """Whether the run was fine-tuned; if false, it only fills masks."""
         return self._answerer.networks.has("question_embedder")
 
     def passage(self, i: int) -> tuple[str, str]:
-        """Title and text of passage `i`, 0 to N - 1."""
+        """Title and body of passage `i`, 0 to N - 1."""
         store = self._answerer.store
         if not 0 <= i < len(store):
             raise InputError("no such passage", expected=f"0 to {len(store) - 1}", found=i)
         return store.title(i), store.body(i)
 
     def ask(self, question: str, k: int | None = None) -> Answer:
-        """The best answer among the spans of the `k` best passages, with its evidence.
+        """Answers a question with the best span of the `k` best passages.
 
         Args:
-          question: as people type it.
-          k: passages to read; None is as many as in fine-tuning.
+          question: without `[MASK]`; for a sentence with `[MASK]` use `fill`.
+          k: passages to read; None: `stages.qa.reader_passages`.
+
+        Returns:
+          The answer, its probability and the passages that were read.
 
         Raises:
-          InputError: an empty question, one too long, one with a blank (that is for `fill`), or a
-            run that was never fine-tuned.
+          InputError: the question is empty, too long or has a `[MASK]`, or the run was not
+            fine-tuned.
         """
         _require_text(question, "question")
         return self.ask_all([question], k)[0]
 
     def ask_all(self, questions: Sequence[str], k: int | None = None) -> list[Answer]:
-        """`ask` for many questions, 64 at a time."""
+        """Answers many questions in batches of up to 64; see `ask`."""
         questions = _texts(questions, "questions")
         for question in questions:
             if MASK in question:
-                raise InputError("a blank is filled, not asked", where=question, fix="run.fill(…)")
-            self._answerer.check_whole(question)
+                raise InputError(
+                    f"a question must not contain {MASK}", where=question, fix="run.fill(…)"
+                )
+            self._answerer.check_fits(question)
         answers: list[Answer] = []
-        for some, count in padded_batches(questions):
-            answers += self._answerer.ask_all(some, k)[:count]
+        for padded, count in padded_batches(questions):
+            answers += self._answerer.ask_all(padded, k)[:count]
         return answers
 
     def fill(self, text: str, answer: str | None = None) -> Filling:
-        """What goes into the one `[MASK]` of a text, or how likely `answer` is there.
+        """Fills the `[MASK]` of a text, or computes the probability of `answer` there.
 
         Raises:
-          InputError: no string, or see `MaskFiller.fill`.
+          InputError: `text` or `answer` is not a string; or see `MaskFiller.fill`.
         """
         _require_text(text, "text")
         _require_text("" if answer is None else answer, "answer")
         return self._filler.fill(text, answer)
 
     def retrieve(self, texts: str | Sequence[str], k: int = 5) -> list[Hit] | list[list[Hit]]:
-        """The `k` best passages for a text, best first; for several texts a list for each.
+        """Searches for the `k` best passages.
+
+        Args:
+          texts: one text or several; see `encode_query`.
+          k: passages per text, at least 1.
+
+        Returns:
+          Hits for one text, best first; for several texts a list of such lists.
 
         Raises:
-          InputError: see `encode_query`; or no positive `k`.
+          InputError: `k` is less than 1; or see `encode_query`.
         """
         if k < 1:
-            raise InputError("nothing to retrieve", where="k", expected="at least 1", found=k)
+            raise InputError(
+                "too few passages requested", where="k", expected="at least 1", found=k
+            )
         vectors = np.atleast_2d(self.encode_query(texts))
         if not len(vectors):
             return []
@@ -138,21 +159,23 @@ class Run:
         return lists[0] if isinstance(texts, str) else lists
 
     def encode_query(self, texts: str | Sequence[str]) -> Float32[np.ndarray, "*B E"]:
-        """Vectors that are searched with: [E] for a text, [B, E] for several.
+        """Embeds queries.
 
-        A text with a `[MASK]` is a masked sentence, for the pre-trained embedder; any other is a
-        question, for the fine-tuned one, if the run has one. Lengths of vectors mean something:
-        they are not normalised.
+        Texts with `[MASK]` are embedded with the pre-trained embedder, other texts with the
+        fine-tuned one if the run has it. Vectors are not normalised.
+
+        Returns:
+          [E] for one text, [B, E] for several.
 
         Raises:
-          InputError: a text that is no string, empty or longer than `lengths.query`.
+          InputError: a text is not a string, is empty, or is longer than `lengths.query`.
         """
         many = _texts(texts, "texts")
         tuned = [self.answers_questions and MASK not in text for text in many]
-        vectors = self._nothing(len(many))
+        vectors = self._zeros(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):
-            places = [i for i, one in enumerate(tuned) if one == wanted]
-            vectors[places] = self._encoded(embedder, [many[i] for i in places])
+            members = [i for i, is_tuned in enumerate(tuned) if is_tuned == wanted]
+            vectors[members] = self._encode_queries(embedder, [many[i] for i in members])
         return vectors[0] if isinstance(texts, str) else vectors
 
     embed = encode_query
@@ -160,64 +183,69 @@ class Run:
     def encode_document(
         self, texts: str | Sequence[str], titles: str | Sequence[str] = ""
     ) -> Float32[np.ndarray, "*B E"]:
-        """Vectors of texts as passages, comparable with those in the index: [E] or [B, E].
+        """Embeds passages with the parameters of the index.
 
         Args:
           texts: bodies of passages.
-          titles: one for each text, or one for all.
+          titles: one per text, or one for all.
+
+        Returns:
+          [E] for one text, [B, E] for several.
 
         Raises:
-          InputError: a text that is no string, empty or longer than `lengths.passage`.
+          InputError: a text is not a string, is empty, or is longer than `lengths.passage`.
         """
-        bodies, heads = _texts(texts, "texts"), _texts(titles, "titles")
-        heads = heads * len(bodies) if isinstance(titles, str) else heads
-        if len(heads) != len(bodies):
+        bodies, of_each = _texts(texts, "texts"), _texts(titles, "titles")
+        of_each = of_each * len(bodies) if isinstance(titles, str) else of_each
+        if len(of_each) != len(bodies):
             raise InputError(
-                "titles and texts do not pair", expected=f"{len(bodies)} titles", found=len(heads)
+                "titles and texts differ in number",
+                expected=f"{len(bodies)} titles",
+                found=len(of_each),
             )
-        passages = [self._writer.pieces(*both) for both in zip(heads, bodies, strict=True)]
-        vectors = self._joined(self._writer.vectors, passages)
+        passages = [self._writer.pieces(*both) for both in zip(of_each, bodies, strict=True)]
+        vectors = self._in_batches(self._writer.vectors, passages)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(
         self, queries: Float[np.ndarray, "*A E"], documents: Float[np.ndarray, "*B E"]
     ) -> Float[np.ndarray, "A B"]:
-        """Relevance scores f(x, z) of every query vector with every passage vector."""
+        """Relevance scores f(x, z) of all pairs of query and passage vectors."""
         return np.atleast_2d(queries) @ np.atleast_2d(documents).T
 
     def get_sentence_embedding_dimension(self) -> int:
-        """E."""
+        """E, the dimension of the vectors."""
         return self.config.model.embedding
 
-    def _encoded(self, embedder: str, texts: list[str]) -> Float32[np.ndarray, "B E"]:
+    def _encode_queries(self, embedder: str, texts: list[str]) -> Float32[np.ndarray, "B E"]:
         words, length = self._answerer.store.vocabulary, self.config.lengths.query
         networks = self._answerer.networks
-        return self._joined(
-            lambda some: networks.vectors(embedder, query_rows(some, length, words)),
+        return self._in_batches(
+            lambda padded: networks.vectors(embedder, query_rows(padded, length, words)),
             [self._query(text) for text in texts],
         )
 
     def _query(self, text: str) -> np.ndarray:
-        """Word pieces, `[MASK]` as the special one."""
-        words, most = self._answerer.store.vocabulary, self.config.lengths.query - 2
+        """Word pieces; `[MASK]` becomes the special token."""
+        words, longest = self._answerer.store.vocabulary, self.config.lengths.query - 2
         first, *others = [ids for ids, _ in words.pieces(text.split(MASK))]
         pieces = np.concatenate([first, *(np.append(words.mask, ids) for ids in others)])
-        if not 1 <= len(pieces) <= most:
+        if not 1 <= len(pieces) <= longest:
             raise InputError(
                 "the text is too long to be a query" if len(pieces) else "the text is empty",
                 where=repr(text[:60]),
-                expected=f"1 to {most} word pieces (lengths.query)",
+                expected=f"1 to {longest} word pieces (lengths.query)",
                 found=len(pieces),
             )
         return pieces.astype(np.int32)
 
-    def _joined(
+    def _in_batches(
         self, vectors_of: Callable[[list[Any]], np.ndarray], items: list[Any]
     ) -> Float32[np.ndarray, "B E"]:
-        parts = [vectors_of(some)[:count] for some, count in padded_batches(items)]
-        return np.concatenate([self._nothing(0), *parts])
+        parts = [vectors_of(padded)[:count] for padded, count in padded_batches(items)]
+        return np.concatenate([self._zeros(0), *parts])
 
-    def _nothing(self, count: int) -> Float32[np.ndarray, "B E"]:
+    def _zeros(self, count: int) -> Float32[np.ndarray, "B E"]:
         return np.zeros((count, self.get_sentence_embedding_dimension()), np.float32)
 
     @cached_property
@@ -229,24 +257,24 @@ class Run:
         return PassageWriter(self._index, self._answerer.store, self.config)
 
 
-def _texts(given: Any, where: str) -> list[str]:
-    """Several texts, or one alone, as a list.
+def _texts(texts: Any, where: str) -> list[str]:
+    """Returns one text or several as a list.
 
     Raises:
-      InputError: something among them is no string.
+      InputError: one of them is not a string.
     """
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    many = list(given) if several else [given]
+    several = isinstance(texts, Iterable) and not isinstance(texts, str)
+    many = list(texts) if several else [texts]
     for text in many:
         _require_text(text, where)
     return many
 
 
-def _require_text(given: object, where: str) -> None:
-    if not isinstance(given, str):
+def _require_text(value: object, where: str) -> None:
+    if not isinstance(value, str):
         raise InputError(
-            "not a text",
+            "the value is not a text",
             where=where,
             expected="a string",
-            found=f"{type(given).__name__} {given!r}"[:60],
+            found=f"{type(value).__name__} {value!r}"[:60],
         )

@@ -114,7 +114,7 @@ class LiveRun:
         """
         with self._lock:
             for question in questions:
-                self._answerer.check_whole(question)
+                self._answerer.check_fits(question)
             answers = []
             for padded, count in padded_batches(questions):
                 answers += self._answerer.ask_all(padded, k)[:count]

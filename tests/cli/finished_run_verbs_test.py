@@ -107,7 +107,7 @@ def test_a_question_to_a_run_without_fine_tuning_is_refused(realm, tmp_path, tin
 
     workdir = tmp_path / "run"
     write_finished_run(workdir, tiny, tiny_config(tiny.folder), tuned=False)
-    realm("ask", f"--workdir={workdir}", QUESTION).refused("never taught", "realm finetune")
+    realm("ask", f"--workdir={workdir}", QUESTION).refused("not fine-tuned", "realm finetune")
     assert realm("ask", f"--workdir={workdir}", "Ora is [MASK].").code == 0
 
 

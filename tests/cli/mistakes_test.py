@@ -51,7 +51,7 @@ MISTAKES = {
     "a question to a run that only fills blanks": (
         "ask --workdir={untuned} Who?",
         1,
-        ["never taught", "realm finetune"],
+        ["not fine-tuned", "realm finetune"],
     ),
     "a workdir of another model": (
         "run --config={config} --workdir={run} --config.model.hidden=32",

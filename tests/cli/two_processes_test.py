@@ -166,7 +166,7 @@ def test_a_finished_run_can_be_fine_tuned(realm_process, run_command, tmp_path, 
     run = RunDir(tmp_path / "run")
     realm_process(*run_command, "--config.stages.realm.steps=20").wait(0)
     ask = ["ask", f"--workdir={run.workdir}", "--json", "--k=3", "What is the capital of Ora?"]
-    assert "never taught" in realm_process(*ask).wait(1)
+    assert "not fine-tuned" in realm_process(*ask).wait(1)
     folder = tmp_path / "questions"
     folder.mkdir()
     lines = [{"question": q.text, "answers": q.answers} for q in tiny.questions]

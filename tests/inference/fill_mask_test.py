@@ -76,8 +76,8 @@ def test_the_probability_of_a_word_is_the_product_over_its_tokens(filler, answer
         ("no blank", None, "one [MASK]"),
         ("[MASK] and [MASK]", None, "one [MASK]"),
         ("river " * 30 + "[MASK]", None, "too long"),
-        (TEXT, "", "does not fit the blank"),
-        (TEXT, "abcdefghij", "does not fit the blank"),
+        (TEXT, "", "does not fit into the mask"),
+        (TEXT, "abcdefghij", "does not fit into the mask"),
     ],
 )
 def test_invalid_blanks_are_refused(filler, text, answer, words):

@@ -136,7 +136,7 @@ def test_an_argument_that_is_not_a_string_is_refused_by_name(run, call, where, f
 
 def test_a_run_without_fine_tuning_retrieves_but_refuses_questions(filler_of):
     assert len(filler_of.retrieve(QUESTION, 2)) == 2
-    with pytest.raises(InputError, match="never taught"):
+    with pytest.raises(InputError, match="not fine-tuned"):
         filler_of.ask(QUESTION)
 
 

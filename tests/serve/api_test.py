@@ -3,7 +3,6 @@
 import pytest
 from served import serving
 
-from realm_jax.serve import guard
 from realm_jax.serve.live_run import LiveRun
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
@@ -11,15 +10,6 @@ pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
 pytest.importorskip("uvicorn", reason="needs the extra [serve]")
 
 QUESTION = "what is the Café?"
-
-
-@pytest.fixture(scope="module")
-def api(answerer):
-    """A served run without a rate limit; guard_test.py tests that."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guard, "RATE", 1e9)
-        with serving(LiveRun(answerer)) as client:
-            yield client
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +144,9 @@ def test_a_run_without_fine_tuning_only_fills_blanks(tmp_path, accents):
     run.warm_up()
     with serving(run) as api:
         assert api("GET", "/api/health").json()["answers_questions"] is False
-        api("POST", "/api/ask", {"question": "Who?"}).refused(400, "never taught", "realm finetune")
+        api("POST", "/api/ask", {"question": "Who?"}).refused(
+            400, "not fine-tuned", "realm finetune"
+        )
         assert api("POST", "/api/fill", {"text": "the river in [MASK]."}).status == 200
 
 
