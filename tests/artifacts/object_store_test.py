@@ -1,4 +1,4 @@
-"""A whole run on an object store: s3:// as moto serves it on loopback."""
+"""Runs on an object store: s3://, served by moto on the loopback interface."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ s3fs = pytest.importorskip("s3fs", reason="s3fs reads it (extra s3)")
 
 @pytest.fixture(scope="module")
 def store():
-    """An empty bucket; yields its address."""
+    """Serves an empty bucket; yields its address."""
     server = served.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -52,10 +52,10 @@ def store():
     server.stop()
 
 
-def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
+def test_second_lock_is_acquired_only_after_the_first_expired(store):
     now = [0.0]
     first, second = (
-        Lock(RunDir(f"{store}/claims").root, "it", seconds=10.0, clock=lambda: now[0])
+        Lock(RunDir(f"{store}/locks").root, "it", seconds=10.0, clock=lambda: now[0])
         for _ in range(2)
     )
     assert first.acquire() and not second.acquire()
@@ -68,14 +68,14 @@ def test_of_two_claims_one_holds_and_the_next_waits_for_its_end(store):
 
 
 def take_over(run, job):
-    """As another process does that has heard nothing of the holder for two minutes."""
+    """Acquires the lock of a job, as after two minutes without a renewal."""
     later = Lock(run.leases, job, clock=lambda: time.time() + 120.0)
     while not later.acquire():
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("job", ["trainer", "index_builder"])
-def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny, monkeypatch, job):
+def test_job_that_lost_its_lock_ends_without_a_checkpoint(store, tiny, monkeypatch, job):
     run, stop, over = RunDir(f"{store}/lost_{job}"), threading.Event(), threading.Event()
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=10**6)
     monkeypatch.setattr(locks, "Lock", partial(Lock, seconds=1.0))
@@ -96,7 +96,7 @@ def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny
             time.sleep(0.05)
         take_over(run, job)
         over.wait(PATIENCE)
-        stop.set()  # lest a job that does not notice works for ever
+        stop.set()  # ends a job that did not notice the loss
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -108,59 +108,61 @@ def test_a_job_that_another_has_taken_over_ends_without_a_checkpoint(store, tiny
     assert Lock(run.leases, job).holder() is not None
 
 
-def test_only_one_creates_a_file(store):
+def test_file_is_created_only_once(store):
     path = RunDir(f"{store}/create").root / "it"
     assert files.create(path, b"first") and not files.create(path, b"second")
     assert files.read_bytes(path) == b"first"
 
 
-def test_a_log_is_put_in_parts_and_read_as_one(store, monkeypatch):
+def test_log_is_written_in_parts_and_read_as_one(store, monkeypatch):
     monkeypatch.setattr("realm_jax.storage.logs.PART", 40)
     path = RunDir(f"{store}/logs").logs / "it.jsonl"
-    for life in range(2):
+    for writer in range(2):
         log = Log(path)
         for number in range(5):
-            log.append({"life": life, "number": number})
-    assert [(r["life"], r["number"]) for r in read_log(path)] == [
-        (life, number) for life in range(2) for number in range(5)
+            log.append({"writer": writer, "number": number})
+    assert [(r["writer"], r["number"]) for r in read_log(path)] == [
+        (writer, number) for writer in range(2) for number in range(5)
     ]
     assert len(files.list_names(path.with_name("it.jsonl.parts"))) > 2
 
 
-def test_where_a_run_on_the_store_stands(store, capsys):
+def test_status_of_a_run_on_the_store_is_reported(store, capsys):
     run = RunDir(f"{store}/middle")
-    config = tiny_config("land", stages__realm__steps=40)
+    config = tiny_config("corpus", stages__realm__steps=40)
     files.write_bytes(run.config, config_lib.to_json(config).encode())
     heartbeat.beat(run, "trainer", stage="realm", step=12)
     heartbeat.beat(run, "index_builder", state="embedding", done=20, total=80, eta_s=6.5)
     for step, index_step in ((0, 0), (8, 4), (14, 10)):
         Log(run.swaps).append({"step": step, "index_step": index_step})
     assert main(["status", f"--workdir={run.workdir}", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (said["stage"], said["step"], said["steps"]) == ("realm", 12, 40)
-    assert (said["index_step"], said["staleness_steps"]) == (4, 8)
-    assert (said["builder"]["done"], said["builder"]["total"]) == (20, 80)
+    status = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (status["stage"], status["step"], status["steps"]) == ("realm", 12, 40)
+    assert (status["index_step"], status["staleness_steps"]) == (4, 8)
+    assert (status["builder"]["done"], status["builder"]["total"]) == (20, 80)
 
 
-def test_the_words_of_a_builder_are_put_there_at_its_end(store, tmp_path, monkeypatch):
+def test_log_of_the_builder_process_is_uploaded_when_it_ends(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = RunDir(f"{store}/words")
-    says = "import sys; print('said'); sys.exit(3)"
-    monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", says])
+    run = RunDir(f"{store}/failed")
+    program = "import sys; print('failed'); sys.exit(3)"
+    monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", program])
 
     def waits(workdir, config, stop, beside):
         with beside():
             stop.wait(PATIENCE)
 
     monkeypatch.setattr(trainer, "run", waits)
-    for life in (1, 2):
-        with pytest.raises(RealmError, match=r"s3://bucket/words/logs/\S+log[\s\S]*code 3: .*said"):
+    for attempt in (1, 2):
+        with pytest.raises(
+            RealmError, match=r"s3://bucket/failed/logs/\S+log[\s\S]*code 3: .*failed"
+        ):
             jobs.run_both(run.workdir, tiny_config(), threading.Event())
-        assert files.read_bytes(run.logs / "index_builder.log") == b"said\n" * life
+        assert files.read_bytes(run.logs / "index_builder.log") == b"failed\n" * attempt
     assert not list(tmp_path.iterdir())
 
 
-def test_predictions_are_put_into_a_run_on_the_store(store, tiny, tmp_path, monkeypatch, capsys):
+def test_predictions_are_written_to_a_run_on_the_store(store, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     config = tiny_config(tiny.folder, model__layers=1, stages__qa__steps=4)
     run = write_finished_run(f"{store}/finished", tiny, config)
@@ -171,20 +173,20 @@ def test_predictions_are_put_into_a_run_on_the_store(store, tiny, tmp_path, monk
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-def test_a_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch):
+def test_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tagged = tmp_path / "train.txt"
     tagged.write_text("Oslo NN B-LOC\nrose NN O\n\nBo NN B-PER\nsang NN O\n\n" * 10)
     steps = {"model__layers": 1, "stages__tagger__row_length": 24, "stages__tagger__steps": 1}
     config = tiny_config(stages__tagger__train_file=str(tagged), **steps)
-    for _ in range(2):  # the second goes on with the vocabulary that the first has learnt
+    for _ in range(2):  # the second uses the vocabulary that the first has trained
         assert train_tagger(f"{store}/tagger", config, threading.Event()) == 1
     Tagger.open(f"{store}/tagger")
     assert [path.name for path in tmp_path.iterdir()] == ["train.txt"]
 
 
 def both(workdir, config, stop):
-    """Trainer here, index builder in a thread."""
+    """Runs the trainer in this thread, the index builder in another."""
     over = threading.Event()
     builder = threading.Thread(target=index_builder.run, args=(workdir, 0.05, over))
     builder.start()
@@ -210,7 +212,7 @@ class StopAt(threading.Event):
 
 
 @pytest.mark.slow
-def test_a_run_on_the_store_stops_resumes_and_is_the_same_as_on_a_disk(store, tiny, tmp_path):
+def test_resumed_run_on_the_store_equals_a_run_on_a_disk(store, tiny, tmp_path):
     steps = {"model__layers": 1, "stages__ict__steps": 2, "stages__realm__steps": 6}
     config = tiny_config(tiny.folder, checkpoint__every=3, **steps)
     run = RunDir(f"{store}/run")
@@ -233,12 +235,12 @@ def test_a_run_on_the_store_stops_resumes_and_is_the_same_as_on_a_disk(store, ti
     jax.tree.map(np.testing.assert_array_equal, there, here)
 
 
-def test_a_bucket_that_is_not_there_is_named(store, tiny):
+def test_missing_bucket_is_refused(store, tiny):
     with pytest.raises(InputError, match="create the bucket first"):
         trainer.run("s3://no-such-bucket/run", tiny_config(tiny.folder), threading.Event())
 
 
-def test_a_bucket_without_permission_is_refused_with_the_fix(store, tiny):
+def test_bucket_without_permission_is_refused_with_the_permissions_to_grant(store, tiny):
     refusing = pytest.importorskip("moto.core").set_initial_no_auth_action_count(0)
 
     @refusing

@@ -1,4 +1,4 @@
-"""Snapshots and indexes go through whole, and misfits and damages are named."""
+"""Snapshots and indexes are read back as published; mismatches and damage are named."""
 
 import shutil
 import threading
@@ -46,7 +46,7 @@ def index(request, tmp_path):
     return run, searcher, rows, vectors
 
 
-def test_parameters_come_back_as_numpy_from_sharded_arrays(tmp_path):
+def test_sharded_parameters_are_read_back_as_numpy(tmp_path):
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     sharded = {"w": jax.device_put(jnp.arange(64.0).reshape(16, 4), sharding)}
@@ -54,7 +54,7 @@ def test_parameters_come_back_as_numpy_from_sharded_arrays(tmp_path):
     assert_same(jax.device_get(sharded), load_parameters(epath.Path(tmp_path) / "p"))
 
 
-def test_a_run_folder_may_be_named_from_where_one_stands(tmp_path, monkeypatch):
+def test_run_folder_may_be_a_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = RunDir("runs/mine")
     publish_snapshot(run, 3, {"w": np.arange(4.0)}, "{}", {"config_hash": "c"})
@@ -62,7 +62,7 @@ def test_a_run_folder_may_be_named_from_where_one_stands(tmp_path, monkeypatch):
     np.testing.assert_array_equal(snapshot.params["w"], np.arange(4.0))
 
 
-def test_snapshot_round_trip_from_a_thread(tmp_path):
+def test_snapshot_written_in_a_thread_is_read_back(tmp_path):
     run = RunDir(tmp_path)
     arguments = (run, 500, TREE, '{"seed": 0}', {"config_hash": "c0ffee"})
     thread = threading.Thread(target=publish_snapshot, args=arguments)
@@ -75,7 +75,7 @@ def test_snapshot_round_trip_from_a_thread(tmp_path):
     assert not publish_snapshot(*arguments)
 
 
-def test_orbax_own_mark_of_completion_is_not_believed(tmp_path):
+def test_finished_orbax_folder_without_manifest_is_not_published(tmp_path):
     run = RunDir(tmp_path)
     publish_snapshot(run, 500, TREE, "{}", {})
     (run.snapshots / step_name(900)).mkdir()
@@ -83,7 +83,7 @@ def test_orbax_own_mark_of_completion_is_not_believed(tmp_path):
     assert commit.latest(run.snapshots) == 500
 
 
-def test_index_round_trip_after_the_run_moved(index, tmp_path):
+def test_index_is_read_back_after_the_run_folder_moved(index, tmp_path):
     run, searcher, rows, vectors = index
     shutil.move(run.root, tmp_path / "moved")
     folder = RunDir(tmp_path / "moved").published_index / step_name(500)
@@ -110,14 +110,14 @@ def test_index_of_another_corpus_or_width_is_refused(index):
         open_index(folder, expect={"stage": "realm"})
 
 
-def test_row_map_must_fit(index):
+def test_row_map_of_another_length_is_refused(index):
     run, searcher, rows, vectors = index
     with pytest.raises(MismatchError, match="50 rows"):
         publish_index(run, 600, searcher, rows[:-1], vectors[:-1], TREE, FIELDS, "{}")
     assert commit.latest(run.published_index) == 500
 
 
-def test_every_file_of_an_index_is_watched(index):
+def test_flipped_byte_is_found_in_every_file_of_an_index(index):
     folder = index[0].published_index / step_name(500)
     for name in files.list_files(folder):
         if name == MANIFEST or not (sound := (folder / name).read_bytes()):
@@ -132,7 +132,7 @@ def test_every_file_of_an_index_is_watched(index):
     assert check(folder)["ok"]
 
 
-def test_object_stores_are_staged_through_local_folders(index, monkeypatch):
+def test_index_on_an_object_store_is_staged_through_local_folders(index, monkeypatch):
     run, searcher, rows, vectors = index
     monkeypatch.setattr(published_index.files, "is_local", lambda path: False)
     publish_index(run, 700, searcher, rows, vectors, TREE, FIELDS, "{}")
@@ -143,7 +143,7 @@ def test_object_stores_are_staged_through_local_folders(index, monkeypatch):
     )
 
 
-def test_check_of_a_whole_run_names_files_from_its_folder(index):
+def test_check_of_a_run_names_files_relative_to_its_folder(index):
     run = index[0]
     publish_snapshot(run, 500, TREE, "{}", {})
     commit.publish(
@@ -166,7 +166,7 @@ def test_check_of_a_whole_run_names_files_from_its_folder(index):
     }
 
 
-def test_check_takes_no_other_folder_for_a_run(tmp_path):
+def test_check_does_not_mistake_other_folders_for_a_run(tmp_path):
     for name in ("export", "corpus", "snapshots"):
         (tmp_path / name).mkdir()
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
@@ -180,7 +180,7 @@ def test_check_takes_no_other_folder_for_a_run(tmp_path):
     assert not check(unfinished)["ok"]
 
 
-def test_check_of_anything_else(tmp_path):
+def test_check_of_an_unknown_folder_reports_a_problem(tmp_path):
     report = check(tmp_path)
     assert (report["ok"], report["kind"]) == (False, "unknown")
     assert report["problems"][0]["found"] == "nothing"

@@ -1,4 +1,4 @@
-"""The split under Beam (direct runner): the store of `corpus build`, byte for byte."""
+"""Beam (direct runner) gives the same store as `realm corpus build`, byte for byte."""
 
 import json
 
@@ -17,7 +17,7 @@ COUNTED = ("documents", "passages", "pieces", "skipped", "corpus_hash")
 
 @pytest.fixture
 def input(tmp_path, documents):
-    """Files of different size, one of them without any passage."""
+    """Files of different sizes, one of them without passages."""
     folder = tmp_path / "in"
     folder.mkdir()
     parts = [documents[:3], [], documents[3:20], documents[20:]]
@@ -28,7 +28,7 @@ def input(tmp_path, documents):
     return folder
 
 
-def test_the_store_is_that_of_corpus_build(input, tmp_path, vocabulary):
+def test_beam_gives_the_same_store_as_corpus_build(input, tmp_path, vocabulary):
     whole = build("jsonl", str(input), tmp_path / "a", vocabulary, passage_pieces=64)
     folder = build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary, passage_pieces=64)
     by_beam = store_from_tfds(folder, tmp_path / "b", vocabulary, 64)
@@ -38,9 +38,7 @@ def test_the_store_is_that_of_corpus_build(input, tmp_path, vocabulary):
         build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary, passage_pieces=64)
 
 
-def test_several_workers_and_several_files_of_the_dataset_change_nothing(
-    input, tmp_path, vocabulary
-):
+def test_store_does_not_depend_on_beam_workers_or_dataset_files(input, tmp_path, vocabulary):
     whole = build("jsonl", str(input), tmp_path / "a", vocabulary, passage_pieces=64)
     builder = BeamPassages(
         format="jsonl",
@@ -59,12 +57,12 @@ def test_several_workers_and_several_files_of_the_dataset_change_nothing(
     )
 
 
-def test_a_malformed_line_is_named(input, tmp_path, vocabulary):
+def test_malformed_line_is_named_in_the_error(input, tmp_path, vocabulary):
     (input / "5.jsonl").write_text('{"title": "A", "text": "b"}\nprose\n')
     with pytest.raises(Exception, match=r"5\.jsonl:2"):
         build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary)
 
 
-def test_tfds_is_no_input_for_beam(tmp_path, vocabulary):
+def test_beam_refuses_tfds_input(tmp_path, vocabulary):
     with pytest.raises(InputError, match="Beam reads files only"):
         build_with_beam("tfds", "wikipedia/20190301.en", tmp_path / "t", vocabulary)

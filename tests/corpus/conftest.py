@@ -1,4 +1,4 @@
-"""A small vocabulary, random documents and a store made of them."""
+"""A small vocabulary, random documents and a store built from them."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Building from files: one store whatever the number of workers, and figures about it."""
+"""Building a corpus from files gives the same store for any number of workers; its statistics."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def files(tmp_path, documents):
 
 
 def test_one_and_two_workers_give_the_same_store(files, tmp_path, vocabulary, monkeypatch):
-    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 3000)  # several batches under way at once
+    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 3000)  # several batches at the same time
     seen = []
     one = build("jsonl", str(files), tmp_path / "one", vocabulary, passage_pieces=64)
     two = build(
@@ -51,7 +51,7 @@ def test_batches_do_not_depend_on_files(documents, monkeypatch):
     assert all(sum(len(d.body) for d in batch[:-1]) < 3000 for batch in batches)
 
 
-def test_an_error_in_the_input_reaches_the_caller_with_workers(tmp_path, vocabulary):
+def test_input_error_with_several_workers_reaches_the_caller(tmp_path, vocabulary):
     (tmp_path / "a.jsonl").write_text('{"title": "A", "text": "The river."}\nnot json\n')
     with pytest.raises(InputError, match=r"a\.jsonl:2"):
         build("jsonl", str(tmp_path / "a.jsonl"), tmp_path / "s", vocabulary, workers=2)
@@ -59,7 +59,7 @@ def test_an_error_in_the_input_reaches_the_caller_with_workers(tmp_path, vocabul
         PassageStore.open(tmp_path / "s")
 
 
-def test_skipped_documents_are_in_summary_and_manifest(tmp_path, vocabulary):
+def test_skipped_documents_are_counted_in_summary_and_manifest(tmp_path, vocabulary):
     (tmp_path / "a.txt").write_text("The river.")
     (tmp_path / "b.txt").write_text("  ")
     (tmp_path / "c.txt").write_text("\u200b\u200b.\u200b"[:2])
@@ -68,30 +68,30 @@ def test_skipped_documents_are_in_summary_and_manifest(tmp_path, vocabulary):
     assert PassageStore.open(tmp_path / "s").manifest["skipped"] == {"empty_body": 2}
 
 
-def test_inspect(files, tmp_path, vocabulary):
+def test_inspect_computes_the_statistics_of_a_corpus(files, tmp_path, vocabulary):
     first = (files / "0.jsonl").read_text().split("\n")[0]
-    (files / "3.jsonl").write_text(first)  # one document a second time
+    (files / "3.jsonl").write_text(first)  # a duplicate of one document
     build("jsonl", str(files), tmp_path / "s", vocabulary, passage_pieces=64)
     store = PassageStore.open(tmp_path / "s")
     lengths = {"query": 20, "passage": 64, "joint": 80}
-    figures = inspect(store, lengths, seed=3)
+    statistics = inspect(store, lengths, seed=3)
     copies = sum(1 for i in range(len(store)) if store.document(i) == 30)
-    assert figures["duplicates"] == copies > 0
-    assert sum(figures["lengths"].values()) == figures["passages"] == len(store)
+    assert statistics["duplicates"] == copies > 0
+    assert sum(statistics["lengths"].values()) == statistics["passages"] == len(store)
     kept = sum(min(int(n), 64) for n in store.lengths())
-    padding = figures["padding"]
+    padding = statistics["padding"]
     assert padding["passage"] == {"length": 64, "share": pytest.approx(1 - kept / 64 / len(store))}
     bounds = [store.sentences(i) for i in range(len(store))]
     sentences = [int(n) + 2 for b in bounds for n in np.diff(b)]
-    assert figures["sentences"] == len(sentences)
+    assert statistics["sentences"] == len(sentences)
     kept = sum(min(n, 20) for n in sentences)
     assert padding["query"]["share"] == pytest.approx(1 - kept / 20 / len(sentences))
     joint = [min(min(n, 20) + int(b[-1]) + 1, 80) for n in sentences for b in bounds]
     assert padding["joint"]["share"] == pytest.approx(1 - np.mean(joint) / 80, abs=0.01)
-    assert figures["oversize"] == (store.lengths() > 64).sum()
-    assert len(figures["longest_titles"]) == 10
-    assert figures["sample"] == inspect(store, lengths, seed=3)["sample"]
-    assert figures["sample"]["body"] == store.body(figures["sample"]["passage"])
+    assert statistics["oversize"] == (store.lengths() > 64).sum()
+    assert len(statistics["longest_titles"]) == 10
+    assert statistics["sample"] == inspect(store, lengths, seed=3)["sample"]
+    assert statistics["sample"]["body"] == store.body(statistics["sample"]["passage"])
 
 
 def test_corpus_and_text_never_import_jax():

@@ -1,4 +1,4 @@
-"""News as text to pre-train on: CC-News lines and Reuters-21578, on made-up and on real files."""
+"""Readers of CC-News and Reuters-21578, on synthetic and on real files."""
 
 import json
 from collections import Counter
@@ -46,7 +46,7 @@ def reuters(folder, content):
     return folder
 
 
-def test_a_story_has_its_lines_joined_and_entities_read(tmp_path):
+def test_story_lines_are_joined_and_entities_decoded(tmp_path):
     assert run("reuters", reuters(tmp_path, STORY)) == ([("AT&T <T> BUYS RIVER", BODY)], {})
 
 
@@ -64,46 +64,46 @@ def test_a_story_has_its_lines_joined_and_entities_read(tmp_path):
         "\n\n",
     ],
 )
-def test_what_the_wire_puts_below_a_story_is_taken_off(tmp_path, end):
+def test_sign_off_lines_are_removed(tmp_path, end):
     content = STORY.replace(" Reuter\n", f" {end}\n")
     assert run("reuters", reuters(tmp_path, content))[0][0][1] == BODY
 
 
-def test_a_sentence_that_ends_so_stays(tmp_path):
+def test_sentence_that_ends_like_a_sign_off_is_kept(tmp_path):
     content = STORY.replace("Net 807,000\n Reuter\n", "There is no more")
     assert run("reuters", reuters(tmp_path, content))[0][0][1].endswith("\n\nThere is no more")
 
 
-def test_line_noise_is_left_out(tmp_path):
+def test_control_characters_are_removed(tmp_path):
     content = STORY.replace("zone.", "zo&#127;ne.\xfc&#5;&#30;")
     assert run("reuters", reuters(tmp_path, content))[0] == [("AT&T <T> BUYS RIVER", BODY)]
 
 
-def test_stories_without_body_and_other_files_are_left_out(tmp_path):
+def test_stories_without_body_and_other_files_are_skipped(tmp_path):
     headline = STORY[: STORY.index("<BODY>")] + "</TEXT>\n</REUTERS>\n"
     table = '<REUTERS>\n<TEXT TYPE="UNPROC">&#2;\nM-1 736.7 up\n</TEXT>\n</REUTERS>\n'
-    (tmp_path / "README.txt").write_text("What this is.")
+    (tmp_path / "README.txt").write_text("Notes.")
     documents, skipped = run("reuters", reuters(tmp_path, headline + table + STORY))
     assert [title for title, _ in documents] == ["AT&T <T> BUYS RIVER"]
     assert skipped == {"headline_only": 1, "unprocessed": 1}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("Prose.\n", "not Reuters-21578"),
         (STORY + STORY[:300], "reut2-000.sgm:19"),
         ("<p>", "sgm:2"),
     ],
 )
-def test_what_is_no_reuters_file_is_refused_by_line(tmp_path, content, said):
+def test_other_files_are_refused_with_the_line_in_the_error(tmp_path, content, message):
     with pytest.raises(InputError) as error:
         run("reuters", reuters(tmp_path, content))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="needs Reuters-21578 beside the checkout")
-def test_all_of_reuters_21578():
+def test_reuters_21578_is_read_completely():
     skipped = Counter()
     documents = list(read("reuters", str(REAL), skipped))
     assert len(documents) == 19_043
@@ -117,7 +117,7 @@ def test_all_of_reuters_21578():
     assert "&lt;" not in text
 
 
-def test_cc_news_in_both_public_forms(tmp_path):
+def test_cc_news_is_read_in_both_public_formats(tmp_path):
     lines = [
         {
             "title": "Flood in Rome",

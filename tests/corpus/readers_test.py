@@ -1,4 +1,4 @@
-"""Readers: what is read, what is counted and stepped over, what is refused and where."""
+"""Readers yield documents, count what they skip, and refuse malformed input with file and line."""
 
 import bz2
 import gzip
@@ -28,7 +28,7 @@ def run(format, path):
     return documents, dict(skipped)
 
 
-def test_wikiextractor_blocks(tmp_path):
+def test_wikiextractor_blocks_are_read(tmp_path):
     (tmp_path / "wiki_00").write_text(
         article("Art &amp; War", "Art &amp; War\n\nOne &lt;b&gt; two.\n\nThree.")
         + article('The "B"', "First.\nSecond.")
@@ -41,7 +41,7 @@ def test_wikiextractor_blocks(tmp_path):
     assert skipped == {}
 
 
-def test_wikiextractor_json_lines(tmp_path):
+def test_wikiextractor_json_lines_are_read(tmp_path):
     lines = [
         {"id": "1", "url": "u", "title": "A", "text": "A\n\nBody."},
         {"id": "2", "url": "u", "title": "List of As", "text": "x"},
@@ -50,7 +50,7 @@ def test_wikiextractor_json_lines(tmp_path):
     assert run("wikiextractor", tmp_path) == ([("A", "Body.")], {"list_page": 1})
 
 
-def test_listings_and_empty_articles_are_counted(tmp_path):
+def test_list_pages_and_empty_articles_are_counted_as_skipped(tmp_path):
     titles = ["List of x", "Index of x", "Outline of x", "X (disambiguation)", "Listing of x"]
     (tmp_path / "w").write_text(
         "".join(article(t, "Body.") for t in titles)
@@ -69,14 +69,14 @@ def test_listings_and_empty_articles_are_counted(tmp_path):
     }
 
 
-def test_an_article_that_is_not_utf8_is_stepped_over_alone(tmp_path):
+def test_only_the_article_that_is_not_utf8_is_skipped(tmp_path):
     bad = article("Bad", "caf\u00e9").encode("latin-1")
     (tmp_path / "w").write_bytes(bad + article("Good", "café").encode())
     assert run("wikiextractor", tmp_path / "w") == ([("Good", "café")], {"not_utf8": 1})
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("Just prose.\n", ":1"),
         (article("A", "b") + "prose\n", "w:4"),
@@ -84,14 +84,14 @@ def test_an_article_that_is_not_utf8_is_stepped_over_alone(tmp_path):
         ("<doc nothing>\nBody.\n</doc>\n", "header"),
     ],
 )
-def test_files_that_are_not_wikiextractors_are_refused(tmp_path, content, said):
+def test_files_not_from_wikiextractor_are_refused(tmp_path, content, message):
     (tmp_path / "w").write_text(content)
     with pytest.raises(InputError) as error:
         run("wikiextractor", tmp_path / "w")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_jsonl(tmp_path):
+def test_json_lines_are_read_and_invalid_ones_counted(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(
         b'\xef\xbb\xbf{"title": "A", "text": "b"}\n\n{"title": "", "text": "b"}\n'
         b'{"title": "C", "text": " "}\n{"title": "\xe9", "text": "b"}\n'
@@ -104,7 +104,7 @@ def test_jsonl(tmp_path):
 
 @pytest.mark.parametrize("format", ["jsonl", "cc_news"])
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('{"title": "A", ', "JSONDecodeError"),
         ('{"title": "A"}', "text but title"),
@@ -113,15 +113,15 @@ def test_jsonl(tmp_path):
         ("3", "int"),
     ],
 )
-def test_a_malformed_json_line_is_refused_by_file_and_line(tmp_path, format, line, said):
+def test_malformed_json_line_is_refused_with_file_and_line(tmp_path, format, line, message):
     (tmp_path / "a.jsonl").write_text('{"title": "A", "text": "b"}\n' + line + "\n")
     with pytest.raises(InputError) as error:
         run(format, tmp_path / "a.jsonl")
     assert "a.jsonl:2" in str(error.value)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_text_folder_reads_its_text_files_by_path(tmp_path):
+def test_text_files_of_a_folder_are_read_in_order_of_their_paths(tmp_path):
     (tmp_path / "b.txt").write_text("Body b.")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.txt").write_text("Body a.")
@@ -136,7 +136,7 @@ def test_text_folder_reads_its_text_files_by_path(tmp_path):
     assert run("text", f"{tmp_path}/**/a.txt")[0] == [("a", "Body a.")]
 
 
-def test_compressed_files_and_archives_are_read_as_streams(tmp_path):
+def test_compressed_files_and_archives_are_streamed(tmp_path):
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write('{"title": "A", "text": "b"}\n')
     assert run("jsonl", tmp_path / "a.jsonl.gz")[0] == [("A", "b")]
@@ -158,7 +158,7 @@ def make_archive(folder, members):
 
 @pytest.mark.parametrize("packed", [bz2, gzip, lzma])
 @pytest.mark.parametrize("damage", ["cut short", "a changed byte"])
-def test_a_damaged_compressed_file_is_refused(tmp_path, packed, damage):
+def test_damaged_compressed_file_is_refused(tmp_path, packed, damage):
     noise = random.Random(0)
     text = "".join(noise.choices("abcdefgh ", k=50_000))
     content = packed.compress(json.dumps({"title": "A", "text": text}).encode())
@@ -173,7 +173,7 @@ def test_a_damaged_compressed_file_is_refused(tmp_path, packed, damage):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.98, 0.999])
-def test_a_truncated_archive_is_refused(tmp_path, share):
+def test_truncated_archive_is_refused(tmp_path, share):
     noise = random.Random(0)
     body = {
         f"w{i}": article("A", "".join(noise.choices("abcdefgh ", k=5000))).encode()
@@ -188,19 +188,19 @@ def test_a_truncated_archive_is_refused(tmp_path, share):
 
 
 @pytest.mark.parametrize("input", ["none", "none/*.txt", "empty", "empty/*"])
-def test_an_input_that_matches_nothing_is_refused(tmp_path, input):
+def test_input_without_matching_files_is_refused(tmp_path, input):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no input file"):
         run("text", tmp_path / input)
 
 
-def test_a_text_folder_without_txt_is_refused(tmp_path):
+def test_text_folder_without_text_files_is_refused(tmp_path):
     (tmp_path / "a.rst").write_text("x")
     with pytest.raises(InputError, match=r"\*\.txt or \*\.md"):
         run("text", tmp_path)
 
 
-def test_an_unknown_format_names_the_known(tmp_path):
+def test_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
         InputError, match="wikiextractor or jsonl or text or cc_news or reuters or tfds"
     ):
@@ -208,7 +208,7 @@ def test_an_unknown_format_names_the_known(tmp_path):
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="needs the Wikipedia sample beside the checkout")
-def test_the_first_articles_of_real_wikipedia():
+def test_first_articles_of_the_wikipedia_sample_are_read():
     documents = read("wikiextractor", str(REAL), Counter())
     first = next(documents)
     assert first.title == "Anarchism"

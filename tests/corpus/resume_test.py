@@ -1,4 +1,4 @@
-"""A build that is killed goes on after its last finished shard, and ends as if nothing had been."""
+"""A killed build resumes after its last finished shard and gives the same store."""
 
 import json
 import os
@@ -21,15 +21,15 @@ import multiprocessing, sys, time
 from realm_jax.corpus import store_writer, worker_pool
 from realm_jax.corpus.build import build
 
-def tell(documents, passages):
+def report(documents, passages):
     pids = [child.pid for child in multiprocessing.active_children()]
     print(*pids, flush=True)
-    time.sleep(0.05)  # so that the kill comes in the middle
+    time.sleep(0.05)  # so that the kill comes before the end
 
 if __name__ == "__main__":
     worker_pool.BATCH_CHARACTERS, store_writer.SHARD_RUNS = 1000, 2
     input, out, vocabulary, workers = sys.argv[1:]
-    build("jsonl", input, out, vocabulary, passage_pieces=64, workers=int(workers), progress=tell)
+    build("jsonl", input, out, vocabulary, passage_pieces=64, workers=int(workers), progress=report)
 """
 
 
@@ -60,20 +60,20 @@ def is_running(pid):
 def wait_until(condition):
     until = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < until, "waited a minute in vain"
+        assert time.monotonic() < until, "the condition did not hold within a minute"
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_build_goes_on_and_gives_the_same_store(tmp_path, input, vocabulary, workers):
+def test_killed_build_resumes_and_gives_the_same_store(tmp_path, input, vocabulary, workers):
     program, out = tmp_path / "program.py", tmp_path / "killed"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), str(input), str(out), str(vocabulary), str(workers)]
-    told = tmp_path / "told.txt"
-    with told.open("w") as stdout, subprocess.Popen(command, stdout=stdout) as process:
+    printed = tmp_path / "printed.txt"
+    with printed.open("w") as stdout, subprocess.Popen(command, stdout=stdout) as process:
         wait_until(lambda: finished_shards(out) >= 3)
         process.send_signal(signal.SIGKILL)
-    pids = {int(pid) for line in told.read_text().splitlines() for pid in line.split()}
+    pids = {int(pid) for line in printed.read_text().splitlines() for pid in line.split()}
     with pytest.raises(InputError, match="unfinished"):
         PassageStore.open(out)
     if Path("/proc/self").exists():
@@ -92,20 +92,20 @@ def test_a_killed_build_goes_on_and_gives_the_same_store(tmp_path, input, vocabu
     assert not (out / JOURNAL).exists()
 
 
-def cut_off(path, documents, vocabulary, after=20):
-    """Fails while reading; what was finished till then stays."""
+def interrupted_build(path, documents, vocabulary, after=20):
+    """Builds a store until its input raises an error; the finished shards stay."""
 
     def reading():
         yield from documents[:after]
-        raise RealmError("the disk is gone")
+        raise RealmError("the disk failed")
 
-    with pytest.raises(RealmError, match="gone"):
+    with pytest.raises(RealmError, match="disk failed"):
         write_store(path, reading(), vocabulary, passage_pieces=64)
     assert finished_shards(path) >= 2
 
 
-def test_another_input_is_refused_and_nothing_is_lost(tmp_path, documents, vocabulary):
-    cut_off(tmp_path / "s", documents, vocabulary)
+def test_other_input_is_refused_and_finished_shards_are_kept(tmp_path, documents, vocabulary):
+    interrupted_build(tmp_path / "s", documents, vocabulary)
     shards = finished_shards(tmp_path / "s")
     for other in (documents[::-1], documents[:3]):
         with pytest.raises(InputError, match="not that of the unfinished corpus"):
@@ -114,17 +114,17 @@ def test_another_input_is_refused_and_nothing_is_lost(tmp_path, documents, vocab
     assert write_store(tmp_path / "s", documents, vocabulary, passage_pieces=64)["resumed"] > 0
 
 
-def test_a_mistake_in_what_was_not_read_yet_can_be_mended(tmp_path, documents, vocabulary):
-    cut_off(tmp_path / "s", documents, vocabulary)
-    mended = [*documents[:20], *documents[25:]]
-    summary = write_store(tmp_path / "s", mended, vocabulary, passage_pieces=64)
-    fresh = write_store(tmp_path / "t", mended, vocabulary, passage_pieces=64)
+def test_input_after_the_last_shard_may_change(tmp_path, documents, vocabulary):
+    interrupted_build(tmp_path / "s", documents, vocabulary)
+    corrected = [*documents[:20], *documents[25:]]
+    summary = write_store(tmp_path / "s", corrected, vocabulary, passage_pieces=64)
+    fresh = write_store(tmp_path / "t", corrected, vocabulary, passage_pieces=64)
     assert summary["resumed"] > 0
     assert summary["corpus_hash"] == fresh["corpus_hash"]
 
 
-def test_other_settings_start_over(tmp_path, documents, vocabulary):
-    cut_off(tmp_path / "s", documents, vocabulary)
+def test_other_settings_start_again_from_nothing(tmp_path, documents, vocabulary):
+    interrupted_build(tmp_path / "s", documents, vocabulary)
     summary = write_store(tmp_path / "s", documents, vocabulary, passage_pieces=40)
     fresh = write_store(tmp_path / "t", documents, vocabulary, passage_pieces=40)
     assert summary["resumed"] == 0
@@ -132,8 +132,8 @@ def test_other_settings_start_over(tmp_path, documents, vocabulary):
 
 
 @pytest.mark.parametrize("damage", ["half a line", "rubbish", "rows behind the shard"])
-def test_what_a_kill_left_behind_does_not_count(tmp_path, documents, vocabulary, damage):
-    cut_off(tmp_path / "s", documents, vocabulary)
+def test_data_after_the_last_shard_is_discarded(tmp_path, documents, vocabulary, damage):
+    interrupted_build(tmp_path / "s", documents, vocabulary)
     journal = tmp_path / "s" / JOURNAL
     if damage == "half a line":
         with journal.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Spans: piece ranges, the store they belong to, the first annotation."""
+"""Spans: piece ranges, the corpus they belong to, and marking by rules."""
 
 import numpy as np
 import pytest
@@ -14,27 +14,27 @@ from realm_jax.errors import InputError, MismatchError
     ("characters", "pieces"),
     [((6, 13), (1, 3)), ((7, 13), (2, 3)), ((0, 5), (0, 1)), ((0, 13), (0, 3)), ((5, 6), None)],
 )
-def test_only_pieces_fully_inside_count(characters, pieces):
+def test_only_pieces_fully_inside_a_span_count(characters, pieces):
     offsets = np.array([(0, 5), (6, 8), (9, 13)], np.int32)
     assert char_spans_to_pieces(offsets, [characters]) == ([pieces] if pieces else [])
 
 
-def test_spans_come_back_as_written(store):
+def test_spans_are_read_as_written(store):
     spans = [[(0, 1)] if i % 3 else [] for i in range(len(store))]
-    own = np.arange(len(store))[::-1]
-    written = SpanStore.write(None, store, iter(spans), source=own)
+    source = np.arange(len(store))[::-1]
+    written = SpanStore.write(None, store, iter(spans), source=source)
     opened = SpanStore.open(None, store)
     assert opened.path == written.path == store.path / "spans"
     assert [opened.of(i).tolist() for i in range(3)] == [[], [[0, 1]], [[0, 1]]]
     assert opened.of(0).shape == (0, 2)
     assert opened.rows.tolist() == [i for i in range(len(store)) if i % 3]
-    assert opened.source.tolist() == own.tolist()
+    assert opened.source.tolist() == source.tolist()
     assert opened.evidence is None
     assert opened.knowledge_hash == store.corpus_hash
     assert opened.verify() == []
 
 
-def test_the_passage_store_stays_sound_with_spans_inside(store):
+def test_store_with_spans_inside_is_verified(store):
     SpanStore.write(None, store, [[]] * len(store))
     assert PassageStore.open(store.path).verify() == []
 
@@ -50,7 +50,7 @@ def test_spans_of_another_corpus_are_refused_with_both_hashes(store, tmp_path, v
 
 
 @pytest.mark.parametrize("span", [(-1, 1), (1, 1), (0, 10_000)])
-def test_a_span_outside_its_body_is_refused(store, tmp_path, span):
+def test_span_outside_its_body_is_refused(store, tmp_path, span):
     spans = [[]] * 2 + [[span]] + [[]] * (len(store) - 3)
     with pytest.raises(InputError, match="passage 2"):
         SpanStore.write(tmp_path / "spans", store, spans)
@@ -58,16 +58,16 @@ def test_a_span_outside_its_body_is_refused(store, tmp_path, span):
         SpanStore.open(tmp_path / "spans", store)
 
 
-def test_counts_and_ids_must_fit(store, tmp_path):
+def test_wrong_number_of_spans_or_ids_is_refused(store, tmp_path):
     for spans in ([[]] * (len(store) - 1), [[]] * (len(store) + 1)):
         with pytest.raises(InputError, match="one sequence of spans per passage"):
             SpanStore.write(tmp_path / "a", store, spans)
-    for own in (np.zeros(3, int), np.full(len(store), len(store)), np.full(len(store), -2)):
+    for source in (np.zeros(3, int), np.full(len(store), len(store)), np.full(len(store), -2)):
         with pytest.raises(InputError, match=r"own\.npy"):
-            SpanStore.write(tmp_path / "a", store, [[]] * len(store), source=own)
+            SpanStore.write(tmp_path / "a", store, [[]] * len(store), source=source)
 
 
-def test_annotation_marks_names_and_dates_in_their_sentence(tmp_path, vocabulary):
+def test_names_and_dates_are_marked_within_sentences(tmp_path, vocabulary):
     sentences = ["The Danube flows near Vienna.", "In 1848 the old king met Berlin."]
     write_passages(tmp_path / "s", [("River", sentences), ("River", ["The old."])], vocabulary)
     store = PassageStore.open(tmp_path / "s")
@@ -79,7 +79,7 @@ def test_annotation_marks_names_and_dates_in_their_sentence(tmp_path, vocabulary
     assert spans.source.tolist() == [0, 1]
 
 
-def test_annotated_spans_never_cross_sentences_or_overlap(store):
+def test_marked_spans_never_cross_sentences_or_overlap(store):
     spans = mark_spans(store)
     for i in spans.rows.tolist():
         bounds = store.sentences(i)
@@ -90,7 +90,7 @@ def test_annotated_spans_never_cross_sentences_or_overlap(store):
             last = stop
 
 
-def test_annotation_is_the_same_on_two_processes(store, tmp_path, monkeypatch):
+def test_marked_spans_do_not_depend_on_the_number_of_workers(store, tmp_path, monkeypatch):
     monkeypatch.setattr("realm_jax.corpus.mark_spans._ROWS", 20)
     done = []
     one = mark_spans(store, tmp_path / "one", progress=done.append)
@@ -100,9 +100,9 @@ def test_annotation_is_the_same_on_two_processes(store, tmp_path, monkeypatch):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
 
 
-def test_text_tied_to_another_corpus_knows_its_own_passages_there(store, tmp_path, vocabulary):
-    there = [2, 7, 5, 5]  # the last is a copy: the first of the two is meant
-    passages = [(store.title(i), [store.body(i)]) for i in there]
+def test_source_passages_are_found_in_another_knowledge_corpus(store, tmp_path, vocabulary):
+    copied = [2, 7, 5, 5]  # the last two are identical: the first of them is the source
+    passages = [(store.title(i), [store.body(i)]) for i in copied]
     write_passages(tmp_path / "z", [*passages, ("News", ["The river."])], vocabulary)
     knowledge = PassageStore.open(tmp_path / "z")
     spans = mark_spans(store, knowledge=knowledge)

@@ -1,4 +1,4 @@
-"""Splitting keeps every sentence, in order, within the budget."""
+"""Splitting keeps every sentence, in order, within the limit of word pieces."""
 
 from itertools import pairwise
 
@@ -23,11 +23,11 @@ from realm_jax.text.sentences import sentence_bounds
         ([], 6, []),
     ],
 )
-def test_greedy(lengths, budget, runs):
+def test_greedy_groups_consecutive_items_up_to_the_budget(lengths, budget, runs):
     assert list(greedy(lengths, budget)) == runs
 
 
-def test_passages_are_whole_sentences_within_the_budget(store, documents):
+def test_passages_are_whole_sentences_within_the_limit(store, documents):
     lengths = store.lengths()
     for number, document in enumerate(documents):
         rows = [i for i in range(len(store)) if store.document(i) == number]
@@ -41,7 +41,7 @@ def test_passages_are_whole_sentences_within_the_budget(store, documents):
             assert lengths[i] + first_sentence > 64, "the next sentence would have fitted"
 
 
-def test_pieces_and_offsets_are_those_of_the_text(store, words):
+def test_tokens_and_offsets_are_those_of_the_text(store, words):
     for i in range(len(store)):
         [(title_ids, _), (ids, offsets)] = words.pieces([store.title(i), store.body(i)])
         assert store.title_ids(i).tolist() == title_ids.tolist()
@@ -49,7 +49,7 @@ def test_pieces_and_offsets_are_those_of_the_text(store, words):
         assert store.body_offsets(i).tolist() == offsets.tolist()
 
 
-def test_sentence_bounds_are_the_sentences(store):
+def test_sentence_bounds_match_the_sentences_of_the_body(store):
     for i in range(len(store)):
         offsets, body = store.body_offsets(i), store.body(i)
         bounds = store.sentences(i)
@@ -59,7 +59,7 @@ def test_sentence_bounds_are_the_sentences(store):
         assert " ".join(sentences) == body
 
 
-def test_a_sentence_of_five_thousand_words_is_a_passage_of_its_own(words):
+def test_sentence_of_five_thousand_words_becomes_a_separate_passage(words):
     long = " ".join(["river"] * 5000) + "."
     block = split([Document("A", f"One here. {long} The end.", "x")], words, 288)
     assert len(block.piece_counts) == 3
@@ -67,7 +67,7 @@ def test_a_sentence_of_five_thousand_words_is_a_passage_of_its_own(words):
     assert (block.sentence_counts == 1).all()
 
 
-def test_a_title_longer_than_the_budget_leaves_half_to_the_body(words, tmp_path, vocabulary):
+def test_long_title_is_truncated_to_half_of_the_passage(words, tmp_path, vocabulary):
     title = " ".join(["river"] * 300)
     body = "The river joins. " * 40
     write_store(tmp_path / "s", [Document(title, body, "x")], vocabulary, passage_pieces=64)
@@ -78,18 +78,18 @@ def test_a_title_longer_than_the_budget_leaves_half_to_the_body(words, tmp_path,
     assert len(store.sentences(0)) > 2
 
 
-def test_a_sentence_without_pieces_is_dropped(words):
+def test_document_without_word_pieces_is_skipped(words):
     block = split([Document("A", "\u200b\u200b", "x"), Document("B", "The king.", "x")], words)
     assert (block.documents, block.empty, len(block.piece_counts)) == (1, 1, 1)
     assert block.document.tolist() == [0]
 
 
-def test_a_budget_without_room_is_refused(tmp_path, vocabulary):
+def test_limit_that_leaves_no_room_for_a_body_is_refused(tmp_path, vocabulary):
     with pytest.raises(InputError, match="too short"):
         write_store(tmp_path / "s", [], vocabulary, passage_pieces=3)
 
 
-def test_block_arrays_have_the_dtypes_they_say(words):
+def test_empty_block_has_the_documented_dtypes(words):
     block = split([], words)
     assert block.pieces.dtype == block.offsets.dtype == np.int32
     assert block.piece_counts.shape == (0,)

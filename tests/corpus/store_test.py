@@ -1,4 +1,4 @@
-"""The store keeps what was written, says when it is unfinished or damaged, and gathers quickly."""
+"""The store returns what was written, and refuses unfinished or damaged folders."""
 
 import json
 import pickle
@@ -17,7 +17,7 @@ from realm_jax.storage.appendable import ArrayFile
 from realm_jax.storage.layout import MANIFEST
 
 
-def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):
+def test_write_passages_keeps_each_passage_as_one_row(tmp_path, vocabulary):
     given = [("Tit é", ["The river.", "Old café."]), ("", ["x " * 700])]
     summary = write_passages(tmp_path / "s", iter(given), vocabulary)
     store = PassageStore.open(tmp_path / "s")
@@ -31,26 +31,26 @@ def test_write_passages_keeps_each_as_one_row(tmp_path, vocabulary):
     assert store.vocabulary.sha256 == store.manifest["vocabulary"]
 
 
-def test_write_passages_refuses_what_would_shift_rows(tmp_path, vocabulary):
+def test_write_passages_refuses_a_passage_without_text(tmp_path, vocabulary):
     with pytest.raises(InputError, match="passage without text"):
         write_passages(tmp_path / "s", [("A", ["b."]), ("A", [])], vocabulary)
     with pytest.raises(InputError, match="no corpus in this folder"):
         PassageStore.open(tmp_path / "s")
 
 
-def test_a_relative_path_is_said_to_be_looked_for_from_here(tmp_path, monkeypatch):
+def test_error_for_a_relative_path_names_the_current_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as refused:
-        PassageStore.open("corpus/land")
+        PassageStore.open("corpus/wiki")
     assert f"relative paths start at {tmp_path}:" in refused.value.fix
-    (tmp_path / "corpus" / "land").mkdir(parents=True)
-    for path in ("corpus/land", tmp_path / "none"):
+    (tmp_path / "corpus" / "wiki").mkdir(parents=True)
+    for path in ("corpus/wiki", tmp_path / "none"):
         with pytest.raises(InputError, match="no corpus in this folder") as refused:
             PassageStore.open(path)
         assert refused.value.fix is None
 
 
-def test_many_rows_are_gathered_from_flat(store):
+def test_bounds_index_flat_for_many_passages(store):
     rows = np.random.default_rng(0).integers(0, len(store), 200)
     starts, stops = store.body_bounds(rows)
     title_starts, title_stops = store.title_bounds(rows)
@@ -61,19 +61,19 @@ def test_many_rows_are_gathered_from_flat(store):
     assert total.tolist() == store.lengths()[rows].tolist()
 
 
-def test_types(store):
+def test_arrays_have_the_documented_dtypes(store):
     assert store.flat.dtype == np.uint16
     assert store.body_ids(0).dtype == store.body_offsets(0).dtype == np.int32
     assert store.sentences(0).dtype == store.lengths().dtype == np.int32
 
 
-def test_a_store_travels_to_another_process_as_its_path(store):
+def test_store_is_pickled_as_its_path(store):
     content = pickle.dumps(store)
     assert len(content) < 500
     assert pickle.loads(content).body(3) == store.body(3)
 
 
-def test_a_build_cut_off_is_no_store_and_is_started_over(tmp_path, documents, vocabulary):
+def test_interrupted_build_is_unfinished_and_starts_again(tmp_path, documents, vocabulary):
     def stop():
         yield from documents[:3]
         raise KeyboardInterrupt
@@ -87,7 +87,9 @@ def test_a_build_cut_off_is_no_store_and_is_started_over(tmp_path, documents, vo
     assert again["corpus_hash"] == fresh["corpus_hash"]
 
 
-def test_a_finished_store_and_foreign_files_are_left_alone(store, tmp_path, documents, vocabulary):
+def test_finished_stores_and_other_files_are_never_overwritten(
+    store, tmp_path, documents, vocabulary
+):
     with pytest.raises(InputError, match="exists already"):
         write_store(store.path, documents, vocabulary)
     (tmp_path / "mine").mkdir()
@@ -97,13 +99,13 @@ def test_a_finished_store_and_foreign_files_are_left_alone(store, tmp_path, docu
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
-def test_no_passage_is_an_error_that_says_why(tmp_path, vocabulary):
+def test_input_without_passages_is_refused(tmp_path, vocabulary):
     with pytest.raises(InputError, match="no passage"):
         write_store(tmp_path / "s", [], vocabulary)
 
 
 @pytest.mark.parametrize("name", [*ARRAYS, "text.bin", "vocab.txt"])
-def test_a_flipped_byte_is_found_in_every_file(store, name):
+def test_flipped_byte_is_found_in_every_file(store, name):
     assert store.verify() == []
     path = store.path / name
     content = bytearray(path.read_bytes())
@@ -115,7 +117,7 @@ def test_a_flipped_byte_is_found_in_every_file(store, name):
 
 
 @pytest.mark.parametrize("name", [*ARRAYS, "text.bin", "vocab.txt"])
-def test_a_short_or_missing_file_is_refused_by_name(store, name):
+def test_truncated_or_missing_file_is_named_in_the_error(store, name):
     path = store.path / name
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DamageError) as error:
@@ -160,19 +162,19 @@ def test_corpus_of_an_earlier_version_is_refused_with_the_command_that_rebuilds_
     assert "earlier version" in report["problems"][0]["found"]
 
 
-def test_a_missing_folder_is_refused(tmp_path):
+def test_missing_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no folder"):
         PassageStore.open(tmp_path / "none")
 
 
-def test_the_hash_depends_on_content_not_on_place(store, tmp_path, documents, vocabulary):
+def test_corpus_hash_depends_on_content_not_on_path(store, tmp_path, documents, vocabulary):
     shutil.copytree(store.path, tmp_path / "copy")
     assert PassageStore.open(tmp_path / "copy").corpus_hash == store.corpus_hash
     other = write_store(tmp_path / "other", documents[1:], vocabulary, passage_pieces=64)
     assert other["corpus_hash"] != store.corpus_hash
 
 
-def test_a_large_vocabulary_gets_wide_pieces(tmp_path, words):
+def test_large_vocabulary_is_stored_as_int32(tmp_path, words):
     pieces = [*words.vocabulary, *(f"x{i}y" for i in range(70_000))]
     (tmp_path / "v").write_text("\n".join(pieces))
     write_passages(tmp_path / "s", [("t", ["x69999y"])], tmp_path / "v")
@@ -182,7 +184,7 @@ def test_a_large_vocabulary_gets_wide_pieces(tmp_path, words):
     assert store.body_ids(0).tolist() == ids.tolist()
 
 
-def test_an_array_file_is_an_npy_file_after_any_number_of_appends(tmp_path):
+def test_array_file_is_a_valid_npy_file_after_appends(tmp_path):
     file = ArrayFile(tmp_path / "a.npy", np.uint16, width=2)
     parts = [np.arange(2 * n).reshape(n, 2) for n in (3, 0, 5000)]
     for part in parts:
@@ -195,7 +197,7 @@ def test_an_array_file_is_an_npy_file_after_any_number_of_appends(tmp_path):
     file.close()
 
 
-def test_a_writer_that_is_closed_early_leaves_no_store(tmp_path, vocabulary):
+def test_writer_closed_without_commit_leaves_an_unfinished_folder(tmp_path, vocabulary):
     StoreWriter(tmp_path / "s", vocabulary).close()
     with pytest.raises(InputError, match="unfinished"):
         PassageStore.open(tmp_path / "s")

@@ -1,4 +1,4 @@
-"""Stores as TFDS datasets and back to the same store, without TensorFlow."""
+"""Stores are converted to TFDS datasets and back, without TensorFlow."""
 
 import sys
 from collections import Counter
@@ -14,7 +14,7 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.vocabulary import write_vocabulary
 
 
-def test_a_store_goes_to_tfds_and_back(store, tmp_path, vocabulary, words, monkeypatch):
+def test_store_is_identical_after_tfds_and_back(store, tmp_path, vocabulary, words, monkeypatch):
     monkeypatch.setattr("realm_jax.corpus.tfds_builder._BATCH", 7)
     folder = build_tfds(store, tmp_path / "tfds")
     source = tfds.builder_from_directory(folder).as_data_source("train")

@@ -1,4 +1,4 @@
-"""Wikipedia as TFDS keeps it: the same features, read from ArrayRecord and from TFRecord files."""
+"""A dataset with the features of TFDS Wikipedia is read from ArrayRecord and TFRecord files."""
 
 import json
 import zlib
@@ -24,7 +24,7 @@ SKIPPED = {"list_page": 20, "disambiguation_page": 20, "empty_body": 20}
 
 
 class Wikipedia(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """The features of tensorflow_datasets.text.Wikipedia, with pages of our own."""
+    """The features of tensorflow_datasets.text.Wikipedia, with synthetic pages."""
 
     name = "wikipedia"
     VERSION = tfds.core.Version("1.0.0")
@@ -55,7 +55,7 @@ def data_dir(tmp_path_factory):
 
 
 def as_tfrecord(folder, out):
-    """The same dataset with its records framed as TensorFlow does, checksums left zero."""
+    """Writes the same dataset as TFRecord files, with zeros as checksums."""
     out.mkdir(parents=True)
     for path in folder.glob("*.json"):
         (out / path.name).write_text(path.read_text().replace("array_record", "tfrecord"))
@@ -73,19 +73,19 @@ def run(input):
 
 
 @pytest.mark.parametrize("form", ["wikipedia/20190301.en", "tfrecord"])
-def test_pages_come_in_their_order_and_listings_are_left_out(data_dir, form):
+def test_pages_are_read_in_order_and_list_pages_skipped(data_dir, form):
     assert len(list((data_dir / form / "1.0.0").glob("*-of-00003"))) == 3
     assert run(data_dir / form / "1.0.0") == (KEPT, SKIPPED)
 
 
 @pytest.mark.parametrize("name", ["wikipedia/20190301.en", "wikipedia/20190301.en:1.0.0"])
-def test_a_dataset_is_found_by_its_name(data_dir, monkeypatch, name):
+def test_dataset_is_found_by_name(data_dir, monkeypatch, name):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(data_dir))
     assert run(name) == (KEPT, SKIPPED)
 
 
 @pytest.mark.parametrize("name", ["wikipedia/20190301.en", "wikipedia/20190301.en:9.0.0", "none"])
-def test_a_dataset_that_is_not_there_is_refused_with_what_to_do(tmp_path, monkeypatch, name):
+def test_missing_dataset_is_refused_with_the_download_command(tmp_path, monkeypatch, name):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     with pytest.raises(InputError, match="no prepared TFDS dataset") as error:
         run(name)
@@ -93,13 +93,13 @@ def test_a_dataset_that_is_not_there_is_refused_with_what_to_do(tmp_path, monkey
     assert "gsutil" in str(error.value)
 
 
-def test_a_folder_without_dataset_is_refused(tmp_path):
+def test_folder_without_dataset_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"dataset_info\.json"):
         run(tmp_path)
 
 
 @pytest.mark.parametrize("left", [-1, 5, 40])
-def test_a_tfrecord_file_cut_short_is_named(data_dir, tmp_path, left):
+def test_truncated_tfrecord_file_is_named_in_the_error(data_dir, tmp_path, left):
     whole = next((data_dir / "tfrecord/1.0.0").glob("*-00000-of-00003"))
     path = tmp_path / "cut"
     path.write_bytes(whole.read_bytes()[:left])
@@ -108,7 +108,7 @@ def test_a_tfrecord_file_cut_short_is_named(data_dir, tmp_path, left):
     assert str(path) in str(error.value)
 
 
-def test_a_dataset_of_something_else_is_refused(data_dir, tmp_path):
+def test_dataset_without_documents_is_refused(data_dir, tmp_path):
     folder = data_dir / "wikipedia/20190301.en/1.0.0"
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -121,7 +121,7 @@ def test_a_dataset_of_something_else_is_refused(data_dir, tmp_path):
     assert "question" in str(error.value)
 
 
-def test_tfrecord_files_of_others_are_read(tmp_path, monkeypatch):
+def test_tfrecord_files_written_by_beam_are_read(tmp_path, monkeypatch):
     tfrecordio = pytest.importorskip("apache_beam.io.tfrecordio", reason="needs the extra [beam]")
     monkeypatch.setattr(tfrecordio._default_crc32c_fn, "fn", zlib.crc32)
     records = [b"", b"one", b"x" * 1000]

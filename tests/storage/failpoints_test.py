@@ -1,4 +1,4 @@
-"""Points that fail on demand, and only then."""
+"""Failpoints fail when armed, and only then."""
 
 import errno
 import os
@@ -11,35 +11,35 @@ import pytest
 from realm_jax.errors import ConfigError
 from realm_jax.storage.failpoints import VARIABLE, armed, failpoint, parse
 
-PASS = (
+PROGRAM = (
     "from realm_jax.storage.failpoints import failpoint; "
-    "[failpoint('a.b') for _ in range(3)]; print('past')"
+    "[failpoint('a.b') for _ in range(3)]; print('finished')"
 )
 
 
-def passes(spec: str) -> subprocess.CompletedProcess[str]:
+def run_with(spec: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, VARIABLE: spec}
-    command = [sys.executable, "-c", PASS]
+    command = [sys.executable, "-c", PROGRAM]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("spec", ["a.b", "a.b:3", "a:2=kill", "a.b=kill"])
-def test_the_variable_kills_a_process_at_its_point(spec):
-    assert passes(spec).returncode == -signal.SIGKILL
+def test_environment_variable_kills_the_process_at_its_failpoint(spec):
+    assert run_with(spec).returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("spec", ["", "other", "a.b:4", "a.c"])
-def test_a_process_passes_all_other_points(spec):
-    done = passes(spec)
-    assert (done.returncode, done.stdout) == (0, "past\n"), done.stderr
+def test_process_passes_all_other_failpoints(spec):
+    done = run_with(spec)
+    assert (done.returncode, done.stdout) == (0, "finished\n"), done.stderr
 
 
-def test_terminate_is_a_signal_that_a_job_may_answer():
-    assert passes("a.b=terminate").returncode == -signal.SIGTERM
+def test_terminate_sends_sigterm():
+    assert run_with("a.b=terminate").returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(("action", "code"), [("error", errno.EIO), ("full", errno.ENOSPC)])
-def test_an_error_comes_once_at_the_nth_visit(action, code):
+def test_error_is_raised_once_at_the_nth_call(action, code):
     with armed(f"file:2={action}") as point:
         failpoint("file.open")
         with pytest.raises(OSError, match=r"failpoint file\.write") as error:
@@ -50,7 +50,7 @@ def test_an_error_comes_once_at_the_nth_visit(action, code):
     failpoint("file.open")
 
 
-def test_a_short_write_does_half_of_the_work_first():
+def test_short_write_does_half_of_the_work_first():
     done = []
     with armed("file=short"), pytest.raises(OSError, match="No space left"):
         failpoint("file.write", half=lambda: done.append("half"))
@@ -58,6 +58,6 @@ def test_a_short_write_does_half_of_the_work_first():
 
 
 @pytest.mark.parametrize("spec", ["a b", "a:x", "a=explode", ":3", "a:1=kill=kill", "a" * 99])
-def test_a_spec_that_means_nothing_is_refused(spec):
+def test_invalid_specification_is_refused(spec):
     with pytest.raises(ConfigError, match=VARIABLE):
         parse(spec)

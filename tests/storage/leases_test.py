@@ -1,4 +1,4 @@
-"""Retention, leases, following, heartbeats; and all of them together across processes."""
+"""Retention, leases, following and heartbeats, also across processes."""
 
 import os
 import subprocess
@@ -55,12 +55,12 @@ def test_retention_deletes_the_oldest(run):
 
 
 def age(lease, seconds):
-    """As if the storage had stamped it so long ago."""
+    """Sets the timestamp of a lease file back by so many seconds."""
     stamped = lease.path.stat().mtime - seconds
     os.utime(lease.path, (stamped, stamped))
 
 
-def test_retention_respects_leases_until_they_end(run):
+def test_retention_keeps_leased_steps_until_the_lease_expires(run):
     first, second = Lease(run, "a", seconds=60.0), Lease(run, "b")
     first.hold({"snapshots": [1, 2], "published_index": [3]})
     second.hold({"snapshots": [2]})
@@ -78,8 +78,8 @@ def test_retention_respects_leases_until_they_end(run):
 
 
 @pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
-def test_the_clock_of_a_machine_may_be_wrong_by_an_hour(run, monkeypatch, wrong):
-    """Reader and writer agree about the age of a lease whatever their own clocks say."""
+def test_lease_age_does_not_depend_on_the_clocks_of_the_machines(run, monkeypatch, wrong):
+    """Reader and writer use the time of the storage, not that of their machines."""
     now = time.time
     Lease(run, "a").hold({"snapshots": [1]})
     monkeypatch.setattr(time, "time", lambda: now() + wrong)
@@ -94,8 +94,8 @@ def test_the_clock_of_a_machine_may_be_wrong_by_an_hour(run, monkeypatch, wrong)
     assert retain(run, "snapshots", 1) == [5]
 
 
-def test_the_retentions_of_both_jobs_do_not_meet(run):
-    """Each asks the storage for its time; with one file for both, either took away the other's."""
+def test_retention_of_both_jobs_may_run_at_the_same_time(run):
+    """Each writes another file to read the time of the storage."""
     Lease(run, "a").hold({"snapshots": [1]})
     kinds = ["snapshots", "published_index", "checkpoints/ict", "checkpoints/realm"]
     with ThreadPoolExecutor(len(kinds)) as pool:
@@ -103,7 +103,7 @@ def test_the_retentions_of_both_jobs_do_not_meet(run):
             assert len(found) == 50
 
 
-def test_manifest_of_a_leased_step_is_never_touched(run, monkeypatch):
+def test_manifest_of_a_leased_step_is_never_deleted(run, monkeypatch):
     Lease(run, "a").hold({"snapshots": [1]})
     touched, delete_file = [], files.delete_file
     monkeypatch.setattr(
@@ -113,7 +113,7 @@ def test_manifest_of_a_leased_step_is_never_touched(run, monkeypatch):
     assert touched == [run.snapshots / step_name(2) / MANIFEST]
 
 
-def test_torn_lease_stops_deletion_until_it_is_old(run):
+def test_damaged_lease_stops_deletion_until_it_expires(run):
     Lease(run, "a").hold({"snapshots": [1]})
     path = run.leases / "a.json"
     path.write_bytes(path.read_bytes()[:-9])
@@ -123,7 +123,7 @@ def test_torn_lease_stops_deletion_until_it_is_old(run):
     assert retain(run, "snapshots", 1, clock=clock) == [1, 2, 3, 4]
 
 
-def test_lease_that_appears_during_deletion_brings_the_manifest_back(run, monkeypatch):
+def test_manifest_is_restored_if_a_lease_appears_during_deletion(run, monkeypatch):
     delete_file = files.delete_file
 
     def delete_then_lease(path):
@@ -136,7 +136,7 @@ def test_lease_that_appears_during_deletion_brings_the_manifest_back(run, monkey
     assert integrity.read_verified(run.snapshots / step_name(1), "snapshot")
 
 
-def test_half_deleted_step_is_never_seen_and_is_finished_later(run, monkeypatch):
+def test_half_deleted_step_is_not_listed_and_is_deleted_later(run, monkeypatch):
     with monkeypatch.context() as killed:
         killed.setattr(files, "delete_tree", lambda folder: (folder / "a").unlink())
         retain(run, "snapshots", 4)
@@ -146,7 +146,7 @@ def test_half_deleted_step_is_never_seen_and_is_finished_later(run, monkeypatch)
     assert not (run.snapshots / step_name(1)).exists()
 
 
-def test_retention_leaves_the_unfinished_newest_alone(run):
+def test_retention_keeps_the_unfinished_newest_step(run):
     (run.snapshots / step_name(6)).mkdir()
     retain(run, "snapshots", 1)
     assert (run.snapshots / step_name(6)).exists()
@@ -158,7 +158,7 @@ def following(run, after=None, wait=None, end=None, stop=None):
     return follow(run.snapshots, after, poll_seconds=0.5, stop=stop, ended=over, wait=wait)
 
 
-def test_follow_yields_the_newest_only_and_waits_between(run):
+def test_follow_yields_only_the_newest_step_and_waits_between_polls(run):
     waits = []
 
     def wait(seconds):
@@ -172,13 +172,13 @@ def test_follow_yields_the_newest_only_and_waits_between(run):
     assert waits == [0.5] * 5
 
 
-def test_follow_starts_after_what_it_is_told(run):
+def test_follow_starts_after_the_given_step(run):
     mark_end(run, reason="done")
     assert list(following(run, after=4)) == [5]
     assert list(following(run, after=5)) == []
 
 
-def test_follow_ends_on_the_marker_even_if_nothing_ever_appears(tmp_path):
+def test_follow_ends_on_the_marker_without_any_step(tmp_path):
     run = RunDir(tmp_path)
     polls = []
 
@@ -196,7 +196,7 @@ def test_follow_ends_on_the_marker_even_if_nothing_ever_appears(tmp_path):
     assert not ended(run)
 
 
-def test_step_published_just_before_the_end_is_not_lost(run):
+def test_step_published_just_before_the_end_is_yielded(run):
     def end():
         publish(run, 9)
         return True
@@ -204,14 +204,14 @@ def test_step_published_just_before_the_end_is_not_lost(run):
     assert list(following(run, after=5, end=end)) == [9]
 
 
-def test_follow_stops_at_once_when_told(run):
+def test_follow_ends_at_once_on_the_stop_signal(run):
     stop = threading.Event()
     steps = following(run, after=5, stop=stop)
     threading.Timer(0.05, stop.set).start()
     assert list(steps) == []
 
 
-def test_heartbeats(tmp_path):
+def test_heartbeat_is_read_back_unless_it_is_incomplete(tmp_path):
     run = RunDir(tmp_path)
     assert last_beat(run, "trainer") is None
     beat(run, "trainer", clock=Clock(), step=7, state="training")
@@ -222,7 +222,7 @@ def test_heartbeats(tmp_path):
     assert last_beat(run, "trainer") is None
 
 
-def test_reader_follows_a_writing_process_and_never_meets_a_torn_step(tmp_path):
+def test_reader_that_follows_a_writing_process_reads_only_complete_steps(tmp_path):
     run, versions = RunDir(tmp_path), 20
     writer = subprocess.Popen([sys.executable, str(WRITER), str(tmp_path), "1", "20", "2"])
     lease = Lease(run, "reader")
@@ -233,7 +233,7 @@ def test_reader_follows_a_writing_process_and_never_meets_a_torn_step(tmp_path):
         lease.hold({"snapshots": [*using, step]})
         try:
             snapshot = read_snapshot(run.snapshots / step_name(step))
-        except commit.NotPublishedError:  # two newer ones came between the look and the lease
+        except commit.NotPublishedError:  # two newer ones came before the lease
             withdrawn += 1
             continue
         assert snapshot.config_json == f'{{"step": {step}}}'
@@ -257,7 +257,7 @@ def test_paths_may_be_strings(tmp_path):
     )
 
 
-def test_threads_may_hold_and_renew_the_same_lease_at_once(tmp_path):
+def test_threads_may_hold_and_renew_one_lease_at_the_same_time(tmp_path):
     run = RunDir(tmp_path)
     lease = Lease(run, "trainer")
 

@@ -1,8 +1,8 @@
-"""Test helper, run as a process: publishes snapshots and can be stopped at a chosen point.
+"""Test process: publishes snapshots, and waits at a chosen point to be killed.
 
     python writer_process.py RUN FIRST LAST [KEEP] [data|manifest|pointer]
 
-With a point named, it prints READY before that durable step of LAST and waits to be killed.
+With a point, it prints READY before that part of the publication of LAST, then waits.
 """
 
 import sys
@@ -17,12 +17,12 @@ from realm_jax.storage.leases import retain
 
 
 def tree(step):
-    """Parameters that tell their step everywhere, so that a mixture of two shows."""
+    """Parameters filled with the step, so that a mixture of two steps is detected."""
     return {"a": {"w": np.full((64, 64), step, np.float32)}, "b": np.full(1000, step, np.int32)}
 
 
 def hang_before(point, last):
-    """Makes the writer wait to be killed before it writes one small file of step `last`."""
+    """Makes the writer wait before it writes one small file of step `last`."""
     name = {"manifest": f"{step_name(last)}/{MANIFEST}", "pointer": POINTER}[point]
     write_bytes = files.write_bytes
 
