@@ -1,16 +1,16 @@
-r"""Both jobs on Cloud TPU: a slice that trains, machines that build, one bucket between them.
+r"""Both jobs on Cloud TPU: one slice trains, single machines build, a bucket connects them.
 
 Command:  python launch/cloud_tpu.py --project=PROJECT --bucket=BUCKET --zone=us-west4-a \
               --name=realm --trainer=v5e:8x8 --builders=4 \
               --config=experiments/realm_wikipedia.py --dry_run
-Needs:    the gcloud command, logged in; what the config names as runs/… and weights/… under
+Needs:    gcloud, logged in; the folders runs/... and weights/... of the config under
           gs://BUCKET/data/ (gcloud storage rsync --recursive FOLDER gs://BUCKET/data/FOLDER)
 
-Without --dry_run the same commands are run: queued resources are asked for, waited for, given the
-code of HEAD, and the jobs started as services. A job that was stopped with all saved (exit code
-75), or whose other hosts are gone (76), is started again by its machine; after a preemption run the
-same command again with --again, which leaves the bucket as it is. Each builder is one machine of
-its own; any number may come and go.
+--dry_run prints the commands. Without it they are executed: the script requests queued resources,
+waits for them, copies the code of HEAD and starts the jobs as services. A job that exits with code
+75 (stopped, progress saved) or 76 (another host was lost) is restarted by its machine. After a
+preemption, run the same command with --again, which does not create the bucket. Each builder is one
+machine; builders can be added and removed at any time.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 
 from realm_jax.cli.arguments import natural
 from realm_jax.cli.launching import (
-    GO_ON,
+    RESTART_CODES,
     check_bucket,
     check_config,
     check_name,
@@ -34,7 +34,7 @@ from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice, slice_of
 
 CODE = "realm-jax.tar.gz"
-_POLL = 30.0  # seconds between two looks at a queued resource
+_POLL = 30.0  # seconds between queries of a queued resource
 _WORKER = (
     "http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number"
 )
@@ -42,24 +42,32 @@ _FAILED = ("FAILED", "SUSPENDED", "SUSPENDING")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Flags, checked.
+    """Parses and checks the flags.
 
     Raises:
-      RealmError: a name, zone, bucket, topology or config that cannot be.
+      RealmError: an invalid name, zone, bucket, topology or config.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--project", default="PROJECT", help="Google Cloud project")
-    parser.add_argument("--bucket", default="BUCKET", help="bucket that holds runs and corpora")
-    parser.add_argument("--zone", default="", help="default: the first that has such chips")
-    parser.add_argument("--name", default="realm", help="of the run and of its machines")
+    parser.add_argument("--bucket", default="BUCKET", help="bucket for runs and corpora")
+    parser.add_argument("--zone", default="", help="default: the first zone with this kind of TPU")
+    parser.add_argument(
+        "--name", default="realm", help="name of the run and prefix of its machines"
+    )
     parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
-    parser.add_argument("--builders", type=natural, default=1, help="machines that build indexes")
-    parser.add_argument("--config", default="experiments/realm_wikipedia.py")
-    parser.add_argument("--spot", action="store_true", help="cheaper chips that may be taken away")
-    parser.add_argument("--again", action="store_true", help="the bucket exists")
-    parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
+    parser.add_argument(
+        "--builders", type=natural, default=1, help="number of index-builder machines"
+    )
+    parser.add_argument(
+        "--config", default="experiments/realm_wikipedia.py", help="recipe name or path in the code"
+    )
+    parser.add_argument("--spot", action="store_true", help="use spot TPUs, which can be preempted")
+    parser.add_argument("--again", action="store_true", help="the bucket already exists")
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print the commands without running them"
+    )
     found, extra = parser.parse_known_args(argv)
     found.extra = check_config(found.config, extra)
     check_name(found.name)
@@ -77,7 +85,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def machines(options: argparse.Namespace) -> dict[str, Slice]:
-    """Name to slice: the trainer's, and one of a single machine for each builder."""
+    """Machine name -> slice: the trainer's, and one single-machine slice per builder."""
     place = options.place
     smallest = Slice(place.kind, place.chip.shapes[0])
     builders = {f"{options.name}-builder-{number}": smallest for number in range(options.builders)}
@@ -85,12 +93,12 @@ def machines(options: argparse.Namespace) -> dict[str, Slice]:
 
 
 def where(options: argparse.Namespace) -> list[str]:
-    """Flags that every command about machines takes."""
+    """Flags of every command about machines."""
     return [f"--project={options.project}", f"--zone={options.zone}"]
 
 
 def ask(options: argparse.Namespace) -> list[list[str]]:
-    """Commands that make the bucket and ask for the machines."""
+    """Commands that create the bucket and request the machines."""
     region = options.zone.rpartition("-")[0]
     bucket = ["gcloud", "storage", "buckets", "create", options.bucket]
     bucket += [f"--project={options.project}", f"--location={region}"]
@@ -113,7 +121,7 @@ def state(options: argparse.Namespace, name: str) -> list[str]:
 
 
 def start(options: argparse.Namespace) -> list[list[str]]:
-    """Commands that bring the code to all machines and start the jobs."""
+    """Commands that copy the code to all machines and start the jobs."""
     prefix = CODE.removesuffix(".tar.gz")
     commands = [["git", "archive", f"--prefix={prefix}/", f"--output={CODE}", "HEAD"]]
     install = (
@@ -131,23 +139,23 @@ def start(options: argparse.Namespace) -> list[list[str]]:
 
 
 def service(options: argparse.Namespace, name: str) -> str:
-    """Shell text that starts a job on a machine, as a service that some exit codes start again."""
+    """Shell command that starts a job as a service; some exit codes restart it."""
     workdir = f"{options.bucket}/{options.name}"
     command = index_command(workdir, name.removeprefix(f"{options.name}-"))
     if name.endswith("-trainer"):
         many = ["--coordinator=auto"] if options.place.hosts > 1 else []
         command = train_command(workdir, options.config, [*options.extra, *many])
     unit = "--unit=realm --uid=$USER --working-directory=$HOME/realm-jax"
-    codes = " ".join([*map(str, GO_ON), "SIGABRT"])  # as jax ends where process 0 is gone
+    codes = " ".join([*map(str, RESTART_CODES), "SIGABRT"])  # JAX aborts if process 0 is lost
     restart = f"--property='RestartForceExitStatus={codes}' --property=RestartSec=10"
     return f"sudo systemd-run {unit} {restart} $HOME/venv/bin/{shlex.join(command)}"
 
 
 def wait(options: argparse.Namespace) -> None:
-    """Until all machines are there.
+    """Waits until all machines are active.
 
     Raises:
-      RealmError: a request that failed.
+      RealmError: a request failed.
     """
     for name in machines(options):
         while True:
@@ -157,7 +165,7 @@ def wait(options: argparse.Namespace) -> None:
                 break
             if found in _FAILED or run.returncode:
                 raise RealmError(
-                    "a queued resource did not come",
+                    "a queued resource is not available",
                     where=name,
                     expected="ACTIVE",
                     found=found or run.stderr.strip(),
@@ -168,7 +176,7 @@ def wait(options: argparse.Namespace) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Prints or runs the commands."""
+    """Prints or runs the commands; returns the exit code."""
     try:
         options = parse(argv)
         if options.dry_run:

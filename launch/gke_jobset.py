@@ -1,16 +1,17 @@
-r"""Both jobs on GKE: one JobSet with a replicated job that trains and one that builds.
+r"""Both jobs on GKE: a JobSet with one replicated job for training and one for index building.
 
 Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \
               --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
-Needs:    kubectl, a GKE cluster with JobSet and TPU node pools (XPK makes such ones, and takes the
-          same manifest), an image with this package, its `tpu` extra and the config, a Kubernetes
-          service account that may write to the bucket, and what the config names as runs/… and
-          weights/… under gs://BUCKET/data/, which each pod copies into its working folder first
+Needs:    kubectl; a GKE cluster with JobSet and TPU node pools (XPK creates such clusters and
+          accepts this manifest); an image with this package, its `tpu` extra and the config; a
+          Kubernetes service account with write access to the bucket; the folders runs/... and
+          weights/... of the config under gs://BUCKET/data/. Each pod first copies them into its
+          working folder
 
-Without --dry_run the manifest goes to `kubectl apply`. JobSet makes the headless service by which
-the trainer's hosts find the first of them. A job stopped with all saved (exit code 75), or without
-its other hosts (76), restarts the set for nothing; any other failure counts towards --max_restarts.
-Either way all jobs go on where they were.
+--dry_run prints the manifest. Without it the manifest is passed to `kubectl apply`. The trainer's
+hosts find host 0 through the headless service of the JobSet. If a job exits with code 75 (stopped,
+progress saved) or 76 (another host was lost), the set restarts without using up --max_restarts. Any
+other failure counts. In both cases all jobs resume.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import yaml
 from realm_jax.cli.arguments import natural
 from realm_jax.cli.launching import (
     COORDINATOR_PORT,
-    GO_ON,
+    RESTART_CODES,
     check_bucket,
     check_config,
     check_name,
@@ -40,32 +41,38 @@ _NODE_POOL = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 class _Plain(yaml.SafeDumper):
-    """Repeats what occurs twice; other readers of YAML know no references."""
+    """Writes repeated values in full; some YAML readers do not support references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Flags, checked.
+    """Parses and checks the flags.
 
     Raises:
-      RealmError: a name, bucket, image, topology or config key that cannot be.
+      RealmError: an invalid name, bucket, image, topology or config key.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bucket", default="BUCKET", help="bucket that holds runs and corpora")
+    parser.add_argument("--bucket", default="BUCKET", help="bucket for runs and corpora")
     parser.add_argument("--image", default="IMAGE", help="container image with this package")
-    parser.add_argument("--name", default="realm", help="of the run and of the JobSet")
+    parser.add_argument("--name", default="realm", help="name of the run and of the JobSet")
     parser.add_argument("--trainer", default="v5e:8x8", help="topology of the trainer's slice")
-    parser.add_argument("--builders", type=natural, default=1, help="machines that build indexes")
     parser.add_argument(
-        "--config", default="/app/experiments/realm_wikipedia.py", help="path in the image"
+        "--builders", type=natural, default=1, help="number of index-builder machines"
+    )
+    parser.add_argument(
+        "--config",
+        default="/app/experiments/realm_wikipedia.py",
+        help="recipe name or path in the image",
     )
     parser.add_argument("--service_account", default="realm", help="Kubernetes service account")
-    parser.add_argument("--max_restarts", type=natural, default=20)
-    parser.add_argument("--dry_run", action="store_true", help="print the manifest, apply nothing")
+    parser.add_argument("--max_restarts", type=natural, default=20, help="restarts after failures")
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print the manifest without applying it"
+    )
     found, extra = parser.parse_known_args(argv)
     found.extra = check_config(None, extra)
     check_name(found.name)
@@ -122,8 +129,8 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
 def _replicated(
     name: str, replicas: int, place: Slice, command: list[str], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """One Job for each slice, with one pod for each machine of it."""
-    stopped = {"containerName": name, "operator": "In", "values": list(GO_ON)}
+    """One Job per slice, with one pod per machine."""
+    stopped = {"containerName": name, "operator": "In", "values": list(RESTART_CODES)}
     job = {
         "completionMode": "Indexed",
         "parallelism": place.hosts,
@@ -173,7 +180,7 @@ def _pod(
 
 
 def main(argv: list[str]) -> int:
-    """Prints or applies the manifest."""
+    """Prints or applies the manifest; returns the exit code."""
     try:
         options = parse(argv)
         manifest = yaml.dump(jobset(options), Dumper=_Plain, sort_keys=False)
@@ -185,7 +192,7 @@ def main(argv: list[str]) -> int:
             return subprocess.run(apply, input=manifest, text=True, check=False).returncode
         except FileNotFoundError as error:
             raise RealmError(
-                "a program is missing", where="kubectl", fix="install kubectl"
+                "a program is not installed", where="kubectl", fix="install kubectl"
             ) from error
     except RealmError as error:
         sys.stderr.write(f"gke_jobset: {error}\n")

@@ -1,12 +1,12 @@
-r"""Both jobs on this machine: a trainer of one or more processes, and index builders beside it.
+r"""Both jobs on this machine: one or more trainer processes and any number of index builders.
 
 Command:  python launch/local.py --config=experiments/wiki_sample.py --workdir=runs/wiki
           python launch/local.py --processes=2 --devices=4 --builders=1 \
               --config=experiments/wiki_sample.py --workdir=runs/many
 
-One process of each is `realm run`. With more, each is a process as on a host of a pod; when one of
-them fails, all are stopped. Exit code 75 means stopped and saved: run the same command again.
---dry_run prints the commands.
+With one process of each, this is `realm run`. With more, each trainer process plays one host of a
+pod. If a process fails, all are stopped. Exit code 75 means stopped, progress saved: run the same
+command to resume. --dry_run prints the commands.
 """
 
 import argparse
@@ -18,78 +18,82 @@ import sys
 import time
 
 from realm_jax.cli.arguments import natural, positive
-from realm_jax.cli.exit_codes import DONE, PROBLEM, STOPPED
+from realm_jax.cli.exit_codes import DONE, ERROR, STOPPED
 from realm_jax.cli.launching import check_overrides, index_command, train_command
 from realm_jax.cli.main import main as realm
 from realm_jax.errors import RealmError
 
-_PATIENCE = 60.0  # seconds that a process gets to heed SIGTERM
+_STOP_TIMEOUT = 60.0  # seconds between SIGTERM and SIGKILL
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Flags, checked.
+    """Parses and checks the flags.
 
     Raises:
-      RealmError: an argument that is no override.
+      RealmError: an argument that is neither a flag nor a config override.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
-    parser.add_argument("--config", required=True, help="experiments/NAME.py")
-    parser.add_argument("--processes", type=positive, default=1, help="of the trainer")
-    parser.add_argument("--builders", type=natural, default=1, help="processes that build indexes")
+    parser.add_argument("--workdir", required=True, help="run folder; an existing run is resumed")
+    parser.add_argument("--config", required=True, help="recipe name or Python file")
+    parser.add_argument("--processes", type=positive, default=1, help="number of trainer processes")
     parser.add_argument(
-        "--devices", type=positive, default=0, help="virtual CPU devices of each process"
+        "--builders", type=natural, default=1, help="number of index-builder processes"
     )
-    parser.add_argument("--dry_run", action="store_true", help="print the commands, run none")
+    parser.add_argument(
+        "--devices", type=positive, default=0, help="virtual CPU devices per process"
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print the commands without running them"
+    )
     found, extra = parser.parse_known_args(argv)
     found.extra = check_overrides(extra)
     return found
 
 
 def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
-    """One for each process; the trainer's first."""
+    """The command of each process; those of the trainer first."""
     devices = [f"--devices={options.devices}"] if options.devices else []
-    given = (options.workdir, options.config, [*options.extra, *devices])
+    common = (options.workdir, options.config, [*options.extra, *devices])
     if options.processes == 1 and options.builders == 1:
-        return [["realm", "run", *train_command(*given)[2:]]]
+        return [["realm", "run", *train_command(*common)[2:]]]
     many = [
         (f"localhost:{port}", options.processes, str(number)) for number in range(options.processes)
     ]
-    trainers = [train_command(*given, one if options.processes > 1 else None) for one in many]
+    trainers = [train_command(*common, one if options.processes > 1 else None) for one in many]
     names = [f"builder-{number}" for number in range(options.builders)]
     builders = [index_command(options.workdir, name) + devices for name in names]
     return trainers + builders
 
 
 def run(wanted: list[list[str]]) -> int:
-    """Runs them side by side until all have ended; the exit code of the first that went wrong."""
+    """Runs the commands in parallel; returns the exit code of the first that failed, or 0."""
     here = [sys.executable, "-m", "realm_jax.cli.main"]
     running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
-    told: list[int] = []  # exit codes: of a signal to this process, of processes that failed
+    failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
     before = {
-        name: signal.signal(name, lambda number, _: told.append(STOPPED))
+        name: signal.signal(name, lambda number, _: failed.append(STOPPED))
         for name in (signal.SIGTERM, signal.SIGINT)
     }
-    while not told and any(process.poll() is None for process in running):
+    while not failed and any(process.poll() is None for process in running):
         time.sleep(0.2)
-        told += [process.returncode for process in running if process.poll()]
+        failed += [process.returncode for process in running if process.poll()]
     for process in running:
         process.terminate()
     for process in running:
         try:
-            process.wait(_PATIENCE)
+            process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
     for name, handler in before.items():
         signal.signal(name, handler)
-    first = next((code for code in told if code), DONE)
-    return first if first >= 0 else PROBLEM  # below 0: killed by a signal
+    first = next((code for code in failed if code), DONE)
+    return first if first >= 0 else ERROR  # below 0: killed by a signal
 
 
 def main(argv: list[str]) -> int:
-    """Prints or runs the commands."""
+    """Prints or runs the commands; returns the exit code."""
     try:
         options = parse(argv)
     except RealmError as error:

@@ -85,7 +85,7 @@ def _config_file(config: str | Path) -> Path:
     if not path.is_file():
         near = difflib.get_close_matches(path.stem, known, n=1)
         raise ConfigError(
-            "no such recipe or config file",
+            "no such config file or recipe",
             where=config,
             expected=f"the path of a Python file, or one of {', '.join(known)}",
             fix=f"did you mean --config={near[0]}?" if near else None,

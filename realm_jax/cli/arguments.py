@@ -1,4 +1,4 @@
-"""Flags that verbs share; types of values, refused with a sentence where they cannot be."""
+"""Flags that several verbs share, and argument types with clear errors."""
 
 import argparse
 import re
@@ -6,18 +6,18 @@ import re
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
     """--questions, --format and --part."""
-    parser.add_argument("--questions", required=True, help="question file, or quoted glob of some")
+    parser.add_argument("--questions", required=True, help="question file, or a quoted glob")
     parser.add_argument(
         "--format",
         choices=("own", "nq", "webquestions", "trec", "squad"),
         default="own",
-        help="own is JSON lines: question, answers",
+        help="file format; own: JSON lines with question and answers (default)",
     )
     parser.add_argument(
         "--part",
         choices=("all", "train", "dev"),
         default="all",
-        help="part of a file that has both published parts (webquestions, trec)",
+        help="published part of a file that holds both (webquestions, trec); default: all",
     )
 
 
@@ -26,7 +26,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all inputs, say what would be done, do nothing",
+        help="check all inputs and print what the command would do, without doing it",
     )
 
 
@@ -41,7 +41,7 @@ def natural(text: str) -> int:
 
 
 def whole(text: str, least: int) -> int:
-    """A whole number of at least so much."""
+    """A whole number of at least `least`."""
     try:
         value = int(text)
     except ValueError:
@@ -54,29 +54,29 @@ def whole(text: str, least: int) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1, also as in 1e9."""
+    """A whole number of at least 1; accepts 1e9."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not (1 <= value < float("inf") and value.is_integer()):
-        raise argparse.ArgumentTypeError(f"expected a number of things, as 1e9, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number, as in 1e9, found {text!r}")
     return int(value)
 
 
 def seconds(text: str) -> float:
-    """A time span of more than no seconds."""
+    """A positive number of seconds."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, found {text!r}")
     return value
 
 
 def file_name(text: str) -> str:
-    """What can be part of the name of a file, wherever that lies; "" for none."""
+    """Characters that are allowed in file names of every storage; "" is allowed."""
     if not re.fullmatch(r"[A-Za-z0-9._-]*", text):
-        raise argparse.ArgumentTypeError(f"expected letters, digits and ._- alone, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected only letters, digits and ._-, found {text!r}")
     return text

@@ -1,4 +1,4 @@
-"""`realm compile`: a step through the real TPU compiler, on a machine without TPUs."""
+"""`realm compile`: compiles a step with the TPU compiler, on a machine without TPUs."""
 
 import argparse
 import sys
@@ -13,33 +13,43 @@ from realm_jax.planning.plan import builder_chips, embedding_seconds
 from realm_jax.planning.reference_reports import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
 from realm_jax.planning.topology import prepare
 
-EXAMPLE = "realm compile --topology=v5e:8x8 --config=experiments/realm_wikipedia.py --step=train"
+EXAMPLE = "realm compile --topology=v5e:8x8 --config=realm_wikipedia --step=train"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument("--topology", required=True, help="CHIP:SHAPE, as in v4:4x4x4")
-    parser.add_argument("--config", help="experiments/NAME.py; default: the paper's sizes")
+    parser.add_argument("--config", help="recipe name or Python file; default: the paper's sizes")
     parser.add_argument("--step", choices=STEPS, default="train")
     parser.add_argument(
-        "--vocabulary", type=positive, default=BERT_VOCABULARY, help="word pieces of the corpus"
+        "--vocabulary",
+        type=positive,
+        default=BERT_VOCABULARY,
+        help="size of the vocabulary, in word pieces",
     )
     add_corpus_arguments(parser)
-    parser.add_argument("--save", type=Path, help="file of reports to add this one to")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--save", type=Path, help="file of reports; this report is added to it")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     parser.set_defaults(overridable=True)
 
 
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
-    """--passages and --builder_share."""
-    parser.add_argument("--passages", type=count, default=WIKIPEDIA, help="also as in 1e9")
+    """Adds --passages and --builder_share."""
     parser.add_argument(
-        "--builder_share", type=float, default=0.2, help="builder's chips among all, 0 to 1"
+        "--passages", type=count, default=WIKIPEDIA, help="passages of the corpus, as in 1e9"
+    )
+    parser.add_argument(
+        "--builder_share",
+        type=float,
+        default=0.2,
+        help="share of all chips that build the index, 0 to 1",
     )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compiles and tells; exit code 1 where the step does not keep to what it must."""
+    """Compiles and prints the report; exit code 1 if a check fails (memory, sharding)."""
     place = slice_of(arguments.topology)
     builders = builder_chips(place, arguments.builder_share)
     prepare()

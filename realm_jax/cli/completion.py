@@ -1,4 +1,4 @@
-"""`realm completion`: a script by which a shell completes verbs, flags and config keys."""
+"""`realm completion`: the completion script of a shell for verbs, flags and config keys."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 EXAMPLE = 'eval "$(realm completion bash)"'
-COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants completions instead of work
+COMPLETING = "_ARGCOMPLETE"  # set by a shell that requests completions
 NEEDED = ["argcomplete"]
 
 
@@ -25,7 +25,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     lacking = extras.missing(extras.requirements().get("completion", NEEDED))
     if lacking:
         raise RealmError(
-            "completion needs a package that is not installed",
+            "shell completion needs a package that is not installed",
             expected=", ".join(NEEDED),
             found=f"no {', '.join(lacking)}",
             fix=extras.command(lacking),
@@ -42,7 +42,7 @@ def is_asked() -> bool:
 
 
 def asked_words() -> list[str]:
-    """What was typed so far, without `realm`."""
+    """The words on the command line so far, without `realm`."""
     try:
         return shlex.split(os.environ.get("COMP_LINE", ""))[1:]
     except ValueError:  # a quote that is still open
@@ -50,7 +50,7 @@ def asked_words() -> list[str]:
 
 
 def answer(parser: argparse.ArgumentParser, verb: argparse.ArgumentParser | None) -> None:
-    """Tells the shell, and ends the process; config keys are flags where a verb takes them."""
+    """Prints the completions and ends the process; config keys count as flags."""
     import argcomplete
 
     for one in _overridable(verb) if verb else ():
@@ -62,7 +62,7 @@ def answer(parser: argparse.ArgumentParser, verb: argparse.ArgumentParser | None
 
 
 def _overridable(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """The parser itself, or those of its sub-verbs, that take `--config.a.b=value`."""
+    """The parser and those of its sub-verbs, if they accept `--config.KEY=VALUE`."""
     below = [
         child
         for action in parser._actions

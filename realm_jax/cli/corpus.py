@@ -1,4 +1,4 @@
-"""`realm corpus`: build a passage store from your own text, annotate it, look into it."""
+"""`realm corpus`: builds a passage store from text, or inspects one."""
 
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ from realm_jax.storage.layout import MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
-TELL_EVERY = 5.0  # seconds between lines of progress
+LOG_EVERY = 5.0  # seconds between log lines of progress
 
 log = logging.getLogger(__name__)
 
@@ -38,40 +38,51 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sub-verbs build and inspect."""
     verbs = parser.add_subparsers(dest="corpus_verb", required=True, metavar="build|inspect")
-    build = verbs.add_parser("build", help="text to passages", epilog=f"example: {EXAMPLE}")
+    build = verbs.add_parser("build", help="split text into passages", epilog=f"example: {EXAMPLE}")
     build.add_argument("--format", required=True, choices=FORMATS)
     build.add_argument(
-        "--input", required=True, help="file, folder, archive or quoted glob; tfds: folder or name"
+        "--input",
+        required=True,
+        help="file, folder, archive or quoted glob; format tfds: folder or name",
     )
-    build.add_argument("--out", required=True, help="folder to make; finished ones are refused")
-    build.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
+    build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
+    build.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
     build.add_argument(
-        "--passage-pieces", type=_budget, default=PASSAGE_PIECES, help="longest passage"
+        "--passage-pieces",
+        type=_budget,
+        default=PASSAGE_PIECES,
+        help="length of the longest passage, in word pieces",
     )
-    build.add_argument("--workers", type=positive, default=1, help="processes")
+    build.add_argument("--workers", type=positive, default=1, help="number of processes")
     build.add_argument(
         "--beam",
         metavar="OPTIONS",
-        help="cut on a cluster, by Apache Beam with these options (extra [beam]); leaves a TFDS "
-        "dataset in OUT.tfds",
+        help="split on a cluster with Apache Beam and these options (extra [beam]); also writes a "
+        "TFDS dataset to OUT.tfds",
     )
     build.add_argument(
-        "--knowledge", help="corpus to retrieve from, when this one is only text to pre-train on"
+        "--knowledge", help="knowledge corpus Z, if this corpus is only pre-training text X"
     )
     add_dry_run(build)
-    build.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    build.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     inspect = verbs.add_parser(
-        "inspect", help="what is in a corpus", epilog=f"example: {EXAMPLE_INSPECT}"
+        "inspect",
+        help="print counts, lengths and one passage of a corpus",
+        epilog=f"example: {EXAMPLE_INSPECT}",
     )
     inspect.add_argument("folder", help="a corpus folder")
-    inspect.add_argument("--config", help="experiments/NAME.py, for the lengths of rows")
+    inspect.add_argument("--config", help="recipe name or Python file, for the lengths of rows")
     inspect.set_defaults(overridable=True)
-    inspect.add_argument("--seed", type=natural, default=0, help="of the random passage shown")
-    inspect.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    inspect.add_argument(
+        "--seed", type=natural, default=0, help="seed that selects the passage shown"
+    )
+    inspect.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def _budget(text: str) -> int:
-    """Word pieces that a passage can have."""
+    """Length of a passage in word pieces."""
     return whole(text, LEAST_PIECES)
 
 
@@ -91,12 +102,12 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         return dry_run_build(arguments)
     began, workers = time.monotonic(), arguments.workers
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
-    with _no_half_corpus(Path(arguments.out)):
+    with _remove_if_failed(Path(arguments.out)):
         report = _passages(arguments, knowledge)
         store = PassageStore.open(arguments.out)
-        log.info("%d passages; marking names and dates", report["passages"])
-        told = _now_and_then("names and dates of %d passages")
-        mark_spans(store, knowledge=knowledge, workers=workers, progress=told)
+        log.info("%d passages; marking salient spans", report["passages"])
+        progress = _log_progress("salient spans of %d passages")
+        mark_spans(store, knowledge=knowledge, workers=workers, progress=progress)
     report["seconds"] = time.monotonic() - began
     fresh = report["passages"] - report["resumed"]
     report["passages_per_second"] = fresh / report["seconds"]
@@ -104,13 +115,13 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     sys.stderr.write(
         f"{things(report['passages'], 'passage')} of {things(report['documents'], 'document')} "
         f"in {arguments.out}; "
-        f"left out: {report['skipped'] or 'nothing'}\n"
+        f"skipped: {report['skipped'] or 'nothing'}\n"
     )
     return report
 
 
 def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:
-    """Builds the passages, unless an earlier run was killed after that and before the spans."""
+    """Builds the passages, unless an earlier build already did and was killed before the spans."""
     from realm_jax.corpus.build import build, was_built_from
 
     out = Path(arguments.out)
@@ -122,9 +133,9 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
             store, *how, arguments.passage_pieces
         ):
             raise InputError(
-                "the corpus exists already",
+                "the corpus already exists",
                 where=out,
-                fix="choose another --out, or delete this folder: finished ones never change",
+                fix="choose another --out, or delete this folder; a finished corpus never changes",
             )
         return store.summary() | {"resumed": len(store)}
     vocabulary = _vocabulary(arguments, knowledge)
@@ -137,7 +148,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
         vocabulary,
         passage_pieces=arguments.passage_pieces,
         workers=arguments.workers,
-        progress=_now_and_then("%d documents, %d passages"),
+        progress=_log_progress("%d documents, %d passages"),
     )
 
 
@@ -162,8 +173,8 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _no_half_corpus(out: Path) -> Iterator[None]:
-    """Leaves nothing of a failed build that a later one could not go on with."""
+def _remove_if_failed(out: Path) -> Iterator[None]:
+    """Deletes the folder of a failed build that cannot be resumed."""
     ours = not out.exists() or not any(out.iterdir())
     try:
         yield
@@ -172,38 +183,38 @@ def _no_half_corpus(out: Path) -> Iterator[None]:
             shutil.rmtree(out, ignore_errors=True)
 
 
-def _now_and_then(words: str) -> Callable[..., None]:
+def _log_progress(message: str) -> Callable[..., None]:
     last = time.monotonic()
 
-    def tell(*counts: int) -> None:
+    def log_counts(*counts: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= TELL_EVERY:
+        if time.monotonic() - last >= LOG_EVERY:
             last = time.monotonic()
-            log.info(words, *counts)
+            log.info(message, *counts)
 
-    return tell
+    return log_counts
 
 
 def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -> str:
-    """The file given, else that of the knowledge corpus, else a new one."""
+    """The file of --vocab, or that of the knowledge corpus, or one learned from the input."""
     if knowledge is None:
         return arguments.vocab or _learn_vocabulary(arguments)
     theirs = knowledge.path / VOCABULARY
     if arguments.vocab and digest(epath.Path(arguments.vocab)) != digest(epath.Path(theirs)):
         raise MismatchError(
-            "the vocabulary is not that of the knowledge corpus",
+            "--vocab differs from the vocabulary of the knowledge corpus",
             where=f"--vocab {arguments.vocab}",
             expected=theirs,
-            fix="leave --vocab out: the knowledge corpus brings its own",
+            fix="leave out --vocab: the vocabulary of the knowledge corpus is used",
         )
     return str(theirs)
 
 
 def _learn_vocabulary(arguments: argparse.Namespace) -> str:
-    """A word-piece vocabulary of the input itself, written beside the corpus.
+    """Learns a word-piece vocabulary from the input; writes it to OUT.vocab.txt.
 
     Raises:
-      InputError: no document has any text.
+      InputError: no document has text.
     """
     from collections import Counter
 
@@ -219,7 +230,7 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     path = Path(f"{arguments.out.rstrip('/')}.vocab.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = (one.title + "\n" + one.body for one in itertools.chain([first], documents))
-    log.info("no --vocab: learning one from the input, into %s", path)
+    log.info("no --vocab: learning a vocabulary from the input, in %s", path)
     write_vocabulary(path, sample_vocabulary(texts))
     return str(path)
 

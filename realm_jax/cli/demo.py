@@ -1,4 +1,4 @@
-"""`realm demo`: watch a retriever being learned from masked text on the built-in almanac."""
+"""`realm demo`: trains REALM on the built-in almanac and measures it on held-out facts."""
 
 import argparse
 import json
@@ -24,15 +24,21 @@ log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
-    parser.add_argument("--workdir", default="runs/demo", help="run folder; the same one resumes")
-    parser.add_argument("--seed", type=int, default=0, help="another run of the same demo")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    """Adds the flags of this verb."""
+    parser.add_argument(
+        "--workdir",
+        default="runs/demo",
+        help="run folder; an existing run is resumed (default: runs/demo)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     parser.set_defaults(overridable=True)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Builds the almanac, runs both jobs, measures, and writes report.json and report.html."""
+    """Builds the almanac, runs both jobs, evaluates, and writes report.json and report.html."""
     stop = runtime.start()
     from realm_jax.corpus.almanac_store import build_almanac
     from realm_jax.report.write import write_report
@@ -40,20 +46,20 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     run_dir = RunDir(arguments.workdir)
     if not files.is_local(run_dir.root):
         raise InputError(
-            "the demo makes a corpus, and corpora stay on this machine",
+            "the demo writes its corpus into the workdir, which must be local",
             where=f"--workdir={arguments.workdir}",
             expected="a local folder",
-            found="the address of an object store",
+            found="an object store",
         )
     corpus = Path(arguments.workdir) / "corpus"
     config = demo_config(corpus, arguments.seed, arguments.overrides)
-    log.info("making the almanac in %s", corpus)
+    log.info("writing the almanac corpus to %s", corpus)
     began = time.monotonic()
     built = build_almanac(corpus)
     seconds = time.monotonic() - began
     log.info("%d passages that state %d facts", built["passages"], built["facts"])
 
-    def watch_it_learn() -> dict[str, Any]:
+    def run_and_measure() -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
         measured = _measure(arguments.workdir, config)
         measured["seconds"] = {"corpus": round(seconds, 1), **measured["seconds"]}
@@ -61,14 +67,14 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         report = {**counts, **measured, "seed": arguments.seed}
         files.write_bytes(run_dir.report, json.dumps(report, indent=1).encode())
         write_report(arguments.workdir)
-        _say(arguments.workdir, report)
+        _print_summary(arguments.workdir, report)
         return report
 
-    return until_stopped(watch_it_learn)
+    return until_stopped(run_and_measure)
 
 
 def demo_config(corpus: Path, seed: int, overrides: dict[str, str]) -> ConfigDict:
-    """The almanac's config for a corpus folder and a seed."""
+    """The config of the demo, checked and locked."""
     config = almanac_config(corpus)
     config.seed = seed
     for key, text in overrides.items():
@@ -77,7 +83,7 @@ def demo_config(corpus: Path, seed: int, overrides: dict[str, str]) -> ConfigDic
 
 
 def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
-    """Everything on held-out facts; nothing here was trained on."""
+    """Measures on held-out facts, which no training sentence states."""
     from realm_jax.data.question_files import read_questions
     from realm_jax.inference.answerer import Answerer
     from realm_jax.inference.evaluate import closed_book, evaluate
@@ -100,11 +106,11 @@ def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
     return measured
 
 
-def _say(workdir: str, report: dict[str, Any]) -> None:
+def _print_summary(workdir: str, report: dict[str, Any]) -> None:
     recall = next(value for key, value in report.items() if key.startswith("recall_at_"))
     sys.stderr.write(
         f"""
-On facts that no training sentence stated:
+On facts that no training sentence states:
   recall@5 of masked sentences   untrained {recall["untrained"]:.1%}   after ICT \
 {recall["ict"]:.1%}   after REALM {recall["realm"]:.1%}
   retrieval utility              {report["retrieval_utility"]:.2f} nats per token
@@ -113,7 +119,7 @@ On facts that no training sentence stated:
   fresh indexes swapped in       {report["index_swaps"]} (staleness up to \
 {report["staleness_steps"]["max"]:.0f} steps)
 
-Where to look next:
+Next:
   {workdir}/report.html
   realm ask --workdir={workdir} "What do people call Norway in Icelandic?"
   realm ask --workdir={workdir} "In Slovenian, people call Germany [MASK]."

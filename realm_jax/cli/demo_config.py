@@ -1,4 +1,4 @@
-"""The demo's run: sizes and steps that two cores finish in minutes."""
+"""The config of `realm demo`: sizes and steps for minutes on two CPU cores."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from realm_jax import config as config_lib
 
 
 def almanac_config(corpus: str | Path) -> ConfigDict:
-    """The config for an almanac that `build_almanac` wrote under `corpus`; not locked."""
+    """The config for the almanac that `build_almanac` wrote to `corpus`; not locked."""
     config = config_lib.default()
     folder = Path(corpus)
     config.corpus.knowledge = str(folder / "knowledge")
@@ -20,13 +20,13 @@ def almanac_config(corpus: str | Path) -> ConfigDict:
         layers=2, hidden=128, heads=4, mlp=512, embedding=128, positions=128, dropout=0.0
     )
     config.model.init_stddev = 0.08
-    # The reader starts from weights that can read; the embedder learns from nothing.
+    # The reader starts from pre-trained weights, the embedder from random ones.
     config.model.update(start="almanac", start_embedder=False)
     config.lengths.update(query=16, passage=36, joint=44, masks=6, answer=8)
     config.retrieval.candidates = 5
 
-    # Without bias correction the paper's 0.999 would make the first hundreds of steps, which are
-    # all there are here, several times too large.
+    # AdamW here has no bias correction. With the paper's 0.999 the first few hundred updates, which
+    # are all of this run's, would be several times too large.
     config.optimizer.b2 = 0.98
 
     stages = config.stages

@@ -1,4 +1,4 @@
-"""`realm doctor`: what this machine has, what it lacks, and the command that brings it."""
+"""`realm doctor`: checks this machine and prints the commands that install what is missing."""
 
 import argparse
 import os
@@ -14,18 +14,20 @@ from realm_jax.cli import extras
 
 EXAMPLE = "realm doctor --json"
 _GIB = 2**30
-_NEEDED_DISK, _NEEDED_MEMORY = 1.0, 3.0  # GiB that `realm demo` takes
+_NEEDED_DISK, _NEEDED_MEMORY = 1.0, 3.0  # GiB that `realm demo` needs
 _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16")
 _IMPORTED = ("jax", "flax", "optax", "orbax.checkpoint", "scann", "tokenizers", "sentencex")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    """Adds the flags of this verb."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Looks, changes nothing; exit code 1 with a sentence for each thing that stops the demo."""
+    """Prints the state of this machine; exit code 1 if something prevents the demo."""
     needed, optional = _packages()
     broken = _broken_imports()
     report: dict[str, Any] = {
@@ -49,7 +51,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _packages() -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """What everybody needs, and of each extra what is missing and how to get it."""
+    """The required packages, and for each extra the missing ones and the command for them."""
     declared = extras.requirements()
     optional = {}
     for extra, wanted in sorted(declared.items()):
@@ -61,7 +63,7 @@ def _packages() -> tuple[list[str], dict[str, dict[str, Any]]]:
 
 
 def _broken_imports() -> dict[str, str]:
-    """Packages that are there and do not load, or are not there."""
+    """Package -> error, for packages that cannot be imported."""
     broken = {}
     for name in _IMPORTED:
         try:
@@ -80,14 +82,14 @@ def _devices() -> list[str]:
 
 
 def _cpu_features() -> list[str]:
-    """Those of `_FEATURES` that the processor has; none where /proc/cpuinfo does not say."""
+    """The `_FEATURES` that the CPU has; empty without /proc/cpuinfo."""
     path = Path("/proc/cpuinfo")
     flags = path.read_text(errors="replace").split() if path.exists() else []
     return [feature for feature in _FEATURES if feature in flags]
 
 
 def _free_memory() -> float | None:
-    """GiB available without swapping."""
+    """Available memory in GiB; None if unknown."""
     path = Path("/proc/meminfo")
     lines = path.read_text().splitlines() if path.exists() else []
     kib = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
@@ -95,24 +97,26 @@ def _free_memory() -> float | None:
 
 
 def _problems(report: dict[str, Any], broken: dict[str, str]) -> list[str]:
-    """A sentence for each thing that stops `realm demo`."""
+    """One sentence for each reason why `realm demo` cannot run."""
     problems = []
     lacking = extras.missing(list(report["packages"]))
     if lacking:
         problems += [f"Packages are missing: {extras.command(lacking)}"]
-    problems += [f"{name} does not load: {error}" for name, error in broken.items()]
+    problems += [f"{name} cannot be imported: {error}" for name, error in broken.items()]
     if not report["devices"] and "jax" not in broken:
-        problems += ["jax finds no device, not even a CPU: unset JAX_PLATFORMS and try again."]
+        problems += ["JAX finds no device, not even a CPU: unset JAX_PLATFORMS and try again."]
     features = report["cpu_features"]
     if platform.machine() in ("x86_64", "AMD64") and features and "avx" not in features:
-        problems += ["This processor has no AVX, which jaxlib and ScaNN are built for."]
+        problems += ["This CPU has no AVX, which jaxlib and ScaNN need."]
     memory = report["free_memory_gib"]
     if memory is not None and memory < _NEEDED_MEMORY:
-        problems += [f"The demo needs {_NEEDED_MEMORY:.0f} GiB of memory; {memory} are free."]
+        problems += [
+            f"The demo needs {_NEEDED_MEMORY:.0f} GiB of memory; {memory} GiB are available."
+        ]
     if report["free_disk_gib"] < _NEEDED_DISK:
         problems += [
             f"The demo needs {_NEEDED_DISK:.0f} GiB of disk; {report['free_disk_gib']} GiB are "
-            f"free under {Path.cwd()}."
+            f"free in {Path.cwd()}."
         ]
     return problems
 
@@ -123,7 +127,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     )
     lines = [
         f"realm     {report['realm']}, Python {report['python']}, {report['machine']}",
-        f"packages  {versions or 'not installed with pip: their versions cannot be compared'}",
+        f"packages  {versions or 'realm-jax is not installed with pip; versions are not checked'}",
         f"devices   {', '.join(report['devices']) or 'none'}",
         f"processor {report['cores']} cores, {' '.join(report['cpu_features']) or '?'}",
         f"free      memory {report['free_memory_gib']} GiB, disk {report['free_disk_gib']} GiB",
@@ -131,7 +135,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     for extra, state in report["extras"].items():
         lines += [
             f"extra     [{extra}] "
-            + (f"missing: {state['install']}" if state["missing"] else "there")
+            + (f"missing: {state['install']}" if state["missing"] else "installed")
         ]
     if not report["problems"]:
         lines += ["The demo can run: realm demo"]

@@ -13,16 +13,22 @@ EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
     add_question_arguments(parser)
-    parser.add_argument("--limit", type=natural, default=0, help="questions to use; 0 is all")
-    parser.add_argument("--predictions", help="file to write; default: predictions.jsonl there")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--limit", type=natural, default=0, help="number of questions; 0: all (default)"
+    )
+    parser.add_argument(
+        "--predictions", help="output file; default: predictions.jsonl in the workdir"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Answers every question and judges the answers."""
+    """Answers every question and scores the answers."""
     runtime.start_interruptible()
     from realm_jax.data.question_files import read_questions
     from realm_jax.inference.answerer import Answerer
@@ -39,22 +45,22 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             sys.stdout.writelines(_row(json.loads(line)) for line in lines)
     recalls = ", ".join(f"recall@{k} {v:.1%}" for k, v in report["recall_at"].items())
     sys.stderr.write(
-        f"{report['questions']} questions: exact match {report['exact_match']:.1%}, of at most "
-        f"{report['reader_oracle']:.1%} in the passages read; {recalls}\n"
+        f"{report['questions']} questions: exact match {report['exact_match']:.1%} (upper "
+        f"bound for these passages: {report['reader_oracle']:.1%}); {recalls}\n"
     )
     return report
 
 
-def _row(judged: dict[str, Any]) -> str:
-    """One line of the table for people: right or wrong, question, prediction, answers, evidence."""
-    best = next((p for p in judged["passages"] if p["span"] is not None), None)
+def _row(scored: dict[str, Any]) -> str:
+    """One tab-separated line: right or wrong, question, prediction, answers, rank, evidence."""
+    best = next((p for p in scored["passages"] if p["span"] is not None), None)
     evidence = ""
     if best is not None:
         start, stop = best["span"]
         before, after = best["text"][max(start - 40, 0) : start], best["text"][stop : stop + 40]
         evidence = f"{best['title']}: {before}>>{best['text'][start:stop]}<<{after}"
-    accepted = " | ".join(judged["answers"])
-    rank = judged["answer_rank"] or "-"
-    mark = "right" if judged["right"] else "wrong"
-    row = [mark, judged["question"], judged["prediction"], accepted, f"rank {rank}", evidence]
+    accepted = " | ".join(scored["answers"])
+    rank = scored["answer_rank"] or "-"
+    mark = "right" if scored["right"] else "wrong"
+    row = [mark, scored["question"], scored["prediction"], accepted, f"rank {rank}", evidence]
     return "\t".join(" ".join(str(cell).split()) for cell in row) + "\n"

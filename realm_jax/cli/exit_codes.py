@@ -1,7 +1,7 @@
-"""How `realm` ends, as a number."""
+"""Exit codes of `realm`."""
 
 DONE = 0
-PROBLEM = 1  # a RealmError, or a check that found damage
-USAGE = 2  # the command line itself cannot be understood
-STOPPED = 75  # stopped by a signal; the same command goes on there
-PEER_GONE = 76  # another process of this job is gone; the same command on all of them goes on
+ERROR = 1  # a RealmError, or a check that found damage
+USAGE = 2  # invalid command line
+STOPPED = 75  # stopped by a signal, progress saved; the same command resumes
+PEER_GONE = 76  # another process of this job was lost; the same command on all hosts resumes

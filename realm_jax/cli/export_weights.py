@@ -1,4 +1,4 @@
-"""`realm export`: our networks in the forms that Hugging Face's tools read."""
+"""`realm export`: converts trained networks for Hugging Face or sentence-transformers."""
 
 import argparse
 import sys
@@ -11,20 +11,22 @@ EXAMPLE = "realm export --workdir=runs/demo --to=exported --layout=hf"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workdir", help="folder of a finished run")
     source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
     parser.add_argument("--to", required=True, help="new folder")
     parser.add_argument("--layout", choices=("hf", "sentence-transformers"), default="hf")
     parser.add_argument(
-        "--network", help="only this one, as embedder or reader; default: all (hf) or embedder"
+        "--network", help="network to export, as embedder or reader; default: all (hf) or embedder"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Writes the networks; several go into folders named after them."""
+    """Writes the networks; several networks go into subfolders named after them."""
     runtime.start_interruptible()
     from realm_jax.interop.sentence_layout import write_sentence_transformers
     from realm_jax.interop.weights import open_weights, require_new, write_weights
@@ -52,17 +54,17 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _of_run(workdir: str) -> Any:
-    """The networks of a finished run, the span head with the reader it was tuned with."""
+    """The networks of a finished run; the span head belongs to the reader."""
     from realm_jax import config as config_lib
     from realm_jax.artifacts.export import read_export
     from realm_jax.corpus.store_writer import VOCABULARY
-    from realm_jax.interop.weights import of_networks
+    from realm_jax.interop.weights import weights_of_run
     from realm_jax.storage.layout import RunDir
 
     export = read_export(RunDir(workdir))
     config = config_lib.from_json(export.config_json)
     vocabulary = Path(config.corpus.knowledge) / VOCABULARY
-    return of_networks(
+    return weights_of_run(
         export.networks,
         config.model,
         config.lengths.answer,

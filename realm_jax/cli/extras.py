@@ -1,4 +1,4 @@
-"""Optional packages: which of them are missing, and the command that brings them."""
+"""Optional packages: which are missing, and the command that installs them."""
 
 import re
 import shlex
@@ -10,9 +10,9 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)(\[[\w,.-]+\])?([^;]*)(?:;.*extra == ["']
 
 
 def requirements() -> dict[str, list[str]]:
-    """What the installed package asks for, by extra; "" is what everybody needs.
+    """Extra -> requirements of the installed package; "" has the required ones.
 
-    Empty if the package is imported from a folder that was never installed.
+    Empty if the package was never installed.
     """
     found: dict[str, list[str]] = {}
     try:
@@ -33,7 +33,7 @@ def name_of(requirement: str) -> str:
 
 
 def version_of(requirement: str) -> str | None:
-    """The installed version of what a requirement names; None if it is not there."""
+    """The installed version of a requirement's package; None if it is not installed."""
     try:
         return metadata.version(name_of(requirement))
     except metadata.PackageNotFoundError:
@@ -41,11 +41,11 @@ def version_of(requirement: str) -> str | None:
 
 
 def missing(wanted: list[str]) -> list[str]:
-    """Those of some requirements that are not installed, or are too old.
+    """The requirements that are not installed, or whose version is too old.
 
-    Extras of other packages, like `jax[cuda12]`, are known by the plugins that they bring.
+    Extras of other packages, like `jax[cuda12]`, are recognised by the plugins they install.
     """
-    return [one for one in wanted if not (_is_recent(one) and _inner_is_there(one))]
+    return [one for one in wanted if not (_is_recent(one) and _has_plugins(one))]
 
 
 def _is_recent(requirement: str) -> bool:
@@ -62,12 +62,12 @@ def _numbers(version: str) -> list[int]:
     return numbers
 
 
-def _inner_is_there(requirement: str) -> bool:
+def _has_plugins(requirement: str) -> bool:
     plugins = {"jax[tpu]": ("libtpu",), "jax[cuda12]": ("jax_cuda12_plugin",)}
     begins = requirement.partition("]")[0] + "]"
     return all(util.find_spec(name) is not None for name in plugins.get(begins, ()))
 
 
 def command(wanted: list[str]) -> str:
-    """The pip command that installs `wanted` beside this Python."""
+    """The pip command that installs `wanted` for this Python."""
     return shlex.join([sys.executable, "-m", "pip", "install", *wanted])

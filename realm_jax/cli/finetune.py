@@ -1,4 +1,4 @@
-"""`realm finetune`: teaches a pre-trained run to answer questions, on its frozen index."""
+"""`realm finetune`: fine-tunes a pre-trained run on questions, with its index frozen."""
 
 import argparse
 from typing import Any
@@ -11,14 +11,18 @@ EXAMPLE = "realm finetune --workdir=runs/wiki --questions=curatedtrec.tsv --form
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     add_job_arguments(parser)
     add_question_arguments(parser)
-    parser.add_argument("--without", default="", help="file whose questions are left out")
+    parser.add_argument(
+        "--without",
+        default="",
+        help="question file; its questions are removed from the training questions",
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fine-tunes from the last pre-training checkpoint and exports."""
+    """Fine-tunes from the last pre-training checkpoint and exports the model."""
     stop = runtime.start(devices=arguments.devices)
     arguments.overrides |= {
         "corpus.questions": arguments.questions,

@@ -1,4 +1,4 @@
-"""`realm import`: BERT and REALM weights of others into a folder that our models start from."""
+"""`realm import`: converts BERT and REALM weights into a folder for `config.model.start`."""
 
 import argparse
 import sys
@@ -10,30 +10,36 @@ from realm_jax.cli.arguments import positive
 from realm_jax.errors import InputError
 
 EXAMPLE = "realm import --from=downloads/bert-base-uncased --to=weights/bert"
-SHOWN = 5  # names of a list that people are shown
+SHOWN = 5  # names printed per list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument(
         "--from",
         dest="source",
         required=True,
         help="Hugging Face folder (safetensors or .bin), or TensorFlow checkpoint",
     )
-    parser.add_argument("--to", required=True, help="new folder; config.model.start may name it")
-    parser.add_argument("--vocab", help="vocab.txt of these weights; default: the one beside them")
-    parser.add_argument("--heads", type=positive, help="attention heads, if the weights do not say")
+    parser.add_argument("--to", required=True, help="new folder, for --config.model.start")
+    parser.add_argument(
+        "--vocab", help="vocab.txt of these weights; default: the one in the same folder"
+    )
+    parser.add_argument(
+        "--heads", type=positive, help="number of attention heads, if the weights do not contain it"
+    )
     parser.add_argument(
         "--block-records",
         action="store_true",
-        help="convert block_records.npy too: a pickle, read without running what is in it",
+        help="also convert block_records.npy (a pickle, parsed without executing it)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Reads, renames, writes, and says what was not used and what is missing."""
+    """Converts the weights; reports unused and missing arrays."""
     runtime.start_interruptible()
     from realm_jax.interop.block_records import BLOCK_RECORDS, TEXTS, convert_block_records
     from realm_jax.interop.warm_start import require_shapes
@@ -42,9 +48,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     source, to = Path(arguments.source), Path(arguments.to)
     if source.name == BLOCK_RECORDS:
         raise InputError(
-            "block records are a pickle and no weights",
+            "block_records.npy is a pickle of passages, not weights",
             where=source,
-            expected="the folder it lies in",
+            expected="the folder that contains it",
             fix=f"realm import --from={source.parent} --to={to} --block-records",
         )
     require_new(to)
@@ -68,15 +74,15 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         report["blocks"] = convert_block_records(records, to / TEXTS)
     elif records.is_file():
         report["left_out"][f"{BLOCK_RECORDS}, a pickle; --block-records converts it"] = 1
-    sys.stderr.write(_told(report, to))
+    sys.stderr.write(_summary(report, to))
     return report
 
 
-def _told(report: dict[str, Any], to: Path) -> str:
+def _summary(report: dict[str, Any], to: Path) -> str:
     lines = [f"{report['kind']}: {report['parameters']:,} parameters in {to}"]
     for side in ("unused", "missing"):
         names = report[side]
         more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         lines.append(f"  {side}: {', '.join(names[:SHOWN]) or 'nothing'}{more}")
-    lines += [f"  left out: {count}: {reason}" for reason, count in report["left_out"].items()]
+    lines += [f"  skipped: {count}: {reason}" for reason, count in report["left_out"].items()]
     return "\n".join(lines) + "\n"

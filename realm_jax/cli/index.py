@@ -15,17 +15,19 @@ EXAMPLE = "realm index --workdir=runs/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb; shapes and corpus come from each snapshot's config."""
+    """Adds the flags of this verb; shapes and corpus come from each snapshot's config."""
     add_job_arguments(parser, config=False)
-    parser.add_argument("--poll", type=seconds, default=0.5, help="seconds between two looks")
     parser.add_argument(
-        "--worker", type=file_name, default="", help="name of this one, of several builders"
+        "--poll", type=seconds, default=0.5, help="seconds between checks for a new snapshot"
+    )
+    parser.add_argument(
+        "--worker", type=file_name, default="", help="name of this builder, if several share a run"
     )
     parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Builds until the end marker or a stop signal."""
+    """Builds an index for each snapshot until the run ends or a stop signal arrives."""
     stop = runtime.start(devices=arguments.devices, mostly_idle=True)
     if arguments.dry_run:
         from realm_jax.cli.dry_run import dry_run_index
@@ -43,7 +45,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _stop_with_trainer(stop: threading.Event) -> None:
-    """`realm run` holds our standard input open; it ends with that process, even if killed."""
+    """Stops when standard input closes: `realm run` holds it open until that process ends."""
     with contextlib.suppress(OSError):
-        os.read(0, 1)  # not sys.stdin: its lock, held here, would be in the way of a normal end
+        os.read(0, 1)  # not sys.stdin, whose lock would block the interpreter's exit
     stop.set()

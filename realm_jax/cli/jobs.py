@@ -1,4 +1,4 @@
-"""What the verbs that start jobs share: their flags, their config, their two processes."""
+"""Flags and config of the verbs that start jobs, and the two processes of `realm run`."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.staging import local_to_append
 
-PATIENCE = 60.0  # seconds that a builder gets to end by itself, and again to heed SIGTERM
+STOP_TIMEOUT = 60.0  # seconds until a builder has ended by itself, and again after SIGTERM
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +29,29 @@ log = logging.getLogger(__name__)
 def add_job_arguments(
     parser: argparse.ArgumentParser, *, config: bool = True, dry_run: bool = True
 ) -> None:
-    """--workdir, --config, --devices, --dry-run and --json."""
-    parser.add_argument("--workdir", required=True, help="run folder; the same one resumes")
+    """Adds --workdir, --config, --devices, --dry-run and --json."""
+    parser.add_argument("--workdir", required=True, help="run folder; an existing run is resumed")
     if config:
-        parser.add_argument("--config", help="experiments/NAME.py; default: the workdir's config")
+        names = ", ".join(config_lib.recipes())
+        parser.add_argument(
+            "--config",
+            help=f"recipe name or Python file; default: the workdir's config. Recipes: {names}",
+        )
         parser.set_defaults(overridable=True)
     if dry_run:
         add_dry_run(parser)
-    parser.add_argument("--devices", type=positive, default=0, help="virtual CPU devices to make")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--devices", type=positive, default=0, help="number of virtual CPU devices")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def job_config(arguments: argparse.Namespace) -> ConfigDict:
-    """The config named on the command line, or the one the workdir has, with overrides."""
+    """The config of --config, or else that of the workdir, with overrides.
+
+    Raises:
+      ConfigError: neither exists, or see `config.load`.
+    """
     kept = RunDir(arguments.workdir).config
     if arguments.config is None and kept.exists():
         config = config_lib.from_json(kept.read_text(), where=kept).copy_and_resolve_references()
@@ -51,15 +61,15 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
         return config_lib.check(config)
     if arguments.config is None:
         raise ConfigError(
-            "no config, and the workdir holds none",
+            "no --config, and the workdir has no config.json",
             where=arguments.workdir,
-            fix="give --config=experiments/NAME.py",
+            fix="add --config=NAME, a recipe or a Python file",
         )
     return config_lib.load(arguments.config, arguments.overrides)
 
 
 def until_stopped(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The report of `work`, or one that says where a stop signal ended it."""
+    """The report of `work`; if a stop signal ended it, a report with stage, step and exit code."""
     try:
         return work()
     except Stopped as stopped:
@@ -73,49 +83,55 @@ def until_stopped(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def run_both(workdir: str, config: ConfigDict, stop: threading.Event) -> None:
-    """The trainer in this process, the index builder in a second one.
+    """Runs the trainer in this process and the index builder in a second one.
 
     Raises:
-      Stopped: a stop signal came, to this process or to the builder.
-      RealmError: the builder died; its own words are on stderr and in logs/index_builder.log.
+      Stopped: this process or the builder received a stop signal.
+      RealmError: the builder failed; its output is in logs/index_builder.log.
     """
     from realm_jax.trainer.run import run as train
 
-    def beside() -> contextlib.AbstractContextManager[None]:
+    def builder() -> contextlib.AbstractContextManager[None]:
         return _builder(workdir, config, stop)
 
-    train(workdir, config, stop, beside)
+    train(workdir, config, stop, builder)
 
 
 @contextlib.contextmanager
 def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterator[None]:
-    """The index builder works on the run as long as the block does."""
+    """Starts the index builder; ends it when the block ends.
+
+    Raises:
+      RealmError: the builder failed.
+    """
     kept = RunDir(workdir).logs / "index_builder.log"
     with local_to_append(kept) as log_path, log_path.open("ab") as output:
         builder = start_process(builder_command(workdir, config), output)
-        died: list[int] = []  # its exit code
-        over = threading.Event()  # the trainer has ended, well or not
-        threading.Thread(target=_watch, args=(builder, over, stop, died), daemon=True).start()
+        failed: list[int] = []  # its exit code
+        trainer_ended = threading.Event()
+        threading.Thread(
+            target=_watch, args=(builder, trainer_ended, stop, failed), daemon=True
+        ).start()
         try:
             yield
-            over.set()
+            trainer_ended.set()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                builder.wait(timeout=PATIENCE)
+                builder.wait(timeout=STOP_TIMEOUT)
         finally:
-            over.set()
+            trainer_ended.set()
             _end(builder)
-            if died:
-                raise _death(kept, log_path, died[0])
+            if failed:
+                raise _builder_error(kept, log_path, failed[0])
 
 
 def builder_command(workdir: str, config: ConfigDict) -> list[str]:
-    """The builder lives as long as this process holds the other end of its standard input."""
+    """The builder's command; with --beside-trainer it exits when its standard input is closed."""
     command = [sys.executable, "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
     return [*command, f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
 
 
 def start_process(command: list[str], output: Any) -> "subprocess.Popen[bytes]":
-    """A child with a pipe for its standard input, and its words in a file."""
+    """A child process with a pipe as standard input and a file for its output."""
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment
@@ -124,40 +140,42 @@ def start_process(command: list[str], output: Any) -> "subprocess.Popen[bytes]":
 
 def _watch(
     builder: "subprocess.Popen[bytes]",
-    over: threading.Event,
+    trainer_ended: threading.Event,
     stop: threading.Event,
-    died: list[int],
+    failed: list[int],
 ) -> None:
-    """A builder that ends before its end marker ends the run: nothing fresh would ever come."""
+    """Stops the trainer if the builder ends before the run does: no fresh index would follow."""
     code = builder.wait()
-    if over.is_set() or stop.is_set() or code == exit_codes.DONE:
+    if trainer_ended.is_set() or stop.is_set() or code == exit_codes.DONE:
         return
     if code == exit_codes.STOPPED:
-        log.warning("the index builder was told to stop; stopping too")
+        log.warning("the index builder received a stop signal; stopping the trainer too")
     else:
-        died.append(code)
+        failed.append(code)
     stop.set()
 
 
-def _death(kept: epath.Path, log_path: Path, code: int) -> RealmError:
-    """With its last words, which lie in `log_path` and will lie in `kept`."""
+def _builder_error(kept: epath.Path, log_path: Path, code: int) -> RealmError:
+    """Error with the last lines of the log, which is at `log_path` and is uploaded to `kept`."""
     tail = log_path.read_text(errors="replace").splitlines()[-5:]
     return RealmError(
-        "the index builder died",
+        "the index builder failed",
         where=kept,
         found=f"exit code {code}: " + " | ".join(tail),
-        fix="mend what it says, then run the same command again",
+        fix="fix the error above, then run the same command to resume",
     )
 
 
 def _end(builder: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM, then SIGKILL: what a builder leaves is safe at any moment."""
+    """Sends SIGTERM, later SIGKILL; a builder can be killed at any moment without damage."""
     if builder.poll() is None:
         builder.terminate()
         try:
-            builder.wait(timeout=PATIENCE)
+            builder.wait(timeout=STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            log.warning("the index builder is still at a shard; killing it, it will do that again")
+            log.warning(
+                "killing the index builder, which has not ended in time; it repeats its shard later"
+            )
             builder.kill()
             builder.wait()
     if builder.stdin is not None:

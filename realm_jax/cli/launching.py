@@ -1,4 +1,4 @@
-"""What the scripts under `launch/` share: the commands of both jobs, and names that clouds take."""
+"""Shared by the scripts in `launch/`: commands of both jobs, and checks of cloud names."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice
 
 COORDINATOR_PORT = 8476
-GO_ON = (STOPPED, PEER_GONE)  # exit codes after which the same command goes on
+RESTART_CODES = (STOPPED, PEER_GONE)  # exit codes after which the same command resumes
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 
@@ -20,13 +20,13 @@ _BUCKET = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 def train_command(
     workdir: str, config: str, extra: Sequence[str], many: tuple[str, int, str] | None = None
 ) -> list[str]:
-    """`realm train`, perhaps as one process of many.
+    """The command `realm train`, optionally as one of several processes.
 
     Args:
       workdir: run folder or bucket address.
-      config: experiments/NAME.py.
+      config: recipe name or path.
       extra: overrides, `--config.a.b=value`.
-      many: coordinator's HOST:PORT, number of processes, this one's number (or what stands for it).
+      many: coordinator HOST:PORT, number of processes, number of this one (or a placeholder).
     """
     command = ["realm", "train", f"--workdir={workdir}", f"--config={config}", *extra]
     if many is not None:
@@ -37,72 +37,72 @@ def train_command(
 
 
 def index_command(workdir: str, worker: str) -> list[str]:
-    """`realm index`; any number of them, each with a name of its own, share the work of one run."""
+    """The command `realm index`; several builders of one run need different worker names."""
     return ["realm", "index", f"--workdir={workdir}", f"--worker={worker}"]
 
 
 def check_overrides(extra: Sequence[str]) -> list[str]:
-    """Arguments that are handed to `realm train` as they are.
+    """Returns the arguments if all are config overrides, which are passed to `realm train`.
 
     Raises:
-      InputError: one that is no override of a config key.
+      InputError: another argument.
     """
     for argument in extra:
         if not re.fullmatch(r"--config\.[a-z_.0-9]+=.*", argument, re.DOTALL):
             raise InputError(
-                "unknown argument", expected="overrides, --config.KEY=VALUE", found=argument
+                "unknown argument", expected="config overrides, --config.KEY=VALUE", found=argument
             )
     return list(extra)
 
 
 def check_config(path: str | None, extra: Sequence[str]) -> list[str]:
-    """Overrides that make a config, with the file of it.
+    """Returns the overrides if they and the config are valid.
 
     Args:
-      path: experiments/NAME.py; None where it lies on another machine: keys alone are checked.
+      path: recipe name or path; None if the file is on another machine: only keys are checked.
       extra: see `check_overrides`.
 
     Raises:
-      InputError: an argument that is no override.
-      ConfigError: no such file, no such key, or a value that cannot be.
+      InputError: an argument that is not an override.
+      ConfigError: no such file or key, or a value that is not allowed.
     """
     overrides = check_overrides(extra)
     values = dict(one.removeprefix("--config.").split("=", 1) for one in overrides)
     if path is not None:
         config_lib.load(path, values)
     else:
-        any_config = config_lib.default()
+        defaults = config_lib.default()
         for key, text in values.items():
-            config_lib.set_key(any_config, key, text)
+            config_lib.set_key(defaults, key, text)
     return overrides
 
 
 def check_name(name: str) -> str:
-    """A name that Cloud TPU and Kubernetes take, hosts' names made of it included.
+    """Returns the name if Cloud TPU and Kubernetes accept it and host names made from it.
 
     Raises:
-      InputError: another one.
+      InputError: they do not.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
-            "the name cannot be used in a cloud",
+            "not a valid name for Cloud TPU and Kubernetes",
             where="--name",
-            expected="a letter, then letters, digits and '-', at most 40, all lower case",
+            expected="at most 40 lower-case letters, digits and '-', the first a letter",
             found=name,
         )
     return name
 
 
 def check_bucket(bucket: str) -> str:
-    """`gs://NAME` of NAME or `gs://NAME`.
+    """`gs://NAME` from NAME or `gs://NAME`.
 
     Raises:
-      InputError: no name of a bucket.
+      InputError: not a valid bucket name.
     """
     name = bucket.removeprefix("gs://").rstrip("/")
     if not _BUCKET.fullmatch(name) or ".." in name:
         raise InputError(
-            "no bucket is called so",
+            "not a valid bucket name",
             where="--bucket",
             expected="3 to 63 lower-case letters, digits, '-', '_' and '.'",
             found=bucket,
@@ -110,27 +110,27 @@ def check_bucket(bucket: str) -> str:
     return f"gs://{name}"
 
 
-def check_zone(zone: str, place: Slice) -> str:
-    """A zone that has chips of this kind.
+def check_zone(zone: str, tpu: Slice) -> str:
+    """Returns the zone if it has TPUs of this kind.
 
     Raises:
-      InputError: another one; lists those.
+      InputError: it does not; the message lists the zones that do.
     """
-    if zone not in place.chip.zones:
+    if zone not in tpu.chip.zones:
         raise InputError(
-            f"Cloud TPU has no {place.kind} there",
+            f"Cloud TPU has no {tpu.kind} in this zone",
             where="--zone",
-            expected=" or ".join(place.chip.zones),
+            expected=" or ".join(tpu.chip.zones),
             found=zone,
         )
     return zone
 
 
 def run_all(commands: Sequence[Sequence[str]]) -> None:
-    """Runs commands one after the other.
+    """Runs commands in order.
 
     Raises:
-      RealmError: one that is not installed, or that fails; those after it are not run.
+      RealmError: a command is not installed or fails; the following ones are not run.
     """
     for command in commands:
         sys.stderr.write(f"+ {shlex.join(command)}\n")
@@ -138,11 +138,11 @@ def run_all(commands: Sequence[Sequence[str]]) -> None:
             code = subprocess.run(command, check=False).returncode
         except FileNotFoundError as error:
             raise RealmError(
-                "a program is missing", where=command[0], fix=f"install {command[0]}"
+                "a program is not installed", where=command[0], fix=f"install {command[0]}"
             ) from error
         if code:
             raise RealmError(
-                "a command failed; those after it were not run",
+                "a command failed; the following ones were not run",
                 where=shlex.join(command),
                 found=f"exit code {code}",
             )

@@ -1,4 +1,4 @@
-"""`realm`: one command, a verb for each thing a person wants done."""
+"""The command `realm` and its verbs."""
 
 import argparse
 import errno
@@ -14,9 +14,10 @@ from realm_jax.errors import RealmError, UsageError
 
 
 class Verb(NamedTuple):
-    """A module of this package, imported when the verb is asked for, and what the verb does.
+    """A verb and its line of help.
 
-    The module has EXAMPLE, add_arguments(parser) and main(arguments) -> report.
+    Its module in this package has EXAMPLE, add_arguments(parser) and main(arguments) -> report. The
+    module is imported only if the verb is used.
     """
 
     module: str
@@ -25,43 +26,47 @@ class Verb(NamedTuple):
 
 VERBS = {
     "demo": Verb(
-        "demo", "learn retrieval from masked text on the built-in almanac, in minutes, on two cores"
+        "demo", "train REALM on a small built-in corpus and measure it: minutes on two CPU cores"
     ),
-    "corpus": Verb("corpus", "build a corpus from your text, or look into one"),
-    "tag": Verb("tag", "train the span tagger, judge it, or mark the salient spans of a corpus"),
-    "train": Verb("train", "the trainer job: ICT, reader warm start, REALM pre-training, open QA"),
+    "corpus": Verb("corpus", "build a corpus from text, or inspect one"),
+    "tag": Verb(
+        "tag", "train or evaluate the span tagger, or annotate the salient spans of a corpus"
+    ),
+    "train": Verb("train", "the trainer job: reader warm start, ICT, REALM pre-training, open QA"),
     "index": Verb(
         "index",
-        "the index-builder job: follows snapshots, publishes fresh indexes until the run ends",
+        "the index-builder job: embeds the corpus for each snapshot and publishes a fresh index",
     ),
-    "run": Verb("run", "both jobs on this machine, as two processes"),
+    "run": Verb("run", "the trainer and the index builder on this machine, as two processes"),
     "finetune": Verb(
-        "finetune", "teach a pre-trained run to answer questions, with its passage index frozen"
+        "finetune", "fine-tune a pre-trained run on open-domain QA; its passage index stays fixed"
     ),
-    "eval": Verb("eval", "exact match and recall of a trained run on a file of questions"),
-    "ask": Verb("ask", "ask a trained run a question, or give it a sentence with one [MASK]"),
-    "serve": Verb("serve", "a page and a JSON API that answer, and take changes to passages live"),
+    "eval": Verb("eval", "exact match and recall of a trained run on a question file"),
+    "ask": Verb("ask", "answer a question with a trained run, or fill the [MASK] of a sentence"),
+    "serve": Verb("serve", "web page and JSON API of a trained run; passages can be edited"),
     "status": Verb(
-        "status", "where the two jobs of a run stand, read from its folder (also a remote one)"
+        "status", "progress of both jobs of a run, read from its folder (local or object store)"
     ),
-    "report": Verb("report", "report.html of a run, one file, and a model card beside its export"),
+    "report": Verb("report", "write report.html of a run, and a model card for its exported model"),
     "compile": Verb(
         "compile_step",
-        "a step through the real TPU compiler, on a machine without TPUs: memory, FLOPs",
+        "compile a step with the TPU compiler, without a TPU: memory, FLOPs, collectives",
     ),
-    "plan": Verb("plan", "step time, refresh, staleness, memory and chip-hours of a run, on paper"),
+    "plan": Verb(
+        "plan", "estimate step time, refresh time, staleness, memory and chip-hours of a run"
+    ),
     "doctor": Verb(
-        "doctor", "versions, devices, processor, memory, disk, missing extras; can the demo run?"
+        "doctor", "check versions, devices, CPU, memory, disk and extras: can the demo run?"
     ),
-    "check": Verb("check", "verify any checkpoint, snapshot, index, corpus or run folder"),
+    "check": Verb("check", "verify the checksums of a checkpoint, snapshot, index, corpus or run"),
     "import": Verb(
-        "import_weights", "other people's BERT or REALM weights into a folder to start from"
+        "import_weights", "convert BERT or REALM weights (Hugging Face, TensorFlow) for model.start"
     ),
     "export": Verb(
-        "export_weights", "our networks for Hugging Face's BertModel or sentence-transformers"
+        "export_weights", "convert trained networks for Hugging Face or sentence-transformers"
     ),
     "completion": Verb(
-        "completion", "a script for bash, zsh or fish: completes verbs, flags, config keys"
+        "completion", "shell completion (bash, zsh, fish) of verbs, flags and config keys"
     ),
 }
 _EPILOG = f"""\
@@ -70,21 +75,21 @@ first steps:
   realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"
 
 exit codes:
-  {exit_codes.DONE}   done
-  {exit_codes.PROBLEM}   a problem, told in a sentence
-  {exit_codes.USAGE}   wrong usage: the command line itself
-  {exit_codes.STOPPED}  stopped by a signal, all saved: run the same command again
-  {exit_codes.PEER_GONE}  another process of this job is gone: run the same command on all again
+  {exit_codes.DONE}   success
+  {exit_codes.ERROR}   error; the message is on stderr
+  {exit_codes.USAGE}   invalid command line
+  {exit_codes.STOPPED}  stopped by a signal, progress saved: run the same command to resume
+  {exit_codes.PEER_GONE}  another process of this job was lost: run the same command on all hosts
 """
 
 _KEYS = """
-config keys, as many as you like:
-  --config.KEY=VALUE  sets one, as in --config.stages.realm.steps=300; realm_jax/defaults.py has all
+config overrides, any number:
+  --config.KEY=VALUE  as in --config.stages.realm.steps=300; all keys: docs/reference/config.md
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in our words, on one door, with exit code 2."""
+    """Prints usage errors in two lines and exits with code 2."""
 
     def error(self, message: str) -> Any:
         self.print_usage(sys.stderr)
@@ -92,12 +97,12 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(exit_codes.USAGE)
 
     def format_help(self) -> str:
-        """With a word on config keys where a verb takes them."""
+        """Adds a note on config overrides to verbs that accept them."""
         return super().format_help() + (_KEYS if self.get_default("overridable") else "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb; for exit codes see `exit_codes`."""
+    """Runs a verb and returns its exit code (`exit_codes`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if completion.is_asked():
         parser, verb = make_parser(completion.asked_words())
@@ -112,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(arguments: Sequence[str]) -> tuple[_Parser, _Parser | None]:
-    """The parser of a command line, and of its verb, of which alone the module is imported."""
+    """The parsers of `realm` and of the used verb; imports the module of that verb only."""
     parser = _Parser(
         prog="realm",
         description="REALM in JAX: retrieval learned from masked text.",
@@ -147,31 +152,31 @@ def _run(parsed: argparse.Namespace) -> int:
             sys.stdout.flush()
     except RealmError as error:
         sys.stderr.write(f"realm {verb}: {error}\n")
-        return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.PROBLEM
+        return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.ERROR
     except OSError as error:
-        sys.stderr.write(f"realm {verb}: {_of_the_machine(error)}\n")
-        return exit_codes.PROBLEM
+        sys.stderr.write(f"realm {verb}: {_from_os_error(error)}\n")
+        return exit_codes.ERROR
     except (RuntimeError, AssertionError):
         problem = runtime.device_problem() if "jax" in sys.modules else None
         if problem is None:
             raise
         sys.stderr.write(f"realm {verb}: {problem}\n")
-        return exit_codes.PROBLEM
+        return exit_codes.ERROR
     except KeyboardInterrupt:
         sys.stderr.write(f"realm {verb}: interrupted\n")
         return exit_codes.STOPPED
     return int(report.get("exit_code", exit_codes.DONE))
 
 
-def _of_the_machine(error: OSError) -> RealmError:
-    """A full disk, a forbidden folder, a name taken by a file: in the words of all our errors."""
+def _from_os_error(error: OSError) -> RealmError:
+    """A RealmError for a full disk, a missing permission or a file where a folder should be."""
     fixes = {
-        errno.ENOSPC: "free some space, then run the same command again",
-        errno.EACCES: "choose a folder that you may write to",
-        errno.EROFS: "choose a folder that you may write to",
-        errno.EPERM: "choose a folder that you may write to",
-        errno.EEXIST: "choose another folder: this name is a file's",
-        errno.ENOTDIR: "choose another folder: this name is a file's",
+        errno.ENOSPC: "free disk space, then run the same command to resume",
+        errno.EACCES: "choose a folder with write permission",
+        errno.EROFS: "choose a folder with write permission",
+        errno.EPERM: "choose a folder with write permission",
+        errno.EEXIST: "choose another folder: a file has this name",
+        errno.ENOTDIR: "choose another folder: a file has this name",
     }
     problem = error.strerror or str(error) or type(error).__name__
     fix = None if error.errno is None else fixes.get(error.errno)
@@ -179,12 +184,12 @@ def _of_the_machine(error: OSError) -> RealmError:
 
 
 def _overrides(rest: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, str]:
-    """`--config.a.b=value` arguments; anything else is refused."""
+    """Dotted key -> value of `--config.KEY=VALUE` arguments; others are usage errors."""
     overrides = {}
     for argument in rest:
         key, equals, value = argument.removeprefix("--config.").partition("=")
         if not argument.startswith("--config.") or not equals:
-            refuse(f"unknown argument {argument!r} (overrides look like --config.a.b=value)")
+            refuse(f"unknown argument {argument!r} (config overrides are --config.KEY=VALUE)")
         overrides[key] = value
     return overrides
 

@@ -1,4 +1,4 @@
-"""`realm plan`: a run on paper, from compile reports and a few stated assumptions."""
+"""`realm plan`: estimates a run from compile reports and stated assumptions."""
 
 import argparse
 import sys
@@ -15,19 +15,24 @@ EXAMPLE = "realm plan --topology=v4:4x4x4 --passages=13353718 --builder_share=0.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
-    parser.add_argument("--topology", required=True, help="of the trainer, as in v4:4x4x4")
+    """Adds the flags of this verb."""
+    parser.add_argument("--topology", required=True, help="topology of the trainer, as in v4:4x4x4")
     add_corpus_arguments(parser)
-    parser.add_argument("--config", help="experiments/NAME.py; default: the paper's sizes")
+    parser.add_argument("--config", help="recipe name or Python file; default: the paper's sizes")
     parser.add_argument(
-        "--reports", type=Path, default=REFERENCE_REPORTS, help="of `realm compile --save`, of the same sizes"
+        "--reports",
+        type=Path,
+        default=REFERENCE_REPORTS,
+        help="reports of `realm compile --save` for the same sizes",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     parser.set_defaults(overridable=True)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Reckons; computes nothing."""
+    """Estimates; runs nothing on a device."""
     place = slice_of(arguments.topology)
     config = config_lib.load(arguments.config, arguments.overrides)
     reports = reports_for(place, arguments.reports)

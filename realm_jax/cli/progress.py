@@ -1,4 +1,4 @@
-"""How far a long verb has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long verbs: a bar on a terminal, log lines otherwise."""
 
 import logging
 import sys
@@ -8,23 +8,23 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-TELL_EVERY = 5.0  # seconds between lines
+LOG_EVERY = 5.0  # seconds between log lines
 
 log = logging.getLogger(__name__)
 
 
-class Tally:
-    """Counts up to a total; used in a `with`, which puts the terminal's cursor back."""
+class ProgressBar:
+    """Shows a count of a known total. A context manager, so that the terminal is restored."""
 
     def __init__(self, what: str, total: int):
-        self._what, self._total, self._speed = what, total, 0.0
-        self._began = self._told = time.monotonic()
-        self._first: int | None = None  # what an earlier run had done does not count for the speed
+        self._what, self._total = what, total
+        self._began = self._logged = time.monotonic()
+        self._first: int | None = None  # done by an earlier run; not counted in the speed
         self._bar = _bar() if sys.stderr.isatty() else None
         if self._bar is not None:
             self._task = self._bar.add_task(what, total=total, speed="")
 
-    def __enter__(self) -> "Tally":
+    def __enter__(self) -> "ProgressBar":
         if self._bar is not None:
             self._bar.start()
         return self
@@ -38,8 +38,8 @@ class Tally:
         if self._bar is not None:
             self._bar.stop()
 
-    def done(self, count: int) -> None:
-        """So many are done."""
+    def update(self, count: int) -> None:
+        """Shows that `count` items are done."""
         now = time.monotonic()
         if self._first is None:
             self._first = count
@@ -47,8 +47,8 @@ class Tally:
         text = f"{speed:,.0f} {self._what}/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=count, speed=text)
-        elif now - self._told >= TELL_EVERY:
-            self._told = now
+        elif now - self._logged >= LOG_EVERY:
+            self._logged = now
             log.info("%d of %d %s, %s", count, self._total, self._what, text)
 
 

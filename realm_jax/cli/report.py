@@ -1,4 +1,4 @@
-"""`realm report`: what a run learnt, as one page to look at and as a model card."""
+"""`realm report`: report.html and the model card of a run."""
 
 import argparse
 import sys
@@ -10,13 +10,15 @@ EXAMPLE = "realm report --workdir=runs/demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="run folder, finished or not")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measures what was not measured yet, and writes the page."""
+    """Computes missing measurements and writes the page."""
     runtime.start_interruptible()
     from realm_jax.report.write import write_report
 

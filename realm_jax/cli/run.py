@@ -1,4 +1,4 @@
-"""`realm run`: both jobs on this machine, as two processes."""
+"""`realm run`: the trainer and the index builder on this machine, as two processes."""
 
 import argparse
 import sys
@@ -7,16 +7,16 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli.jobs import add_job_arguments, job_config, run_both, until_stopped
 
-EXAMPLE = "realm run --config=experiments/wiki_sample.py --workdir=runs/wiki"
+EXAMPLE = "realm run --config=wiki_sample --workdir=runs/wiki"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     add_job_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Trains with a builder beside it."""
+    """Runs both jobs, then writes report.html."""
     stop = runtime.start(devices=arguments.devices)
     config = job_config(arguments)
     if arguments.dry_run:
@@ -29,7 +29,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
         page = write_report(arguments.workdir)
         sys.stderr.write(
-            f'done; what it learnt: {page}\nnow: realm ask --workdir={arguments.workdir} "..."\n'
+            f'finished; report: {page}\nnext: realm ask --workdir={arguments.workdir} "..."\n'
         )
         return {"state": "done", "steps": config.stages.realm.steps}
 

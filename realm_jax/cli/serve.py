@@ -18,15 +18,17 @@ from realm_jax.errors import RealmError
 
 EXAMPLE = "realm serve --workdir=runs/demo --port=8000"
 NEEDED = ["fastapi", "fastapi-offline", "uvicorn"]
-_AT_ONCE = 64  # connections; more are told to come back
+_MAX_CONNECTIONS = 64  # more get status 503
 
 log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
-    parser.add_argument("--port", type=natural, default=8000, help="0 takes any free port")
+    parser.add_argument(
+        "--port", type=natural, default=8000, help="port; 0: any free port (default: 8000)"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; default: this machine only"
     )
@@ -41,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Serves until it is interrupted; prints the address on stdout once it answers."""
+    """Serves until interrupted; prints the address on stdout when it is ready."""
     lacking = extras.missing(extras.requirements().get("serve", NEEDED))
     if lacking:
         raise RealmError(
-            "the page needs packages that are not installed",
+            "realm serve needs packages that are not installed",
             expected=", ".join(NEEDED),
             found=f"no {', '.join(lacking)}",
             fix=extras.command(lacking),
@@ -56,24 +58,24 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.serve.live_run import LiveRun
 
         run = LiveRun.open(arguments.workdir)
-        log.info("making ready: the first answers are compiled")
+        log.info("compiling before the first request")
         run.warm_up()
         if not _is_loopback(arguments.host):
-            log.warning(_OPEN_TO_ALL, arguments.host)
+            log.warning(_PUBLIC_WARNING, arguments.host)
         hosts = _host_names(arguments.host, arguments.allowed_host)
         _serve(make_app(run, hosts), listener, stop)
     return {}
 
 
-_OPEN_TO_ALL = (
-    "WARNING: listening on %s. EVERYBODY who can reach this address can ask this model, read its "
-    "corpus and change its passages. There is no password. Without --host it listens to this "
-    "machine only."
+_PUBLIC_WARNING = (
+    "WARNING: listening on %s. Everybody who can reach this address can query this model, read its "
+    "corpus and change its passages. There is no password. Leave out --host to serve this machine "
+    "only."
 )
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """A bound socket, so that a port in use is told before anything is loaded."""
+    """A bound socket; fails before the model is loaded if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with contextlib.ExitStack() as unless_bound:
@@ -84,11 +86,11 @@ def _listener(host: str, port: int) -> socket.socket:
             unless_bound.pop_all()
     except (OSError, OverflowError, UnicodeError) as error:
         fixes = {
-            errno.EADDRINUSE: "give another --port, or 0 for any free one",
-            errno.EACCES: "give a --port of 1024 or more",
+            errno.EADDRINUSE: "choose another --port, or 0 for any free port",
+            errno.EACCES: "choose a --port of 1024 or more",
         }
         raise RealmError(
-            "cannot listen there",
+            "cannot listen on this address",
             where=f"--host={host} --port={port}",
             expected="a free port of this machine",
             found=error,
@@ -113,7 +115,7 @@ def _host_names(host: str, allowed: list[str]) -> set[str]:
 
 
 def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
-    """Answers until `stop` is set; requests under way are finished first."""
+    """Serves until `stop` is set, then finishes running requests."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -123,12 +125,12 @@ def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
         access_log=False,
         server_header=False,
         lifespan="off",
-        limit_concurrency=_AT_ONCE,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=10,
     )
     server = uvicorn.Server(config)
-    listener.listen(_AT_ONCE)  # whoever reads the address below may connect at once
-    # In a thread of its own uvicorn leaves the signals alone.
+    listener.listen(_MAX_CONNECTIONS)  # clients may connect as soon as the address below is printed
+    # uvicorn installs no signal handlers outside the main thread.
     thread = threading.Thread(target=server.run, args=([listener],), name="server", daemon=True)
     thread.start()
     host, port = listener.getsockname()[:2]
@@ -139,4 +141,4 @@ def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
     server.should_exit = True
     thread.join(timeout=20)
     if not stop.is_set():
-        raise RealmError("the server ended by itself", found="see what is logged above")
+        raise RealmError("the server stopped unexpectedly", found="see the log above")

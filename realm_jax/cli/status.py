@@ -1,4 +1,4 @@
-"""`realm status`: where a run stands, from the outside."""
+"""`realm status`: progress of a run, read from its folder."""
 
 import argparse
 import contextlib
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from realm_jax.storage.layout import RunDir
 
 EXAMPLE = "realm status --workdir=runs/demo --json"
-_SILENT = 600  # seconds without a sign of life that are worth a word
+_SILENT_SECONDS = 600  # age of the heartbeat from which a note is printed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="run folder, or gs://... address")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    form.add_argument("--watch", action="store_true", help="look again and again until it ends")
-    parser.add_argument("--every", type=seconds, default=5.0, help="seconds between two looks")
+    form.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    form.add_argument("--watch", action="store_true", help="refresh until the run ends")
+    parser.add_argument("--every", type=seconds, default=5.0, help="seconds between refreshes")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Prints stage, step, index and builder; touches nothing."""
+    """Prints stage, step, index and builder; read-only."""
     from realm_jax.monitoring.status import read_status
     from realm_jax.storage.layout import RunDir
 
@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _watch(run: "RunDir", every: float) -> dict[str, Any]:
-    """The live view on a terminal, lines elsewhere; the last status when the run has ended."""
+    """A live view on a terminal, lines otherwise. Returns the last status."""
     from rich.console import Console
     from rich.live import Live
 
@@ -50,7 +50,7 @@ def _watch(run: "RunDir", every: float) -> dict[str, Any]:
     console = Console()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     status: dict[str, Any] = {}
-    # Ctrl-C ends the looking, and nothing else.
+    # Ctrl-C ends this command only, not the run.
     with live or contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
         while not status.get("ended"):
             if status:
@@ -68,7 +68,7 @@ def _watch(run: "RunDir", every: float) -> dict[str, Any]:
 def _lines(status: dict[str, Any]) -> list[str]:
     builder, age = status["builder"], status["heartbeat_age_s"]
     of = f" of {status['steps']}" if status["steps"] is not None else ""
-    trainer = "no sign of life yet"
+    trainer = "no heartbeat yet"
     if status["stage"] is not None:
         trainer = f"{status['stage']}, step {status['step']}{of}{_ago(age)}"
     lines = [f"trainer  {trainer}"]
@@ -79,12 +79,12 @@ def _lines(status: dict[str, Any]) -> list[str]:
     if builder["state"] is not None:
         state = f"{builder['state']}{_share(builder)}{_ago(builder['heartbeat_age_s'])}"
         lines += [f"builder  {state}"]
-    elif status["stage"] not in ("tagger", "done"):  # a tagger has none
-        lines += ["builder  no sign of life yet"]
+    elif status["stage"] not in ("tagger", "done"):  # a tagger run has no builder
+        lines += ["builder  no heartbeat yet"]
     if status["ended"]:
         lines += ["run      ended"]
-    elif age is not None and age > _SILENT:
-        lines += ["run      silent: the same command resumes it if it died"]
+    elif age is not None and age > _SILENT_SECONDS:
+        lines += ["run      no recent heartbeat: if it has stopped, the same command resumes it"]
     return lines
 
 

@@ -13,7 +13,7 @@ from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
-from realm_jax.cli.progress import Tally
+from realm_jax.cli.progress import ProgressBar
 from realm_jax.errors import UsageError
 from realm_jax.storage.layout import RunDir
 from realm_jax.tagging.small_tagger import tagger_config
@@ -27,33 +27,51 @@ SPANS = "tagged_spans"  # folder inside the corpus, unless --out names another
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sub-verbs train, eval and annotate."""
     verbs = parser.add_subparsers(dest="tag_verb", required=True, metavar="train|eval|annotate")
-    train = verbs.add_parser("train", help="learn from a file", epilog=f"example: {EXAMPLE}")
-    train.add_argument("--input", help="CoNLL file: a word and its BIO tag on each line")
-    train.add_argument("--held-out", help="the same, to measure on; never trained on")
-    train.add_argument("--vocab", help="BERT vocab.txt; default: one is learnt from the input")
+    train = verbs.add_parser("train", help="train on a CoNLL file", epilog=f"example: {EXAMPLE}")
+    train.add_argument("--input", help="CoNLL file: one word and its BIO tag per line")
+    train.add_argument("--held-out", help="CoNLL file for evaluation during training")
+    train.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
     add_job_arguments(train, dry_run=False)
-    judge = verbs.add_parser("eval", help="conlleval's figures", epilog=f"example: {EXAMPLE_EVAL}")
+    judge = verbs.add_parser(
+        "eval",
+        help="precision, recall and F1 as conlleval computes them",
+        epilog=f"example: {EXAMPLE_EVAL}",
+    )
     judge.add_argument("--tagger", help="workdir of `realm tag train`")
-    judge.add_argument("--input", help="CoNLL file to tag and to judge by")
-    judge.add_argument("--predictions", help="instead: a file whose last columns are truth, guess")
-    judge.add_argument("--out", help="file to write the predictions to: word, truth, guess")
-    judge.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    judge.add_argument("--input", help="CoNLL file with the true tags")
+    judge.add_argument(
+        "--predictions",
+        help="instead of --tagger: file with true and predicted tags in its last columns",
+    )
+    judge.add_argument("--out", help="file for the predictions: word, true tag, predicted tag")
+    judge.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     mark = verbs.add_parser(
-        "annotate", help="mark the spans of a corpus", epilog=f"example: {EXAMPLE_ANNOTATE}"
+        "annotate",
+        help="write the salient spans of a corpus",
+        epilog=f"example: {EXAMPLE_ANNOTATE}",
     )
     mark.add_argument("--corpus", required=True, help="folder of `realm corpus build`")
-    mark.add_argument("--tagger", help="workdir of `realm tag train`; default: capitals, no tagger")
-    mark.add_argument("--out", help=f"folder to make; default: {SPANS}/ inside the corpus")
-    mark.add_argument("--knowledge", help="corpus Z that this one is text for; default: itself")
     mark.add_argument(
-        "--shard", type=positive, default=4096, help="passages between two points to go on from"
+        "--tagger",
+        help="workdir of `realm tag train`; default: rules for capitalised names and dates",
+    )
+    mark.add_argument("--out", help=f"new folder; default: {SPANS}/ inside the corpus")
+    mark.add_argument(
+        "--knowledge",
+        help="knowledge corpus Z in which evidence is looked up; default: this corpus",
+    )
+    mark.add_argument(
+        "--shard",
+        type=positive,
+        default=4096,
+        help="passages per shard; a restart resumes at the next shard",
     )
     add_dry_run(mark)
-    mark.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    mark.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Trains, judges or annotates."""
+    """Trains, evaluates or annotates."""
     verbs = {"train": _train, "eval": _eval, "annotate": _annotate}
     return verbs[arguments.tag_verb](arguments)
 
@@ -73,7 +91,7 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _config(arguments: argparse.Namespace) -> ConfigDict:
-    """As of every job; a fresh workdir without --config gets the small tagger."""
+    """As of every job; a new workdir without --config gets the small tagger."""
     if arguments.config is not None or RunDir(arguments.workdir).config.exists():
         return job_config(arguments)
     config = tagger_config()
@@ -88,29 +106,29 @@ def _eval(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.tagging.conlleval import score
 
     if arguments.predictions:
-        figures = score(read_predictions(arguments.predictions))
+        scores = score(read_predictions(arguments.predictions))
     else:
         tagged = _tagged(arguments)
-        figures = score((truth, guess) for _, truth, guess in tagged)
+        scores = score((true, predicted) for _, true, predicted in tagged)
         if arguments.out:
             _write_predictions(Path(arguments.out), tagged)
     if not arguments.json:
-        sys.stdout.write(str(figures))
-    return figures.as_json()
+        sys.stdout.write(str(scores))
+    return scores.as_json()
 
 
-Judged = tuple[Sequence[str], Sequence[str], Sequence[str]]  # words, truth, guess
+TaggedSentence = tuple[Sequence[str], Sequence[str], Sequence[str]]  # words, true, predicted
 
 
-def _tagged(arguments: argparse.Namespace) -> list[Judged]:
+def _tagged(arguments: argparse.Namespace) -> list[TaggedSentence]:
     """Every sentence of the input with its true and its predicted tags.
 
     Raises:
-      UsageError: no tagger, or no input.
+      UsageError: --tagger or --input is missing.
     """
     if not (arguments.tagger and arguments.input):
         raise UsageError(
-            "nothing to judge",
+            "nothing to evaluate",
             expected="--tagger and --input, or --predictions",
             fix=EXAMPLE_EVAL,
         )
@@ -120,17 +138,19 @@ def _tagged(arguments: argparse.Namespace) -> list[Judged]:
 
     tagger, _ = Tagger.open(arguments.tagger)
     documents = read_conll(arguments.input, tagger.types)
-    guessed = tagger.tags(sentences_of(documents))
+    predicted = tagger.tags(sentences_of(documents))
     return [
         (sentence.words, sentence.tags, tags)
-        for document, found in zip(documents, guessed, strict=True)
+        for document, found in zip(documents, predicted, strict=True)
         for sentence, tags in zip(document, found, strict=True)
     ]
 
 
-def _write_predictions(path: Path, tagged: list[Judged]) -> None:
+def _write_predictions(path: Path, tagged: list[TaggedSentence]) -> None:
     lines = (
-        "".join(f"{word} {truth} {guess}\n" for word, truth, guess in zip(*sentence, strict=True))
+        "".join(
+            f"{word} {true} {predicted}\n" for word, true, predicted in zip(*sentence, strict=True)
+        )
         for sentence in tagged
     )
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -155,18 +175,18 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
 
         return dry_run_annotate(arguments, store, out)
     try:
-        with Tally("passages", len(store)) as tally:
+        with ProgressBar("passages", len(store)) as progress:
             report = annotate_corpus(
                 store,
                 out,
                 annotator,
                 knowledge=knowledge,
                 shard=arguments.shard,
-                done=tally.done,
+                done=progress.update,
                 stopped=stop.is_set,
             )
     except Interrupted:
-        sys.stderr.write("stopped; the same command goes on at the first unfinished shard\n")
+        sys.stderr.write("stopped; the same command resumes at the first unfinished shard\n")
         return {"state": "stopped", "exit_code": exit_codes.STOPPED}
     sys.stderr.write(
         f"{report['spans']} spans in {report['with_spans']} of {report['passages']} passages, "

@@ -11,39 +11,45 @@ from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.errors import UsageError
 
-EXAMPLE = "realm train --config=experiments/almanac.py --workdir=runs/a"
+EXAMPLE = "realm train --config=almanac --workdir=runs/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
+    """Adds the flags of this verb."""
     add_job_arguments(parser)
-    parser.add_argument("--replay", metavar="FILE", help="only run a batch of RUN/replay again")
-    parser.add_argument("--coordinator", help="HOST:PORT of process 0; auto on Cloud TPU")
-    parser.add_argument("--processes", type=positive, default=1, help="processes, on all hosts")
-    parser.add_argument("--process", type=natural, default=0, help="the number of this one, from 0")
+    parser.add_argument(
+        "--replay",
+        metavar="FILE",
+        help="run the saved batch of RUN/replay/FILE once more, and nothing else",
+    )
+    parser.add_argument("--coordinator", help="HOST:PORT of process 0; auto: detected on Cloud TPU")
+    parser.add_argument(
+        "--processes", type=positive, default=1, help="number of trainer processes on all hosts"
+    )
+    parser.add_argument("--process", type=natural, default=0, help="number of this process, from 0")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains until the last step or a stop signal.
 
     Raises:
-      UsageError: one process of many, and no coordinator; or numbers that jax knows better.
+      UsageError: several processes without a coordinator, or process numbers with auto.
     """
     numbered = arguments.processes > 1 or arguments.process > 0
     if numbered and not arguments.coordinator:
         raise UsageError(
-            "this process does not know the others",
+            "--processes and --process need a coordinator",
             where="--coordinator",
             expected="HOST:PORT of process 0, with --processes and --process; auto on Cloud TPU",
-            fix="give it, or leave --processes and --process out to train as one process",
+            fix="add it, or leave out --processes and --process to train in one process",
         )
     if numbered and arguments.coordinator == "auto":
         raise UsageError(
-            "with auto, Cloud TPU says how many processes there are and which one this is",
+            "--coordinator=auto reads the process numbers from Cloud TPU",
             where="--processes, --process",
-            expected="neither of them beside --coordinator=auto",
+            expected="neither of them with --coordinator=auto",
             found=f"--processes={arguments.processes} --process={arguments.process}",
-            fix="leave them out, or give --coordinator=HOST:PORT",
+            fix="leave them out, or use --coordinator=HOST:PORT",
         )
     stop = runtime.start(devices=arguments.devices)
     from realm_jax.parallel import hosts
@@ -72,11 +78,12 @@ def _replay(arguments: argparse.Namespace, config: ConfigDict) -> dict[str, Any]
 
     report = replay(arguments.workdir, config, arguments.replay)
     sys.stderr.write(
-        f"stage {report['stage']}, the batch of step {report['step']} on the parameters of step "
-        f"{report['checkpoint_step']}:\n"
+        f"stage {report['stage']}: batch of step {report['step']}, parameters of the checkpoint of "
+        f"step {report['checkpoint_step']}\n"
     )
-    for name, figure in report["figures"].items():
-        sys.stderr.write(f"  {name} {figure}\n")
-    broken = report["parameters_not_finite"]
-    sys.stderr.write(f"parameters not finite after this step: {', '.join(broken) or 'none'}\n")
+    for name, value in report["figures"].items():
+        sys.stderr.write(f"  {name} {value}\n")
+    not_finite = report["parameters_not_finite"]
+    names = ", ".join(not_finite) or "none"
+    sys.stderr.write(f"parameters that are not finite after this step: {names}\n")
     return report

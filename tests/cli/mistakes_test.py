@@ -61,7 +61,7 @@ MISTAKES = {
     "a config file that is not there": (
         "run --config=experiments/none.py --workdir={new}",
         1,
-        ["no such config file", "experiments/"],
+        ["no such config file or recipe", "wiki_sample"],
     ),
     "a typo in a config key": (
         "run --config={config} --workdir={new} --config.stages.realm.stepz=3",

@@ -41,7 +41,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 def test_an_unknown_topology_is_refused_with_a_list_of_known_ones(capsys):
-    assert main(["compile", "--topology=v4-128", "--json"]) == exit_codes.PROBLEM
+    assert main(["compile", "--topology=v4-128", "--json"]) == exit_codes.ERROR
     output = capsys.readouterr()
     assert "v5e: 2x2 2x4" in output.err and not output.out
 

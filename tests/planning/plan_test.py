@@ -142,7 +142,7 @@ def test_an_invalid_number_of_passages_is_refused(passages, capsys):
 )
 def test_reports_of_other_sizes_are_refused(changes, step, capsys):
     overrides = [f"--config.{change}" for change in changes]
-    assert main(["plan", "--topology=v4:4x4x4", *overrides]) == exit_codes.PROBLEM
+    assert main(["plan", "--topology=v4:4x4x4", *overrides]) == exit_codes.ERROR
     error = capsys.readouterr().err
     assert f"step {step} has other sizes" in error and "realm compile --topology=v4" in error
 
@@ -157,7 +157,7 @@ def test_a_chip_without_reports_is_refused_with_the_compile_command(tmp_path, ca
     kept = tmp_path / "reports.json"
     report = {"topology": "v4:4x4x4", "step": "train", "program": "realm"}
     reference_reports.add_report(kept, report)
-    assert main(["plan", "--topology=v6e:8x8", f"--reports={kept}"]) == exit_codes.PROBLEM
+    assert main(["plan", "--topology=v6e:8x8", f"--reports={kept}"]) == exit_codes.ERROR
     assert "realm compile --topology=v6e:8x8" in capsys.readouterr().err
 
 
