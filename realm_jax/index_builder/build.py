@@ -84,7 +84,9 @@ def _newest_index(run: RunDir, config: ConfigDict, corpus_hash: str) -> Publishe
     try:
         return open_index(run.published_index / step_name(newest), expected)
     except (DamageError, MismatchError, NotPublishedError) as error:
-        log.warning("the index of step %d cannot be re-encoded; building anew:\n%s", newest, error)
+        log.warning(
+            "the index of step %d cannot be re-encoded; building a new one:\n%s", newest, error
+        )
         return None
 
 

@@ -59,7 +59,7 @@ class Run:
 
     def __repr__(self) -> str:
         export = self._answerer.export
-        what = "answers questions" if self.answers_questions else "fills masks"
+        what = "answers questions" if self.answers_questions else "fills blanks"
         return (
             f"<realm_jax.Run of step {export.step}, index of step {self._index.step}: "
             f"{len(self)} passages, {what}>"
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the run was fine-tuned; if false, it only fills masks."""
+        """Whether the run was fine-tuned; if false, it only fills blanks."""
         return self._answerer.networks.has("question_embedder")
 
     def passage(self, i: int) -> tuple[str, str]:

@@ -47,9 +47,7 @@ class ExactSearcher:
                 keep = _top_k_mask(scores, k)
                 scores = scores[keep].reshape(len(queries), k)
                 rows = rows[keep].reshape(len(queries), k)
-        order = np.argsort(
-            -scores, axis=1, kind="stable"
-        )  # in a tie the lower row is first
+        order = np.argsort(-scores, axis=1, kind="stable")  # in a tie the lower row is first
         return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
     def widen(self) -> bool:

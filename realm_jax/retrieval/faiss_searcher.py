@@ -27,7 +27,7 @@ except ImportError as error:
         "this kind of searcher needs a package that is not installed",
         where="config.search.kind",
         expected="faiss-cpu",
-        found="nothing",
+        found="not installed",
         fix="pip install -e '.[faiss]', or set search.kind to scann",
     ) from error
 

@@ -82,7 +82,7 @@ class Retriever(ABC):
         self,
         index: Index,
         queries: Rows,
-        own: Int64[np.ndarray, "R"] | None,
+        source: Int64[np.ndarray, "R"] | None,
         *,
         local_rows: LocalRows | None = None,
         params: dict[str, Any] | None = None,
@@ -92,7 +92,7 @@ class Retriever(ABC):
         Args:
           index: see `hits`.
           queries: see `hits`.
-          own: see `select`.
+          source: see `select`.
           local_rows: see `hits`.
           params: see `hits`.
 
@@ -102,19 +102,19 @@ class Retriever(ABC):
         found = self.hits(
             index, queries, self._settings.candidates, local_rows=local_rows, params=params
         )
-        return self.select(found, own)
+        return self.select(found, source)
 
     def select(
-        self, hits: Int64[np.ndarray, "R H"], own: Int64[np.ndarray, "R"] | None
+        self, hits: Int64[np.ndarray, "R H"], source: Int64[np.ndarray, "R"] | None
     ) -> Candidates:
         """Chooses the candidates among hits, as `config.retrieval` asks for.
 
         Args:
           hits: passage ids, best first.
-          own: the passage that each query was taken from, left out if `retrieval.exclude_source`;
-            None: the queries are not from the corpus.
+          source: the passage that each query was taken from; left out if
+            `retrieval.exclude_source`. None: the queries are not from the corpus.
         """
-        excluded = own if self._settings.exclude_source else None
+        excluded = source if self._settings.exclude_source else None
         return select_candidates(
             hits, excluded, self._settings.candidates, self._settings.null_passage
         )
@@ -141,15 +141,15 @@ def search(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[n
 
 def select_candidates(
     hits: Int64[np.ndarray, "B H"],
-    own: Int64[np.ndarray, "B"] | None,
+    source: Int64[np.ndarray, "B"] | None,
     count: int,
     null_passage: bool,
 ) -> Candidates:
-    """Puts the null passage first and leaves out each query's own passage (REALM section 3.4).
+    """Adds the null passage and leaves out the source of each query (REALM section 3.4).
 
     Args:
       hits: passage ids, best first.
-      own: the passage that each query was taken from (-1: none); None: no passage is left out.
+      source: the passage that each query was taken from (-1: none); None: no passage is left out.
       count: K.
       null_passage: whether the null passage takes part in p(z|x).
 
@@ -158,7 +158,7 @@ def select_candidates(
         candidates, the rest is filled with the null passage.
       valid: [B, K], which candidates take part in p(z|x). Filled ones do not.
     """
-    allowed = np.ones(hits.shape, bool) if own is None else hits != own[:, None]
+    allowed = np.ones(hits.shape, bool) if source is None else hits != source[:, None]
     order = np.argsort(~allowed, axis=1, kind="stable")[:, : count - 1]
     chosen = np.full((len(hits), count), NULL_PASSAGE, np.int64)
     valid = np.zeros((len(hits), count), bool)
