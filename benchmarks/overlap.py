@@ -10,31 +10,14 @@ JAX gets all cores but one, which is left to search. Both variants pack their ro
 previous step. The variant with known candidates neither embeds queries nor searches.
 """
 
-import os
 import statistics
-import tempfile
 from pathlib import Path
 
-from command_line import make_parser, write_report
-from training import Training, usual_buckets
+from training import Training, run_benchmark, usual_buckets
 
-from realm_jax import runtime
 from realm_jax.retrieval.make_retriever import make_retriever
 
 BLOCK = 4  # steps of one variant before the other takes its turn
-
-
-def main() -> None:
-    """Measures and prints."""
-    parser = make_parser(__doc__, quick=True)
-    parser.add_argument("--size", default="small")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--blocks", type=int, default=9)
-    arguments = parser.parse_args()
-    rows, blocks = (100_000, 3) if arguments.quick else (arguments.rows, arguments.blocks)
-    runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
-    with tempfile.TemporaryDirectory() as folder:
-        write_report(measure(Path(folder), arguments.size, rows, blocks), arguments)
 
 
 def measure(folder: Path, size: str, rows: int, blocks: int) -> dict[str, object]:
@@ -72,4 +55,4 @@ def measure(folder: Path, size: str, rows: int, blocks: int) -> dict[str, object
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure, size="small", repeat=("blocks", 9, 3))

@@ -15,18 +15,15 @@ swap. All index files are written beforehand, because in production the builder 
 """
 
 import os
-import tempfile
 import threading
 import time
 import weakref
 from pathlib import Path
 
 import numpy as np
-from command_line import make_parser, write_report
 from random_text import RandomText
-from training import Training
+from training import Training, run_benchmark
 
-from realm_jax import runtime
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.storage import commit
@@ -74,19 +71,6 @@ class TimedManager(IndexManager):
         self.alive.add(found.searcher)
         self.peak = max(self.peak, len(self.alive))
         return found
-
-
-def main() -> None:
-    """Measures and prints."""
-    parser = make_parser(__doc__, quick=True)
-    parser.add_argument("--size", default="tiny")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--swaps", type=int, default=40)
-    arguments = parser.parse_args()
-    rows, swaps = (100_000, 6) if arguments.quick else (arguments.rows, arguments.swaps)
-    runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
-    with tempfile.TemporaryDirectory() as folder:
-        write_report(measure(Path(folder), arguments.size, rows, swaps), arguments)
 
 
 def measure(folder: Path, size: str, rows: int, swaps: int) -> dict[str, object]:
@@ -172,4 +156,4 @@ def prepare_indexes(training: Training, swaps: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure, size="tiny", repeat=("swaps", 40, 6))

@@ -4,6 +4,8 @@ Stage, training step, prefetcher and index manager are those of the package. Onl
 are random (`random_text.py`).
 """
 
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +14,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from command_line import make_parser, write_report
 from random_text import PASSAGES, RandomStore, RandomText, sized_config
 
 from realm_jax import config as config_lib
+from realm_jax import runtime
 from realm_jax.artifacts.published_index import publish_index
 from realm_jax.data.pretraining import PretrainingRows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
@@ -136,3 +140,31 @@ class Training:
                 previous, then = metrics, now
         finally:
             prefetcher.close()
+
+
+def run_benchmark(
+    docstring: str,
+    measure: Callable[[Path, str, int, int], Any],
+    *,
+    size: str,
+    repeat: tuple[str, int, int],
+) -> None:
+    """Runs a benchmark on all cores but one, and prints its report.
+
+    Args:
+      docstring: docstring of the benchmark.
+      measure: function of a folder, a model size, the rows of an index, and the repetitions.
+      size: default model size.
+      repeat: name of the flag for the repetitions, their default, and their number with --quick.
+    """
+    flag, default, quick = repeat
+    parser = make_parser(docstring, quick=True)
+    parser.add_argument("--size", default=size)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument(f"--{flag}", type=int, default=default)
+    arguments = parser.parse_args()
+    count = quick if arguments.quick else getattr(arguments, flag)
+    rows = 100_000 if arguments.quick else arguments.rows
+    runtime.start(threads=max(1, (os.cpu_count() or 1) - 1))
+    with tempfile.TemporaryDirectory() as folder:
+        write_report(measure(Path(folder), arguments.size, rows, count), arguments)

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
 
@@ -189,15 +188,6 @@ def _words(command, paths):
 
 def test_the_list_has_enough_mistakes():
     assert len(MISTAKES) >= 25
-
-
-def test_a_port_in_use_is_refused(realm, paths):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        result = realm("serve", f"--workdir={paths['run']}", f"--port={port}")
-    result.refused("cannot listen there", port, "another --port")
 
 
 @pytest.mark.parametrize("verb", ["serve --workdir={run}", "completion bash"])

@@ -64,6 +64,13 @@ def _gone(pid: int, seconds: float = 60) -> bool:
     return process_state(pid) in ("", "Z")
 
 
+def started(realm_process, run_command, run):
+    """Starts both jobs and waits for the first swap; returns the process of `realm run`."""
+    first = realm_process(*run_command)
+    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    return first
+
+
 @pytest.mark.slow
 def test_two_jobs_swap_stop_resume_and_answer(realm_process, run_command, tmp_path, tiny):
     run = RunDir(tmp_path / "run")
@@ -99,8 +106,7 @@ def test_two_jobs_swap_stop_resume_and_answer(realm_process, run_command, tmp_pa
 @pytest.mark.slow
 def test_a_killed_builder_is_reported_and_the_rerun_finishes(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
-    first = realm_process(*run_command)
-    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    first = started(realm_process, run_command, run)
     os.kill(builder_pid(run), signal.SIGKILL)
     stderr = first.wait(1)
     assert "the index builder failed" in stderr
@@ -130,8 +136,7 @@ def test_a_stop_signal_ends_the_wait_for_the_first_index(realm_process, run_comm
 @pytest.mark.slow
 def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
-    first = realm_process(*run_command)
-    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    first = started(realm_process, run_command, run)
     builder = builder_pid(run)
     os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     stderr = first.wait(75)
@@ -142,8 +147,7 @@ def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
 @pytest.mark.slow
 def test_a_killed_trainer_ends_its_builder(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
-    first = realm_process(*run_command)
-    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    first = started(realm_process, run_command, run)
     builder = builder_pid(run)
     first.process.kill()
     first.process.wait()
@@ -154,8 +158,7 @@ def test_a_killed_trainer_ends_its_builder(realm_process, run_command, tmp_path)
 @pytest.mark.slow
 def test_a_stopped_builder_stops_the_run(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
-    first = realm_process(*run_command)
-    first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
+    first = started(realm_process, run_command, run)
     os.kill(builder_pid(run), signal.SIGTERM)
     stderr = first.wait(75)
     assert "the index builder received a stop signal" in stderr
