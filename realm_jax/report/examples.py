@@ -35,12 +35,12 @@ def examples_section(
 def _example(
     answerer: Answerer, text: MaskedText, predictions: Predictions, number: int
 ) -> Element:
-    words = answerer.store.vocabulary
+    vocabulary = answerer.store.vocabulary
     used = text.weights[number] > 0
-    masked = words.decode(text.targets[number][used])
+    masked = vocabulary.decode(text.targets[number][used])
     right = bool(is_right(text, predictions.predicted)[number])
-    with_retrieval = words.decode(predictions.predicted[number][used])
-    without_retrieval = words.decode(predictions.predicted_without_retrieval[number][used])
+    with_retrieval = vocabulary.decode(predictions.predicted[number][used])
+    without_retrieval = vocabulary.decode(predictions.predicted_without_retrieval[number][used])
     p_with, p_without = np.exp(predictions.log_p[number]), np.exp(predictions.log_p_y[number, 0])
     badge = ("badge good", "right") if right else ("badge bad", "wrong")
     rows = [
@@ -60,15 +60,15 @@ def _example(
 
 def _sentence(answerer: Answerer, text: MaskedText, number: int, masked: str) -> list[Any]:
     """The sentence with the masked words marked; if they are apart, they follow the sentence."""
-    words, queries = answerer.store.vocabulary, text.queries
+    vocabulary, queries = answerer.store.vocabulary, text.queries
     ids = queries.ids[number][queries.mask[number]][1:-1]
     positions = text.positions[number][text.weights[number] > 0] - 1
     if np.array_equal(positions, np.arange(positions[0], positions[0] + len(positions))):
         before, after = ids[: positions[0]], ids[positions[-1] + 1 :]
         blank = element("span", masked, class_="blank")
-        tail = words.decode(after)
-        return [words.decode(before), " ", blank, "" if tail[:1] in ".,;:?!)" else " ", tail]
-    return [words.decode(ids), " ", element("span", masked, class_="blank")]
+        tail = vocabulary.decode(after)
+        return [vocabulary.decode(before), " ", blank, "" if tail[:1] in ".,;:?!)" else " ", tail]
+    return [vocabulary.decode(ids), " ", element("span", masked, class_="blank")]
 
 
 def _passages(

@@ -13,7 +13,7 @@ Count = Annotated[
     Field(
         ge=1,
         le=MOST_PASSAGES,
-        description="Passages to read per question; the default is the run's own number.",
+        description="Passages to read per question; the default is the number used in fine-tuning.",
     ),
 ]
 PassageId = Annotated[int, Field(ge=0, description="The id of a passage in an answer.")]

@@ -1,12 +1,12 @@
 """The live view: every line fits the terminal, and it shows the state of the run folder."""
 
 import io
-import json
 import sys
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from support.run_logs import append_record
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -34,19 +34,15 @@ def run(tmp_path):
     swapped = {"index_step": 8, "staleness_steps": 2, "index_age_s": 30.0}
     for step, loss in ((5, 3.0), (10, 2.0)):
         metrics = {"loss": loss, "retrieval_utility": 1.0 / loss, "p_null": 0.125}
-        write(run, "realm", record(step, **metrics, **swapped, pieces_per_second=4321.0))
-    write(run, "realm", record(10, held_out_recall_at_5=0.5, held_out_retrieval_utility=0.75))
+        append_record(run, "realm", record(step, **metrics, **swapped, pieces_per_second=4321.0))
+    append_record(
+        run, "realm", record(10, held_out_recall_at_5=0.5, held_out_retrieval_utility=0.75)
+    )
     refresh = {"stage": "index_builder", "step": 8, "time": 1.0, "seconds": 61.0, "recall": 0.997}
-    write(run, "index_builder", refresh)
+    append_record(run, "index_builder", refresh)
     beat = {"state": "embedding", "done": 20, "total": 80, "eta_s": 200.0}
     heartbeat.beat(run, "index_builder", clock=lambda: 998.0, **beat)
     return run
-
-
-def write(run, name, content):
-    run.logs.mkdir(parents=True, exist_ok=True)
-    with (run.logs / f"{name}.jsonl").open("a") as file:
-        file.write(json.dumps(content) + "\n")
 
 
 def text_of(state, width):

@@ -1,8 +1,7 @@
 """The status of a run, read from its folder while other processes write to it."""
 
-import json
-
 import pytest
+from support.run_logs import append_record
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -20,20 +19,14 @@ def run(tmp_path):
     run = RunDir(tmp_path / "run")
     config = tiny_config("corpus", stages__realm__steps=40, stages__ict__steps=9)
     files.write_bytes(run.config, config_lib.to_json(config).encode())
-    _log(run, "ict", {"stage": "ict", "step": 9, "time": 800.0})
-    _log(run, "realm", {"stage": "realm", "step": 10, "time": 900.0})
+    append_record(run, "ict", {"stage": "ict", "step": 9, "time": 800.0})
+    append_record(run, "realm", {"stage": "realm", "step": 10, "time": 900.0})
     heartbeat.beat(run, "trainer", clock=lambda: 905.0, stage="realm", step=12)
     for step, index_step in ((0, 0), (8, 4), (14, 10)):
-        _log(run, "swaps", {"step": step, "index_step": index_step, "time": 1.0})
+        append_record(run, "swaps", {"step": step, "index_step": index_step, "time": 1.0})
     progress = {"state": "embedding", "done": 20, "total": 80, "eta_s": 6.5}
     heartbeat.beat(run, "index_builder", clock=lambda: 998.0, **progress)
     return run
-
-
-def _log(run, name, record):
-    run.logs.mkdir(parents=True, exist_ok=True)
-    with (run.logs / f"{name}.jsonl").open("a") as file:
-        file.write(json.dumps(record) + "\n")
 
 
 def status(run):
@@ -61,7 +54,7 @@ def test_status_of_a_run_in_stage_realm(run):
 
 
 def test_the_newer_of_heartbeat_and_log_counts(run):
-    _log(run, "realm", {"stage": "realm", "step": 15, "time": 990.0})
+    append_record(run, "realm", {"stage": "realm", "step": 15, "time": 990.0})
     found = status(run)
     assert (found["step"], found["index_step"], found["heartbeat_age_s"]) == (15, 10, 10.0)
 
@@ -78,7 +71,7 @@ def test_incomplete_files_are_ignored(run):
 
 
 def test_other_stages_have_no_index(run):
-    _log(run, "qa", {"stage": "qa", "step": 3, "time": 990.0})
+    append_record(run, "qa", {"stage": "qa", "step": 3, "time": 990.0})
     found = status(run)
     assert (found["stage"], found["index_step"], found["staleness_steps"]) == ("qa", None, None)
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+pytest.importorskip("starlette", reason="needs the extra [serve]")
+
 from realm_jax.serve import guard
 
 

@@ -5,10 +5,6 @@ import re
 import shutil
 
 import pytest
-from served import serving
-
-from realm_jax.serve import guard
-from realm_jax.serve.live_run import LiveRun
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
@@ -37,14 +33,6 @@ def browser():
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=sandbox)
         yield chromium
         chromium.close()
-
-
-@pytest.fixture(scope="module")
-def api(answerer):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guard, "RATE", 1e9)
-        with serving(LiveRun(answerer)) as client:
-            yield client
 
 
 @pytest.fixture

@@ -42,10 +42,10 @@ async function busy(message, work, problem = byId("problem")) {
 const percent = (p) => (p >= 0.0005 || p === 0 ? `${(100 * p).toFixed(1)} %` : "under 0.1 %");
 
 function element(name, text, className = "") {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  if (className) node.className = className;
+  return node;
 }
 
 // Spans are in code points; JavaScript strings are indexed in UTF-16 units.
