@@ -249,7 +249,7 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     command = ["finetune", f"--workdir={copied.workdir}", f"--questions={folder}"]
     kept = copied.config.read_bytes()
     realm(*command).refused("pre-training is not finished", "step 4", "realm run")
-    assert copied.config.read_bytes() == kept  # what is refused has changed nothing
+    assert copied.config.read_bytes() == kept  # a refused command changes nothing
     checkpoints = copied.checkpoints("realm")
     commit.publish(checkpoints, 6, lambda folder: None, {"kind": "checkpoint"})
     realm(*command).refused("more steps than its config says", "step 4", "stages.realm.steps=6")
@@ -298,7 +298,7 @@ def _flip(path):
 def test_check_names_each_damaged_file_of_a_run(realm, copied, part, damage):
     for path in _files(copied.root / part):
         if path.name == "LATEST.json" and damage is not _flip:
-            continue  # only saves a listing; its absence harms nobody
+            continue  # the pointer only saves a listing of the folder
         kept = path.read_bytes()
         damage(path)
         result = realm("check", copied.workdir, "--json")

@@ -143,7 +143,9 @@ def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
     [started] = [remote(line) for line in lines if "realm train" in line]
     assert "--coordinator=auto" in shlex.split(started)
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
-    assert not [line for line in lines if "--coordinator" in line]  # one host is alone
+    assert not [
+        line for line in lines if "--coordinator" in line
+    ]  # a single host needs no coordinator
 
 
 def test_a_service_restarts_on_resumable_exit_codes(capsys):
@@ -254,7 +256,7 @@ def test_its_hosts_get_the_address_of_the_headless_service(jobset):
     service = jobset["spec"]["network"]["subdomain"]
     assert f"--coordinator=realm-trainer-0-0.{service}:8476" in container["command"]
     assert {"--processes=16", "--process=$(JOB_COMPLETION_INDEX)"} <= set(container["command"])
-    # Kubernetes would fill this in too, if it were not written so
+    # also the default of Kubernetes
     assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
 
 
@@ -280,6 +282,8 @@ def pod_of(jobset, number):
 
 
 def test_the_scripts_do_not_import_jax():
-    assert "jax" in sys.modules  # of these tests; the scripts' own imports are looked at
+    assert (
+        "jax" in sys.modules
+    )  # imported by these tests, so the scripts are inspected in another way
     for name in ("cloud_tpu", "gke_jobset"):
         assert "import jax" not in (LAUNCH / f"{name}.py").read_text()

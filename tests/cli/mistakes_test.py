@@ -16,7 +16,7 @@ QUESTIONS = "--questions={file}"
 UNREADABLE = ["cannot be read on this machine", "abc://b/run", "abc"]
 JSON_LINES = '{"question": "Who?", "answers": ["me"]}\n{"question": "Who?"\n'
 
-# what is wrong: the command, exit code, what the sentence names; `file` holds the text given
+# mistake -> (command, exit code, texts in the error message)
 MISTAKES = {
     "a verb that is none": ("asks", 2, ["invalid choice: 'asks'", "'ask'", "--help"]),
     "no verb": ("", 2, ["VERB", "--help"]),

@@ -59,7 +59,7 @@ def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, t
     assert {"question_embedder", "span_head"} <= read_export(RunDir(workdir)).networks.keys()
     report = realm("eval", *asked).json()
     assert report["questions"] == len(tiny.questions)
-    # Every question's answer stands in a passage, and all forty passages are retrieved.
+    # The answer of every question is in a passage, and all forty passages are retrieved.
     assert report["recall_at"]["100"] == 1.0
     assert 0 < report["reader_oracle"] <= report["recall_at"]["5"]
     assert report["exact_match"] <= report["reader_oracle"]

@@ -138,7 +138,7 @@ def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
     run = RunDir(tmp_path / "run")
     first = started(realm_process, run_command, run)
     builder = builder_pid(run)
-    os.killpg(first.process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    os.killpg(first.process.pid, signal.SIGINT)  # to the process group, as a terminal does
     stderr = first.wait(75)
     assert "failed" not in stderr
     assert _gone(builder)

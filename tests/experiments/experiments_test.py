@@ -101,7 +101,7 @@ def test_each_ablation_differs_from_realm_in_one_setting():
 
 def test_all_experiments_of_the_paper_use_the_same_model():
     hashes = {config_lib.model_hash(config_lib.load(EXPERIMENTS / f"{name}.py")) for name in PAPER}
-    assert len(hashes) == 1  # so that one can start from another
+    assert len(hashes) == 1  # one experiment can start from the params of another
 
 
 @pytest.mark.parametrize("name", ["own_corpus", "own_corpus_bert"])

@@ -50,7 +50,7 @@ def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     (tmp_path / "counts.json").write_text(json.dumps(counts))
     made = aggregate.assembled(tmp_path)
     realm = made["rows"]["realm"]
-    # by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
+    # computed by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
     assert realm["recall_at_5"]["mean"] == pytest.approx(0.2)
     assert realm["recall_at_5"]["high"] == pytest.approx(0.2 + 4.30265 * 0.1 / 3**0.5, abs=1e-5)
     assert realm["recall_at_5"]["seeds"] == [0.1, 0.2, 0.3]

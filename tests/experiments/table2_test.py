@@ -39,7 +39,7 @@ def value(config, key):
     return config
 
 
-SHOWN = 30  # pieces of a passage that are taken to be shown
+SHOWN = 30  # tokens of a passage that count as shown
 NO_REALM = {"stages.realm.steps": (960, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
 CANDIDATES_16 = {
     "retrieval.candidates": (4, 16),
@@ -113,7 +113,7 @@ def test_runs_that_create_shared_data_come_first(done):
     groups = in_order(asked)
     runs = [run for group in groups for run in group]
     assert sorted(runs) == sorted(asked)
-    assert len(groups[0]) == 1  # it makes the corpora
+    assert len(groups[0]) == 1  # this run creates the corpora
     seeds_begun = set()
     for group in groups:
         seeds = [seed for _, seed in group]
@@ -195,7 +195,7 @@ def test_kept_questions_have_answers_in_few_passages(home, data):
         for question in questions.read_kept(home, name):
             assert len(passages.few(question, 1)) == 1
     counts = json.loads((home / "questions" / "counts.json").read_text())
-    # everywhere: in every passage of Z; nowhere: in none; twice: in NQ dev too; it: not named
+    # "everywhere": answer in every passage; "nowhere": in none; "twice": also in NQ dev; "it": no name
     assert counts["nq_train"] == {"read": 8, "not_in_dev": 7, "said": 5, "kept": 3}
     assert counts["nq_held_out"]["kept"] == 1
     assert counts["trec"] == {"read": 2, "not_in_dev": 2, "said": 1, "kept": 1}
@@ -218,9 +218,9 @@ def test_a_row_is_run_only_once(home, stop):
     kept = workdir / "row.json"
     assert json.loads(kept.read_text()) == json.loads(json.dumps(found))
     kept.write_text("{}")
-    assert run_row.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not made again
+    assert run_row.make_row("ict_only", 0, workdir, base, stop) == {}  # it is not run again
     kept.unlink()
-    again = run_row.make_row("ict_only", 0, workdir, base, stop)  # from what lies there
+    again = run_row.make_row("ict_only", 0, workdir, base, stop)  # from existing checkpoints
     assert again["recall_of"] == found["recall_of"]
     assert again["retrieval_utility"] == found["retrieval_utility"]
 
@@ -287,6 +287,6 @@ def tiny_table2(home):
     base.corpus.update(of_home.corpus)
     for stage in ("ict", "reader", "realm", "qa"):
         base.stages[stage].steps = 2
-    base.stages.reader.steps = 4  # of which one copies
+    base.stages.reader.steps = 4  # one of them trains copying
     base.refresh.wait_seconds = 600.0
     return base

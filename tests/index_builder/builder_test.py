@@ -83,7 +83,9 @@ def test_all_batches_but_the_last_are_full(config, parameters, tiny):
 
 
 def test_each_batch_width_is_traced_only_once(parameters, tiny):
-    config = tiny_config(tiny.folder, model__layers=1, model__remat=True)  # a model of its own
+    config = tiny_config(
+        tiny.folder, model__layers=1, model__remat=True
+    )  # no other test uses this model, so nothing is traced yet
     ids, lengths = (
         np.arange(len(tiny.store)),
         np.minimum(tiny.store.lengths(), config.lengths.passage),
@@ -111,7 +113,7 @@ def test_a_killed_builder_resumes_at_its_unfinished_shard(run, config, parameter
 
     assert embed(stop, lambda done: stop.set()) == (None, 16)
     vectors, asked = embed(threading.Event(), lambda done: None)
-    assert asked == 24 and isinstance(vectors, np.memmap)  # not in memory beside an index
+    assert asked == 24 and isinstance(vectors, np.memmap)  # memory-mapped
     names = [path.name for path in folder.iterdir()]
     assert all(name == VECTORS or name.startswith("shard_") for name in names)
     encoder = Encoder(config, tiny.store.vocabulary.size)
@@ -138,8 +140,8 @@ def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm, 
     assert asked() == len(tiny.store)
     array, mark = folder / VECTORS, folder / "shard_0000000016.json"
     content = array.read_bytes()
-    stop = 32 * 4 * config.model.embedding  # of the second shard, in bytes
-    if harm == "cut":  # the third shard is cut off as well
+    stop = 32 * 4 * config.model.embedding  # size of the second shard in bytes
+    if harm == "cut":  # the third shard is missing too
         array.write_bytes(content[: stop - 8])
     elif harm == "altered":
         damaged = bytearray(content)

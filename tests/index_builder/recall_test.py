@@ -19,7 +19,7 @@ def test_exact_search_of_nearly_equal_vectors_has_full_recall_despite_rounding(s
     """An untrained embedder: all vectors equal one of length 11, plus a millionth of another."""
     config = tiny_config()
     nearly_one = (np.full(DIMS, 1.4) + 1e-6 * spread).astype(np.float32)
-    for kind in ("exact", "scann"):  # of so few rows ScaNN looks at all
+    for kind in ("exact", "scann"):  # with so few rows, ScaNN searches all of them
         searcher = build_searcher(kind, nearly_one, config.search)
         assert probe_recall(searcher, nearly_one, config.builder) == 1.0
 

@@ -53,7 +53,7 @@ def test_answers_do_not_depend_on_the_order_of_index_rows(answerer, accents, tmp
     config = tiny_config(accents.folder)
     write_finished_run(tmp_path / "run", accents, config, rows=order)
     shuffled = Answerer.open(str(tmp_path / "run"))
-    shuffled.networks = answerer.networks  # the same, compiled already
+    shuffled.networks = answerer.networks  # reuses compiled programs
     np.testing.assert_array_equal(shuffled.index.rows, order)
     np.testing.assert_array_equal(
         shuffled.index.vectors_of(np.arange(6)), answerer.index.vectors_of(np.arange(6))
@@ -119,8 +119,8 @@ def test_an_answer_inside_a_longer_word_is_a_different_answer(answerer):
     told = _told(answerer, {2: [("CAFÉ", 1.0)], 5: [("Cafés", 0.0)]})
     answer = told.ask("?", 2)
     assert answer.answer == "CAFÉ"
-    # The vocabulary knows single characters only, so "Café" is also a run of pieces in "Cafés";
-    # the reader gave it nothing there.
+    # The vocabulary has single characters, so the tokens of "Café" also occur in "Cafés";
+    # the reader has no score for them there.
     assert {p.id: p.p_answer for p in answer.passages} == {2: pytest.approx(1.0), 5: 0.0}
 
 

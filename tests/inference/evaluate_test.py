@@ -55,7 +55,7 @@ def fixed(answerer):
     return FixedAnswerer(answerer.export, answerer.index, answerer.store)
 
 
-# See conftest: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
+# Passages (see accented_run): 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
 # 4 River (Ora), 5 Tower (Cafés, Ulm, river).
 QUESTIONS = [
     Question("q1", ("The Café", "bar"), evidence=2),
@@ -78,10 +78,10 @@ def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_pat
     report = evaluate(fixed.with_results(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
     assert report["questions"] == 5
     assert report["exact_match"] == pytest.approx(4 / 5)
-    # The first passage that says an answer: 3rd, 2nd, none, 6th, 1st.
+    # First hit that contains an answer: 3rd, 2nd, none, 6th, 1st.
     assert report["recall_at"] == pytest.approx({"1": 1 / 5, "5": 3 / 5, "20": 4 / 5, "100": 4 / 5})
     assert report["reader_oracle"] == pytest.approx(2 / 5)
-    # Evidence stands 3rd, 6th and 2nd; q3 and q5 have none.
+    # Ranks of the evidence: 3, 6 and 2; q3 and q5 have no evidence.
     evidence = {"1": 0.0, "5": 2 / 3, "20": 1.0, "100": 1.0}
     assert report["evidence_recall_at"] == pytest.approx(evidence)
     lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
@@ -96,7 +96,7 @@ def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_pat
 
 
 def test_the_oracle_counts_only_answers_that_a_span_can_hold(fixed):
-    # Five pieces are the widest answer, and "1850" is four of single digits.
+    # An answer has at most five tokens, and "1850" is four tokens.
     questions = [Question("q1", ("in 1850",)), Question("q2", ("AÑO in 1850",))]
     found = {"q1": [0, 1, 2, 3, 4, 5], "q2": [0, 1, 2, 3, 4, 5]}
     report = evaluate(fixed.with_results({"q1": "x", "q2": "x"}, found, 1), questions)
@@ -123,9 +123,9 @@ def test_closed_book_exact_match_uses_no_passage(answerer, accents):
     text = text._replace(targets=predicted.astype(np.int32))
     assert closed_book(answerer, text) == 1.0
     wrong = predicted.copy()
-    wrong[0, 0] += 1  # one wrong piece is a wrong answer
+    wrong[0, 0] += 1  # one wrong token makes the answer wrong
     padding = int(np.flatnonzero(text.weights[1] == 0)[0])
-    wrong[1, padding] += 1  # what is not masked is not judged
+    wrong[1, padding] += 1  # padding positions are not scored
     count = len(predicted)
     assert closed_book(answerer, text._replace(targets=wrong.astype(np.int32))) == pytest.approx(
         (count - 1) / count

@@ -66,7 +66,7 @@ def test_retrieved_passages_are_the_ones_that_are_read(run, answerer):
 def test_a_masked_sentence_retrieves_a_passage_with_its_answer(run):
     found = [hit.id for hit in run.retrieve(MASK, run.config.retrieval.candidates)]
     used = [p.id for p in run.fill(MASK, "ora").passages if p.id >= 0]
-    assert set(found[: len(used)]) == set(used)  # an untrained run's are as good as equal
+    assert set(found[: len(used)]) == set(used)  # the scores of an untrained run are nearly equal
 
 
 def test_questions_and_masked_sentences_have_different_embedders(run, filler_of):

@@ -96,7 +96,7 @@ def test_marginal_loss_and_all_gradients_are_the_same(tmp_path, size, seed):
     np.put_along_axis(counted, positions, weights.astype(np.int64), 1)
     by_candidate = named([part.reshape(B, K, L) for part in candidates])
     scores = scorer(**named(queries), **{f"candidate_{k}": v for k, v in by_candidate.items()})
-    # With scores in the hundreds one candidate has all weight, and gradients are rounding errors.
+    # With scores in the hundreds, p(z|x) is one-hot and gradients are only rounding errors.
     gentle = 1 / float(scores.relevance_score.detach().std(-1).mean())
     relevance = scores.relevance_score * gentle
     found = encoder(

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason=f"torch {NOT_HERE}")
 transformers = pytest.importorskip("transformers", reason=f"transformers {NOT_HERE}")
 
 MOST = 1e-4  # largest difference over largest value
-CLOSEST: dict[str, float] = {}  # what was compared -> the largest relative difference seen
+CLOSEST: dict[str, float] = {}  # name of the compared output -> largest relative difference
 B, K, L, M, WIDEST = 2, 3, 20, 4, 5
 SIZES = {
     "narrow": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
@@ -37,7 +37,7 @@ REALM = {
 V = len(vocabulary())
 PARITY = [
     pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore"),  # of torch and transformers
+    pytest.mark.filterwarnings("ignore"),  # for torch and transformers
 ]
 each_size = pytest.mark.parametrize("size", SIZES)
 each_seed = pytest.mark.parametrize("seed", [0, 1])
@@ -116,7 +116,7 @@ def close_gradients(what, tree, theirs):
         for name, p in theirs.named_parameters()
         if p.grad is not None
     }
-    # A gradient has no second copy of the decoder: torch sums both uses of the word table.
+    # The decoder is tied to the word embeddings, so torch has one gradient for both.
     expected = {
         name: array
         for network in detect_networks(
@@ -127,10 +127,10 @@ def close_gradients(what, tree, theirs):
     found = to_bert_names(jax.device_get(tree))
     largest = max(np.abs(array).max() for array in expected.values())
     without = {name: found.pop(name) for name in found.keys() - expected.keys()}
-    assert not any(np.any(array) for array in without.values())  # torch keeps none of those
+    assert not any(np.any(array) for array in without.values())  # not stored in torch
     assert expected.keys() == found.keys()
     for name, array in expected.items():
-        # Biases without effect, such as those of keys, have rounding errors as gradients.
+        # Biases without effect, such as those of keys, have only rounding errors as gradients.
         scale = max(np.abs(array).max(), 1e-2 * largest)
         difference = float(np.abs(found[name] - array).max() / scale)
         CLOSEST[what] = max(CLOSEST.get(what, 0.0), difference)

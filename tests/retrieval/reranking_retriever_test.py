@@ -58,7 +58,7 @@ def test_stale_hits_are_ordered_by_fresh_vectors(parts):
 
 def test_with_the_params_of_the_index_the_order_does_not_change(parts):
     found, best = (
-        np.take_along_axis(parts.scores["old"], hits, axis=1)  # hits may be as good as equal
+        np.take_along_axis(parts.scores["old"], hits, axis=1)  # scores may be nearly equal
         for hits in (parts.ranked(parts.old), parts.stale[:, :K])
     )
     np.testing.assert_allclose(found, best, rtol=1e-4)

@@ -83,7 +83,7 @@ def test_loading_has_a_low_priority_and_searching_does_not(saved, queries):
     own = os.getpriority(os.PRIO_PROCESS, 0)
     ours, its = socket.socketpair()
     with ours, its:
-        # A pipe that nobody fills holds the load up where its priority can be seen.
+        # Reading from an empty pipe blocks the loading thread, so that its priority can be read.
         held = saved.parent / "held"
         held.mkdir()
         os.mkfifo(held / DESCRIPTION)
@@ -99,7 +99,7 @@ def test_loading_has_a_low_priority_and_searching_does_not(saved, queries):
             child.wait()
     apart = SearchProcess(saved)
     apart.search(queries, 8)
-    # Those that search; numpy's own, which begin with the load, do not.
+    # Threads that search, without the threads that NumPy starts during loading.
     assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
 
 
@@ -128,7 +128,7 @@ def test_errors_of_the_searcher_are_raised_in_the_caller(saved, queries, tmp_pat
     apart = SearchProcess(saved)
     with pytest.raises(MismatchError, match=r"float32 \[B, 16\]"):
         apart.search(queries[:, :8].copy(), 5)
-    apart.size = 10 * MIN_ROWS  # so that the other process is the one to refuse
+    apart.size = 10 * MIN_ROWS  # so that the other process raises the error
     with pytest.raises(MismatchError, match=rf"1 to {MIN_ROWS}(.|\n)*fix: .*larger corpus"):
         apart.search(queries, MIN_ROWS + 1)
     assert apart.search(queries, 5)[0].shape == (64, 5)

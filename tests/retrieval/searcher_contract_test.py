@@ -19,7 +19,7 @@ from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, check_vect
 E = 32
 KINDS = ("exact", "mesh", "scann", "faiss")
 OPTIONS = configs.default().search
-OPTIONS.dtype = OPTIONS.rescore = "float32"  # exactness is promised of this one
+OPTIONS.dtype = OPTIONS.rescore = "float32"  # this kind must be exact
 
 
 def clustered(size, seed=0, dims=E):
@@ -119,7 +119,7 @@ def test_rescoring_in_lower_precision_needs_less_memory(kind, rescore, share, tm
     assert searcher.bytes == 25_000 * (E * 4 // share + E // 2)
     searcher.save(tmp_path)
     kept = sum(file.stat().st_size for file in tmp_path.iterdir())
-    # A row's partition, and lists of rows; and on disk ScaNN's codes have a byte each.
+    # Partition of each row, lists of rows, and (on disk) one byte per ScaNN code.
     assert kept < searcher.bytes + 25_000 * (12 + E // 2)
     right = brute(vectors, queries, 10)[0]
     for one in (searcher, load_searcher(tmp_path)):
@@ -130,7 +130,7 @@ def test_rescoring_in_lower_precision_needs_less_memory(kind, rescore, share, tm
 
 
 def test_partitions_with_several_clusters_are_searched():
-    vectors, queries = clustered(25_000)  # of 300 clusters
+    vectors, queries = clustered(25_000)  # the data has 300 clusters
     options = OPTIONS.copy_and_resolve_references()
     options.update(leaves=100, leaves_searched=3)
     rows, _ = build_searcher("scann", vectors, options).search(queries, 10)
@@ -280,7 +280,7 @@ def test_rows_sharded_over_devices_are_saved_as_one_array(size, monkeypatch, tmp
     built.save(tmp_path)
     saved = np.load(tmp_path / "vectors.npy")
     np.testing.assert_allclose(saved, vectors - vectors.mean(0), atol=1e-5)
-    np.save(tmp_path / "plain.npy", saved)  # rows of padding behind the last would be longer
+    np.save(tmp_path / "plain.npy", saved)  # padding rows at the end would make the array longer
     sizes = [(tmp_path / name).stat().st_size for name in ("vectors.npy", "plain.npy")]
     assert sizes[0] == sizes[1]
     two = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
