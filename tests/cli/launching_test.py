@@ -143,9 +143,7 @@ def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
     [started] = [remote(line) for line in lines if "realm train" in line]
     assert "--coordinator=auto" in shlex.split(started)
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
-    assert not [
-        line for line in lines if "--coordinator" in line
-    ]  # a single host needs no coordinator
+    assert not [line for line in lines if "--coordinator" in line]  # for a single host
 
 
 def test_a_service_restarts_on_resumable_exit_codes(capsys):

@@ -195,7 +195,7 @@ def test_kept_questions_have_answers_in_few_passages(home, data):
         for question in questions.read_kept(home, name):
             assert len(passages.few(question, 1)) == 1
     counts = json.loads((home / "questions" / "counts.json").read_text())
-    # "everywhere": answer in every passage; "nowhere": in none; "twice": also in NQ dev; "it": no name
+    # dropped: answer in all passages or in none, also in NQ dev, no name in the question
     assert counts["nq_train"] == {"read": 8, "not_in_dev": 7, "said": 5, "kept": 3}
     assert counts["nq_held_out"]["kept"] == 1
     assert counts["trec"] == {"read": 2, "not_in_dev": 2, "said": 1, "kept": 1}

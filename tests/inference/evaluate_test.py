@@ -55,7 +55,7 @@ def fixed(answerer):
     return FixedAnswerer(answerer.export, answerer.index, answerer.store)
 
 
-# Passages (see accented_run): 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
+# accented_run has: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),
 # 4 River (Ora), 5 Tower (Cafés, Ulm, river).
 QUESTIONS = [
     Question("q1", ("The Café", "bar"), evidence=2),
