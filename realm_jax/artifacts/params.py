@@ -63,9 +63,10 @@ def _absolute(folder: epath.Path) -> epath.Path:
 def _checkpointer() -> ocp.Checkpointer:
     """A checkpointer for only this process: it does not wait for other processes."""
     here = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(
+    this_process = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"alone{here}"
     )
     return ocp.Checkpointer(
-        ocp.PyTreeCheckpointHandler(multiprocessing_options=alone), multiprocessing_options=alone
+        ocp.PyTreeCheckpointHandler(multiprocessing_options=this_process),
+        multiprocessing_options=this_process,
     )

@@ -70,11 +70,11 @@ def _cut(file: tuple[int, str], format: str, vocabulary: str, passage_pieces: in
     from apache_beam.pvalue import TaggedOutput
 
     number, path = file
-    words = _words(vocabulary)
+    tokenizer = _load_tokenizer(vocabulary)
     skipped: Counter[str] = Counter()
     passages = documents = 0
     for documents_batch in batches(read(format, path, skipped)):
-        block = split(documents_batch, words, passage_pieces)
+        block = split(documents_batch, tokenizer, passage_pieces)
         for example in examples_of(block, passages, documents):
             yield number, example
         passages, documents = passages + len(block.piece_counts), documents + block.documents
@@ -103,7 +103,7 @@ def _numbered(found: tuple[int, Example], before: Before) -> tuple[int, Example]
 
 
 @lru_cache(maxsize=1)
-def _words(vocabulary: str) -> WordPieces:
+def _load_tokenizer(vocabulary: str) -> WordPieces:
     return WordPieces.load(vocabulary)
 
 

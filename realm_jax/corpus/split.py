@@ -52,7 +52,7 @@ class Block:
 
 
 def split(
-    documents: Sequence[Document], words: WordPieces, passage_pieces: int = PASSAGE_PIECES
+    documents: Sequence[Document], tokenizer: WordPieces, passage_pieces: int = PASSAGE_PIECES
 ) -> Block:
     """Splits documents into passages of at most `passage_pieces` pieces, with [CLS] and [SEP].
 
@@ -64,23 +64,27 @@ def split(
     for document in documents:
         bounds = sentence_bounds(document.body)
         texts.append((document.title, [document.body[a:b] for a, b in bounds]))
-    return _pack(texts, words, passage_pieces, cut=True)
+    return _pack(texts, tokenizer, passage_pieces, cut=True)
 
 
-def block_of(passages: Sequence[tuple[str, Sequence[str]]], words: WordPieces) -> Block:
+def block_of(passages: Sequence[tuple[str, Sequence[str]]], tokenizer: WordPieces) -> Block:
     """A block with one passage per (title, sentences), without a limit on its length."""
-    return _pack(passages, words, passage_pieces=2**31, cut=False)
+    return _pack(passages, tokenizer, passage_pieces=2**31, cut=False)
 
 
 def _pack(
-    texts: Sequence[tuple[str, Sequence[str]]], words: WordPieces, passage_pieces: int, *, cut: bool
+    texts: Sequence[tuple[str, Sequence[str]]],
+    tokenizer: WordPieces,
+    passage_pieces: int,
+    *,
+    cut: bool,
 ) -> Block:
-    tokenised = iter(words.pieces([t for title, sents in texts for t in (title, *sents)]))
+    tokenized = iter(tokenizer.pieces([t for title, sents in texts for t in (title, *sents)]))
     builder = _BlockBuilder()
     empty = 0
     for title, sentences in texts:
-        title_piece = _shorten(next(tokenised), (passage_pieces - SPECIAL_PIECES) // 2)
-        pairs = [(s, next(tokenised)) for s in sentences]
+        title_piece = _shorten(next(tokenized), (passage_pieces - SPECIAL_PIECES) // 2)
+        pairs = [(s, next(tokenized)) for s in sentences]
         # A sentence of control characters has no pieces.
         pairs = [(s, p) for s, p in pairs if len(p[0])]
         if not pairs:

@@ -31,7 +31,7 @@ ARRAYS = (
 )
 BOUNDS = ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
 TEXT, VOCABULARY = "text.bin", "vocab.txt"
-SHARD_RUNS = 16  # batches of documents per shard; a killed build continues after a shard
+SHARD_BATCHES = 16  # batches of documents per shard; a killed build continues after a shard
 _BATCH_PASSAGES = 1024
 
 
@@ -44,7 +44,7 @@ class StoreWriter:
       passage_pieces: maximum word pieces of a passage; 0 if the passages are already split.
 
     Attributes:
-      words: the vocabulary.
+      tokenizer: the word-piece tokenizer with this vocabulary.
       documents: number of documents appended so far.
       last_shard: the fields of the last `finish_shard` of a killed build that is continued; None if
         nothing is continued.
@@ -54,13 +54,13 @@ class StoreWriter:
     """
 
     def __init__(self, path: str | Path, vocabulary: str | Path, passage_pieces: int = 0):
-        self.words = WordPieces.load(vocabulary)
-        self._facts = {"passage_pieces": passage_pieces, "vocabulary": self.words.sha256}
-        self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY), self._facts)
+        self.tokenizer = WordPieces.load(vocabulary)
+        self._settings = {"passage_pieces": passage_pieces, "vocabulary": self.tokenizer.sha256}
+        self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY), self._settings)
         self.last_shard = self._folder.last_shard
         (self._folder.path / VOCABULARY).write_bytes(Path(vocabulary).read_bytes())
         array = self._folder.array
-        self._pieces = array("pieces.npy", np.uint16 if self.words.size < 65536 else np.int32)
+        self._pieces = array("pieces.npy", np.uint16 if self.tokenizer.size < 65536 else np.int32)
         self._offsets = array("offsets.npy", np.int32, width=2)
         self._title_pieces = array("title_pieces.npy", np.int32)
         self._sentence_starts = array("sentence_starts.npy", np.int32)
@@ -94,20 +94,20 @@ class StoreWriter:
         self._title_bytes.append(block.title_bytes)
         self._document.append(block.document + self.documents)
         self._text.append(block.text)
-        self._count("piece_starts.npy", block.piece_counts)
-        self._count("sentence_ptr.npy", block.sentence_counts)
-        self._count("text_starts.npy", block.text_bytes)
+        self._append_bounds("piece_starts.npy", block.piece_counts)
+        self._append_bounds("sentence_ptr.npy", block.sentence_counts)
+        self._append_bounds("text_starts.npy", block.text_bytes)
         self.documents += block.documents
 
-    def _count(self, name: str, counts: np.ndarray) -> None:
+    def _append_bounds(self, name: str, counts: np.ndarray) -> None:
         if len(counts):
             bounds = self._ends[name] + np.cumsum(counts)
             self._bounds[name].append(bounds)
             self._ends[name] = int(bounds[-1])
 
-    def finish_shard(self, **facts: Any) -> None:
-        """Makes all passages so far durable; a later writer finds `facts` in its `last_shard`."""
-        self._folder.finish_shard(**facts, ends=self._ends, documents=self.documents)
+    def finish_shard(self, **fields: Any) -> None:
+        """Makes all passages so far durable; a later writer finds `fields` in its `last_shard`."""
+        self._folder.finish_shard(**fields, ends=self._ends, documents=self.documents)
 
     def commit(self, skipped: Counter[str], source: str | None = None) -> dict[str, Any]:
         """Publishes the corpus.
@@ -124,14 +124,14 @@ class StoreWriter:
         """
         if not self.passages:
             raise no_passage(self._folder.path, skipped)
-        facts = {
+        counts = {
             "documents": self.documents,
             "passages": self.passages,
             "pieces": self._pieces.size,
             "skipped": dict(sorted(skipped.items())),
         }
-        manifest = self._folder.commit(**facts, **self._facts, source=source)
-        return {**facts, "corpus_hash": manifest["content_hash"]}
+        manifest = self._folder.commit(**counts, **self._settings, source=source)
+        return {**counts, "corpus_hash": manifest["content_hash"]}
 
     def close(self) -> None:
         """Closes the files; without `commit` the folder stays unfinished."""
@@ -145,13 +145,13 @@ class InputChecksum:
         self._sum = hashlib.blake2b(digest_size=16)
         self._after: deque[str] = deque()
 
-    def of(self, runs: Iterable[list[Document]]) -> Iterator[list[Document]]:
+    def of(self, document_batches: Iterable[list[Document]]) -> Iterator[list[Document]]:
         """Yields the batches unchanged, and records the checksum after each."""
-        for run in runs:
-            for document in run:
+        for batch in document_batches:
+            for document in batch:
                 self._sum.update(f"{document.title}\0{document.body}\0".encode())
             self._after.append(self._sum.hexdigest())
-            yield run
+            yield batch
 
     def next(self) -> str:
         """Returns the recorded checksums one by one: that after the first batch, the second, ..."""
@@ -208,15 +208,15 @@ def write_store(
     counted: Counter[str] = Counter() if skipped is None else skipped
     writer = StoreWriter(path, vocabulary, passage_pieces)
     source = InputChecksum()
-    runs = source.of(batches(documents))
+    document_batches = source.of(batches(documents))
     try:
-        done, empty, checksum = _skip_finished(writer, runs, source)
+        done, empty, checksum = _skip_finished(writer, document_batches, source)
         resumed = writer.passages
-        cut = partial(_split, vocabulary=str(vocabulary), passage_pieces=passage_pieces)
-        for block in in_order(cut, runs, workers):
+        split_batch = partial(_split, vocabulary=str(vocabulary), passage_pieces=passage_pieces)
+        for block in in_order(split_batch, document_batches, workers):
             writer.append(block)
             done, empty, checksum = done + 1, empty + block.empty, source.next()
-            if done % SHARD_RUNS == 0:
+            if done % SHARD_BATCHES == 0:
                 writer.finish_shard(runs=done, empty=empty, source=checksum)
             if progress is not None:
                 progress(writer.documents, writer.passages)
@@ -227,22 +227,22 @@ def write_store(
 
 
 def _split(documents: list[Document], vocabulary: str, passage_pieces: int) -> Block:
-    return split(documents, _words(vocabulary), passage_pieces)
+    return split(documents, _load_tokenizer(vocabulary), passage_pieces)
 
 
 @lru_cache(maxsize=1)
-def _words(vocabulary: str) -> WordPieces:
+def _load_tokenizer(vocabulary: str) -> WordPieces:
     return WordPieces.load(vocabulary)
 
 
 def _skip_finished(
-    writer: StoreWriter, runs: Iterator[list[Document]], source: InputChecksum
+    writer: StoreWriter, document_batches: Iterator[list[Document]], source: InputChecksum
 ) -> tuple[int, int, str]:
     """Skips the batches that are in the store; returns their number, empty documents, checksum."""
     if writer.last_shard is None:
         return 0, 0, ""
     done, checksum = writer.last_shard["runs"], ""
-    for _ in islice(runs, done):
+    for _ in islice(document_batches, done):
         checksum = source.next()
     if checksum != writer.last_shard["source"]:
         raise InputError(
@@ -271,7 +271,7 @@ def write_passages(
     writer = StoreWriter(path, vocabulary)
     try:
         for batch in _batches(passages):
-            block = block_of(batch, writer.words)
+            block = block_of(batch, writer.tokenizer)
             if block.empty:
                 # Skipping it would shift the ids of the following passages.
                 raise InputError(

@@ -35,8 +35,8 @@ def verify(folder: epath.Path) -> list[dict[str, Any]]:
 def _problems(folder: epath.Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
     step, named = manifest.get("step"), step_of(folder.name)
     if None not in (step, named) and step != named:
-        expected, found = f"the manifest of step {named}", f"that of step {step}"
-        return [{"file": MANIFEST, "expected": expected, "found": found}]
+        of_other = {"expected": f"the manifest of step {named}", "found": f"that of step {step}"}
+        return [{"file": MANIFEST, **of_other}]
     table, present = manifest["files"], set(data_files(folder))
     problems: list[dict[str, Any]] = []
     for inner in _published_inside(present - table.keys()) if step is None else ():

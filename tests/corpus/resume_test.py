@@ -27,7 +27,7 @@ def report(documents, passages):
     time.sleep(0.05)  # so that the kill comes before the end
 
 if __name__ == "__main__":
-    worker_pool.BATCH_CHARACTERS, store_writer.SHARD_RUNS = 1000, 2
+    worker_pool.BATCH_CHARACTERS, store_writer.SHARD_BATCHES = 1000, 2
     input, out, vocabulary, workers = sys.argv[1:]
     build("jsonl", input, out, vocabulary, passage_pieces=64, workers=int(workers), progress=report)
 """
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 1000)
-    monkeypatch.setattr(store_writer, "SHARD_RUNS", 2)
+    monkeypatch.setattr(store_writer, "SHARD_BATCHES", 2)
 
 
 @pytest.fixture
