@@ -1,13 +1,13 @@
-r"""REALM on a corpus of your own, started from BERT-base as Hugging Face keeps it.
+r"""REALM on your own corpus, starting from bert-base-uncased of Hugging Face.
 
-Data:     a corpus cut with the vocabulary of the weights, and the weights
+Data:     the weights, and a corpus built with their vocabulary
               realm import --from=downloads/bert-base-uncased --to=weights/bert
               realm corpus build --format=text --input='notes/*.txt' \
                   --vocab=weights/bert/vocab.txt --out=runs/for_bert
 Command:  realm run --config=experiments/own_corpus_bert.py --workdir=runs/from_bert
-Hours:    made for an accelerator
-Expect:   retrieval utility above zero sooner than from random weights, if the corpus says the same
-          thing twice; never run to its end by us
+Hours:    not measured; needs an accelerator
+Expect:   not measured; retrieval utility should rise above zero sooner than from random weights, if
+          the corpus repeats facts
 """
 
 from ml_collections import ConfigDict
@@ -16,7 +16,7 @@ from realm_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:
-    """The sizes and the activation of bert-base-uncased; both networks start from it."""
+    """Sizes and activation of bert-base-uncased; embedder and reader start from it."""
     config = config_lib.default()
     config.corpus.knowledge = "runs/for_bert"
     config.model.update(gelu="erf", start="weights/bert", compute="bfloat16", remat=True)

@@ -9,9 +9,9 @@ Data:     English Wikipedia of 20 December 2018 as WikiExtractor writes it, Goog
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=wikipedia \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_wikipedia.py
           on one machine: realm run --config=experiments/realm_wikipedia.py --workdir=runs/wikipedia
-Hours:    1,782 v5e chip-hours of the trainer (7 h of ICT and 21 h of REALM on 64), and 341 of the
-          builder (16 beside REALM), when half of the compile report's roofline is reached; reckoned
-          from benchmarks/compile_tables.md, not measured
+Hours:    1,782 v5e chip-hours of the trainer (7 h of ICT and 21 h of REALM on 64 chips) and 341 of
+          the builder (16 chips). Estimated from benchmarks/compile_tables.md at half of the
+          roofline, not measured
 Expect:   after fine-tuning (experiments/finetune_*.py), exact match on test: NQ 39.2, WebQuestions
           40.2, CuratedTREC 46.8; on NQ dev 38.2, recall@5 of the retriever before fine-tuning 38.5
 """
@@ -22,7 +22,7 @@ from realm_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:
-    """The defaults are the paper's; bfloat16 and recomputed activations fit them to 16 GB chips."""
+    """The defaults, with bfloat16 and rematerialisation to fit into 16 GB per chip."""
     config = config_lib.default()
     config.corpus.knowledge = "runs/wikipedia/corpus"
     config.corpus.spans = "runs/wikipedia/corpus/tagged_spans"

@@ -1,15 +1,15 @@
-r"""The paper in miniature: the rows of Table 2 on a sample of real Wikipedia, on two cores.
+r"""The rows of Table 2 with a small model on a sample of Wikipedia, on two CPU cores.
 
-Data:     the shared Wikipedia sample (7,156 articles), CoNLL-2003, BERT's vocabulary, and the
-          questions of NQ, WebQuestions, CuratedTREC and SQuAD, all in one folder (--data); which
-          part of each is used, and by what rule, is said in docs/results.md
+Data:     one folder (--data) with a Wikipedia sample (7,156 articles), CoNLL-2003, BERT's
+          vocabulary, and the questions of NQ, WebQuestions, CuratedTREC and SQuAD; docs/results.md
+          states which parts are used and by which rule
 Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           one run: python experiments/table2.py --row=realm --seed=0 \
               --workdir=runs/table2/realm_0 --data=DATA
-          tables and plots of what has been run: python experiments/table2.py --tables
-          other sizes: --config.KEY=VALUE after any of them
-Hours:    see docs/results.md; every command goes on where it was stopped
-Expect:   docs/results.md, beside the figures of the paper
+          tables and plots of the finished runs: python experiments/table2.py --tables
+          other sizes: add --config.KEY=VALUE to any of them
+Hours:    docs/results.md has the minutes of each row; an interrupted command resumes
+Expect:   docs/results.md, next to the numbers of the paper
 """
 
 import argparse
@@ -36,7 +36,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
 def get_config(home: str = "runs/table2") -> ConfigDict:
-    """The row `realm`; what the others change of it stands in table2_small/rows.py."""
+    """The config of row `realm`; table2_small/rows.py lists what other rows change."""
     config = config_lib.default()
     config.corpus.knowledge = f"{home}/knowledge"
     config.corpus.pretraining = f"{home}/wikipedia"
@@ -44,10 +44,10 @@ def get_config(home: str = "runs/table2") -> ConfigDict:
 
     config.model.update(layers=2, hidden=128, heads=4, mlp=512, positions=96, dropout=0.0)
     config.model.init_stddev = 0.08
-    config.model.compute = "bfloat16"  # a third more steps a second on two cores than in float32
+    config.model.compute = "bfloat16"  # a third more steps per second on two cores than float32
     config.lengths.update(query=32, passage=64, joint=96, masks=3, answer=8)
     config.retrieval.candidates = 4
-    # As in the demo: without bias correction 0.999 makes the first hundreds of steps too large.
+    # Without bias correction, b2 = 0.999 would make the first few hundred updates too large.
     config.optimizer.b2 = 0.98
     config.search.kind = "exact"
 
@@ -72,20 +72,24 @@ def get_config(home: str = "runs/table2") -> ConfigDict:
 
 
 def main() -> None:
-    """Makes runs, or the tables of those that were made."""
+    """Runs rows, and writes the tables of all finished runs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--row", help="of table2_small/rows.py")
+    parser.add_argument("--row", help="name of a row in table2_small/rows.py")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workdir", type=Path, help="of the run; default: HOME/ROW_SEED")
-    parser.add_argument("--home", type=Path, default=Path("runs/table2"), help="of all runs")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="the shared files")
-    parser.add_argument("--all", action="store_true", help="the rows of the paper, every seed")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of --all; default: {SEEDS}")
-    parser.add_argument("--jobs", type=int, default=1, help="runs of --all at a time; default: 1")
-    parser.add_argument("--tables", action="store_true", help="make tables and plots anew")
-    parser.add_argument("--no-tables", action="store_true", help="leave them as they are")
+    parser.add_argument("--workdir", type=Path, help="folder of the run; default: HOME/ROW_SEED")
+    parser.add_argument("--home", type=Path, default=Path("runs/table2"), help="folder of all runs")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data files")
+    parser.add_argument(
+        "--all", action="store_true", help="run all rows of the paper with every seed"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"number of seeds of --all; default: {SEEDS}"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs of --all; default: 1")
+    parser.add_argument("--tables", action="store_true", help="only write tables and plots")
+    parser.add_argument("--no-tables", action="store_true", help="do not write tables and plots")
     arguments, overrides = parser.parse_known_args()
     try:
         check_overrides(overrides)
@@ -101,30 +105,29 @@ def main() -> None:
         except RealmError as error:
             sys.exit(str(error))
     elif not arguments.tables:
-        parser.error("give --row, --all or --tables")
+        parser.error("one of --row, --all and --tables is required")
     if not arguments.no_tables:
         write_tables()
     sys.exit(failed)
 
 
 def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Every row of the paper with every seed, each in a process of its own, `jobs` at a time.
+    """Runs every row of the paper with every seed, each in a process, `jobs` at a time.
 
     Returns:
-      0, or the exit code of a run that failed or was stopped; what it would be needed for is not
-      begun.
+      0, or the exit code of a run that failed or was stopped; later runs are then not started.
     """
     from table2_small.processes import run_processes
     from table2_small.rows import PAPER, in_order, run_folder
 
     def command(row: str, seed: int) -> list[str]:
         workdir = run_folder(arguments.home, row, seed)
-        words = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
-        return [sys.executable, __file__, *words, f"--data={arguments.data}", *overrides]
+        flags = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
+        return [sys.executable, __file__, *flags, f"--data={arguments.data}", *overrides]
 
     every = [(row, seed) for seed in range(arguments.seeds) for row in PAPER]
     stop = runtime.start()
-    for runs in in_order([run for run in every if not figures_of(*run).exists()]):
+    for runs in in_order([run for run in every if not metrics_file(*run).exists()]):
         failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
         if failed or stop.is_set():
             return failed or exit_codes.STOPPED
@@ -132,16 +135,16 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
-    """One run, and its figures among the results; what is there already is not made again."""
-    from table2_small.run_row import make_row, prepare
+    """Runs one row with one seed and stores its metrics, unless they exist."""
     from table2_small.rows import ROWS
+    from table2_small.run_row import make_row, prepare
 
     if row not in ROWS:
-        sys.exit(f"no row {row!r}; there are {', '.join(ROWS)}")
-    kept = figures_of(row, seed)
+        sys.exit(f"no row {row!r}; rows: {', '.join(ROWS)}")
+    kept = metrics_file(row, seed)
     if kept.exists():
         if json.loads(kept.read_text())["overrides"] != overrides:
-            sys.exit(f"{kept} is of a run with other overrides; delete it, or give the same")
+            sys.exit(f"{kept} is from a run with other overrides; delete it, or use the same")
         return
     stop = runtime.start()
     home = workdir.parent
@@ -154,29 +157,29 @@ def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]
         prepare(home, data, base, stop)
         return make_row(row, seed, workdir, base, stop)
 
-    figures = until_stopped(work)
-    if "exit_code" in figures:
-        sys.exit(figures["exit_code"])
+    metrics = until_stopped(work)
+    if "exit_code" in metrics:
+        sys.exit(metrics["exit_code"])
     RUNS.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
-    kept.write_text(json.dumps({**figures, "overrides": overrides}) + "\n")
+    kept.write_text(json.dumps({**metrics, "overrides": overrides}) + "\n")
 
 
-def figures_of(row: str, seed: int) -> Path:
-    """Where the figures of a run are kept."""
+def metrics_file(row: str, seed: int) -> Path:
+    """The file with the metrics of a run."""
     return RUNS / f"{row}_{seed}.json"
 
 
 def write_tables() -> None:
-    """`table2.json` from the runs; tables and plots from it."""
-    from table2_small.aggregate import assembled
+    """Writes `table2.json` from the runs, then tables and plots from that file."""
+    from table2_small.aggregate import aggregate
     from table2_small.plots import plots
     from table2_small.tables import with_tables
 
-    made = assembled(RUNS)
-    (RESULTS / "table2.json").write_text(json.dumps(made, indent=1) + "\n")
-    PAGE.write_text(with_tables(PAGE.read_text(), made))
-    for name, drawing in plots(made).items():
+    summary = aggregate(RUNS)
+    (RESULTS / "table2.json").write_text(json.dumps(summary, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), summary))
+    for name, drawing in plots(summary).items():
         (PAGE.parent / name).write_text(drawing)
 
 

@@ -1,22 +1,21 @@
-r"""Both jobs on a few thousand passages of English Wikipedia: real text, a small model, two cores.
+r"""Both jobs on 8,127 passages of English Wikipedia, with a small model on two CPU cores.
 
 Data:     WikiExtractor files of English Wikipedia (December 2018) and the vocabulary of BERT-base
-          uncased. Below, five files of a megabyte: 250 long articles, 8,127 passages
+          uncased. The command below reads five files of 1 MB each: 250 long articles
               realm corpus build --format=wikiextractor --input='wikipedia/AA/wiki_0*' \
                   --vocab=bert-base-uncased-vocab.txt --passage-pieces=160 --out=runs/wiki/corpus
 Command:  realm run --config=experiments/wiki_sample.py --workdir=runs/wiki
-Hours:    17 minutes of processor time for both jobs, so about ten minutes on two idle cores; that
-          is reckoned: the logged run shared its cores and was paused for long, and its clock (79
-          minutes) says nothing. Undisturbed, a step took 1.2 s
+Hours:    0.2 on two idle CPU cores, estimated from 17 minutes of CPU time for both jobs; a step
+          takes 1.2 s. The logged run shared its cores and was paused, so its 79 minutes mean little
 Expect:   ICT loss 3.9 to 3.15 (in-batch accuracy 5 to 12 %; chance is 3); REALM loss 10.3 to 8.6
           nats per token, held out 8.8 (step 100), 8.6 (200), 8.55 (300); three swaps after the
           first index, at steps 103, 203 and 254; recall@10 of the indexes 0.996 to 1.000. The
           log is experiments/results/wiki_sample.jsonl
 
-It shows the machinery on real text and is no reproduction: the model is random at the start and
-learns little more than which pieces are frequent; retrieval utility stays at zero and it answers
-nothing. Spans to mask are those of capitals and dates. X is Z, and a sentence never gets its own
-passage.
+This is a test of the pipeline on real text, not a reproduction. The model starts from random
+weights and learns little more than token frequencies: retrieval utility stays at zero, and the
+model cannot answer questions. Masked spans are capitalised names and dates. X is Z, and a sentence
+never retrieves its own passage.
 """
 
 from ml_collections import ConfigDict
@@ -25,7 +24,7 @@ from realm_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:
-    """Two layers of 128; 300 steps of REALM, a fresh index every 75."""
+    """Two layers of width 128; 300 REALM steps with a refresh every 75 steps."""
     config = config_lib.default()
     config.corpus.knowledge = "runs/wiki/corpus"
 

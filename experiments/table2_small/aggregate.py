@@ -1,4 +1,4 @@
-"""Runs to `table2.json`: means over the seeds, intervals, and differences between rows."""
+"""Aggregates runs: means over seeds, confidence intervals, differences between rows."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from table2_small.questions import DEV, JUDGED, SAID
 from table2_small.rows import ROWS
 
-FIGURES = (
+METRICS = (
     "recall_at_5",
     "exact_match",
     "retrieval_utility",
@@ -21,8 +21,8 @@ FIGURES = (
 )
 OF_SETS = ("recall_of", "exact_match_of")
 CURVES = ("curve", "own_curve")
-TIMES = (DEV, "all")  # sets of questions of which one row's recall is said as a multiple
-# Runs of one seed meet the same sentences, and but for ICT of another length share a warm start.
+TIMES = (DEV, "all")  # question sets for which the ratio of two rows' recall is computed
+# Runs of one seed see the same sentences, and share a warm start unless their ICT differs.
 PAIRS = (
     ("realm", "ict_only"),
     ("realm", "stale_30x"),
@@ -54,8 +54,8 @@ PAIRS = (
 _CONFIDENCE = 0.95
 
 
-def assembled(folder: Path) -> dict[str, Any]:
-    """`table2.json` of the runs whose `ROW_SEED.json` lie in `folder`."""
+def aggregate(folder: Path) -> dict[str, Any]:
+    """The content of `table2.json`, from the files `ROW_SEED.json` in `folder`."""
     runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*_*.json"))]
     counts = folder / "counts.json"
     questions = json.loads(counts.read_text()) if counts.exists() else {}
@@ -65,7 +65,7 @@ def assembled(folder: Path) -> dict[str, Any]:
     for name in ROWS:
         own = sorted((run for run in runs if run["row"] == name), key=lambda run: run["seed"])
         if own:
-            rows[name] = {figure: interval([run[figure] for run in own]) for figure in FIGURES}
+            rows[name] = {figure: interval([run[figure] for run in own]) for figure in METRICS}
             for figure in OF_SETS:
                 rows[name][figure] = {
                     one: interval([run[figure][one] for run in own]) for one in own[0][figure]
@@ -79,7 +79,7 @@ def assembled(folder: Path) -> dict[str, Any]:
 
 
 def interval(values: list[float]) -> dict[str, Any]:
-    """Mean and 95 % interval (Student's t over the seeds); no interval of one value."""
+    """Mean and 95 % confidence interval over seeds (Student's t); no interval for one seed."""
     mean = fmean(values)
     if len(values) < 2:
         return {"mean": _short(mean), "low": None, "high": None, "seeds": values}
@@ -102,40 +102,40 @@ def _minutes(run: dict[str, Any]) -> float:
 
 
 def _mean_curve(curves: list[list[tuple[float, float]]]) -> list[list[float]]:
-    """Means over the seeds, at the steps that all of them have."""
+    """Means over the seeds, at the steps that all seeds have."""
     found = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*map(set, found))) if found else []
     return [[step, _short(fmean(curve[step] for curve in found))] for step in steps]
 
 
 def _recall_of_all(recalls: dict[str, float], questions: dict[str, Any]) -> float:
-    """Over the questions of all sets but `SAID`, which holds another one."""
+    """Recall over the questions of all sets except `SAID`, which contains NQ dev."""
     weights = {name: questions[name]["kept"] for name in JUDGED if name != SAID}
     return sum(recalls[name] * kept for name, kept in weights.items()) / sum(weights.values())
 
 
 def _differences(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row less another, seed by seed, for every pair that has a seed in common."""
+    """Paired differences of two rows over their common seeds."""
     by_seed = {(run["row"], run["seed"]): run for run in runs}
     found = []
     for one, other in PAIRS:
         seeds = sorted(seed for row, seed in by_seed if row == one and (other, seed) in by_seed)
         pairs = [(by_seed[one, seed], by_seed[other, seed]) for seed in seeds]
         if pairs:
-            apart: dict[str, Any] = {
+            difference: dict[str, Any] = {
                 figure: interval([a[figure] - b[figure] for a, b in pairs])
                 for figure in ("own_recall_at_5", "retrieval_utility", "exact_match_of_all")
             }
-            apart["recall_of"] = {
+            difference["recall_of"] = {
                 name: interval([a["recall_of"][name] - b["recall_of"][name] for a, b in pairs])
                 for name in pairs[0][0]["recall_of"]
             }
-            apart["times"] = {name: _times(pairs, name) for name in TIMES}
-            found.append({"row": one, "less": other, **apart})
+            difference["times"] = {name: _times(pairs, name) for name in TIMES}
+            found.append({"row": one, "less": other, **difference})
     return found
 
 
 def _times(pairs: list[tuple[dict[str, Any], dict[str, Any]]], name: str) -> float | None:
-    """How many times the mean recall@5 of the second runs that of the first ones is."""
+    """Ratio of the mean recall@5 of the first runs to that of the second ones."""
     ours, theirs = (fmean(pair[i]["recall_of"][name] for pair in pairs) for i in (0, 1))
     return _short(ours / theirs) if theirs else None

@@ -1,4 +1,4 @@
-"""The plots of docs/results_tables.md, made of `table2.json`."""
+"""The plots of docs/results_tables.md, from `table2.json`."""
 
 from itertools import chain
 from statistics import fmean
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from realm_jax.report.charts import Line, line_chart
 from realm_jax.report.html import element
 from realm_jax.report.scale import scale, tick_text
-from table2_small.tables import OF_THE_PAPER
+from table2_small.tables import PAPER_VALUES
 
 _PLOTS = {  # name: title, unit, curve of a row
     "utility": ("Retrieval utility of held-out sentences", "nats per masked piece", "curve"),
@@ -24,7 +24,7 @@ stroke-width: 1.8 } .c1 { stroke: #1f5fbf } .c2 { stroke: #c2410c } .c3 { stroke
 
 
 def plots(made: dict[str, Any]) -> dict[str, str]:
-    """SVG of each plot, by the name of its file; none before there is a curve."""
+    """File name -> SVG of each plot that has data."""
     found = {}
     for name, (title, unit, curve) in _PLOTS.items():
         lines = [
@@ -41,11 +41,11 @@ def plots(made: dict[str, Any]) -> dict[str, str]:
 
 
 def _recall_of_rows(rows: dict[str, Any]) -> str:
-    """Every row's recall@5: its seeds, their mean, and what the paper has."""
+    """Recall@5 of every row: seeds, mean, and the value of the paper."""
     own = {
         name: [100 * one for one in row["recall_of"]["all"]["seeds"]] for name, row in rows.items()
     }
-    papers = {name: OF_THE_PAPER[name][1] for name in own if name in OF_THE_PAPER}
+    papers = {name: PAPER_VALUES[name][1] for name in own if name in PAPER_VALUES}
     top, step, left, right = 52.0, 22.0, 150.0, 620.0
     bottom = top + step * len(own)
     shown = [*chain.from_iterable(own.values()), *papers.values()]
@@ -78,7 +78,7 @@ def _recall_of_rows(rows: dict[str, Any]) -> str:
 
 
 def _standalone(figure: ElementTree.Element, title: str, unit: str, lines: list[Line]) -> str:
-    """The drawing of a figure by itself, with its title and the names of its lines."""
+    """A chart as a standalone SVG, with title and legend."""
     drawing = figure.find("svg")
     assert drawing is not None
     left, top, width, height = map(float, drawing.attrib["viewBox"].split())

@@ -1,4 +1,4 @@
-"""Several runs at a time, each on cores of its own."""
+"""Runs commands in parallel, each pinned to its own CPU cores."""
 
 import os
 import queue
@@ -6,22 +6,22 @@ import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def run_processes(commands: list[list[str]], jobs: int, stop: threading.Event) -> int:
-    """Runs commands, `jobs` at a time; begins no more of them when one has failed.
+    """Runs commands, `jobs` at a time; starts no more after one has failed.
 
-    Programs this small hardly use a second core: two runs on a core each are done sooner than one
-    after the other on both (where the system ties processes to cores).
+    A small model hardly uses a second core, so two runs on one core each finish sooner than two
+    runs in sequence on both cores.
 
     Args:
-      commands: their words.
-      jobs: how many run at a time.
-      stop: has those that run be told to stop, and waited for.
+      commands: command lines.
+      jobs: number of parallel processes.
+      stop: if set, running processes get SIGTERM and are awaited.
 
     Returns:
-      0, or the exit code of one that failed.
+      0, or the exit code of a command that failed.
     """
     failed: list[int] = []
     shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
@@ -31,17 +31,17 @@ def run_processes(commands: list[list[str]], jobs: int, stop: threading.Event) -
     def run(command: list[str]) -> None:
         if failed or stop.is_set():
             return
-        own = shares.get()
+        cores = shares.get()
         process = subprocess.Popen(command)
-        if own:
-            os.sched_setaffinity(process.pid, own)
+        if cores:
+            os.sched_setaffinity(process.pid, cores)
         while process.poll() is None:
-            if stop.wait(_LOOK_SECONDS):
+            if stop.wait(_POLL_SECONDS):
                 process.terminate()
                 process.wait()
         if process.returncode:
             failed.append(process.returncode)
-        shares.put(own)
+        shares.put(cores)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(run, commands))
@@ -49,7 +49,7 @@ def run_processes(commands: list[list[str]], jobs: int, stop: threading.Event) -
 
 
 def _shares(jobs: int) -> list[list[int]]:
-    """Cores of each job; none where cores are not given out or are too few."""
+    """CPU cores of each job; empty if the platform has no affinity or too few cores."""
     if not hasattr(os, "sched_getaffinity"):
         return [[]] * jobs
     cores = sorted(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The rows of Table 2 in miniature, and some more: what each changes of `realm`."""
+"""The rows of the small Table 2, and more rows: what each changes relative to `realm`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ PAPER = (
     "random_span",
     "stale_30x",
 )
-# What the reader learns before all runs, in this order: language and copying; names and dates.
+# Warm starts of the reader that all runs share, in this order: copying; names and dates.
 COPYING, READING = "warm_copying", "warm_reader"
 
 
@@ -24,12 +24,12 @@ class Row:
     """One row.
 
     Attributes:
-      changes: dotted keys of the config and their values, where they differ from `realm`.
-      times: dotted keys and what they are multiplied by.
-      folders: dotted keys and the folders under the home of all runs that they name.
-      embedder_of: the run of the reader whose encoder ICT starts from, by its name.
-      retriever_of: the row whose pre-trained run is taken; "" is its own.
-      reader_of: the row whose reader fine-tuning starts from; "" is its own.
+      changes: dotted config key -> value that differs from `realm`.
+      times: dotted config key -> factor.
+      folders: dotted config key -> folder name under the home of all runs.
+      embedder_of: name of the warm start whose encoder ICT starts from.
+      retriever_of: row whose pre-trained run is used; "": this row.
+      reader_of: row whose reader fine-tuning starts from; "": this row.
     """
 
     changes: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Row:
 
 
 _ICT_ONLY = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
-# As many rows of the reader a step as `realm`, of a quarter of the queries.
+# As many reader rows per step as `realm`, from a quarter of the queries.
 _CANDIDATES_16 = {
     "retrieval.candidates": 16,
     "stages.realm.batch": 8,
@@ -49,7 +49,7 @@ _CANDIDATES_16 = {
     "stages.realm.evaluate_every": 120,
     "refresh.every": 60,
 }
-# As much as BERT and SpanBERT hide, so that spans are longer than the word or two of a name.
+# The masking rate of BERT and SpanBERT; spans are then longer than one or two words.
 _MORE = {"masking.rate": 0.15, "lengths.masks": 6}
 ROWS = {
     "realm": Row(),
@@ -60,7 +60,7 @@ ROWS = {
     "random_span": Row({"masking.scheme": "random_span"}),
     "stale_30x": Row(times={"refresh.every": 30}),
     "ict_longer": Row(_ICT_ONLY, times={"stages.ict.steps": 4}),
-    "ict_longest": Row(_ICT_ONLY, times={"stages.ict.steps": 16}),  # as much time as `realm` takes
+    "ict_longest": Row(_ICT_ONLY, times={"stages.ict.steps": 16}),  # takes as long as `realm`
     "realm_after_longer": Row(times={"stages.ict.steps": 4}),
     "news": Row(folders={"corpus.pretraining": "news", "corpus.spans": "news_spans"}),
     "released_marginal": Row({"stages.realm.marginal": "released"}),
@@ -90,10 +90,10 @@ ROWS = {
 
 
 def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict:
-    """The config of a row: `base`, which is that of `realm`, with the row's changes; not locked.
+    """The config of a row: `base`, the config of `realm`, with the row's changes; not locked.
 
     Raises:
-      KeyError: no such row, or a row that names a key which configs have not.
+      KeyError: no such row, or a row with an unknown config key.
     """
     row = ROWS[name]
     config = ConfigDict(base.to_dict())
@@ -111,10 +111,10 @@ def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict
 
 
 def in_order(runs: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Runs, as (row, seed), in groups of which none makes what another one of its group makes.
+    """Groups runs (row, seed) so that the runs of a group can be executed in parallel.
 
-    The first makes what all share, the first of each seed what its rows share; mixed rows come
-    last, for they take two others.
+    The first group has one run, which writes the corpora and warm starts of all runs. The second
+    has the first run of every other seed. Rows that combine two other rows come last.
     """
     runs = sorted(runs, key=lambda run: bool(ROWS[run[0]].retriever_of))
     firsts = list({seed: (row, seed) for row, seed in reversed(runs)}.values())[::-1]
@@ -125,7 +125,7 @@ def in_order(runs: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 
 
 def run_folder(home: Path, name: str, seed: int) -> Path:
-    """Where the run of a row lies."""
+    """The folder of a run."""
     return home / f"{name}_{seed}"
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/results_tables.md, made of `table2.json`."""
+"""The tables of docs/results_tables.md, from `table2.json`."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SETS = {
     "nq_dev_said": "NQ dev, named or not",
 }
 # Table 2 of the paper: exact match and recall@5 on NQ dev, in per cent.
-OF_THE_PAPER = {
+PAPER_VALUES = {
     "realm": (38.2, 38.5),
     "retriever_only": (37.4, 38.5),
     "encoder_only": (35.3, 13.9),
@@ -56,7 +56,7 @@ def _rows_table(made: dict[str, Any]) -> str:
     lines = []
     for name in ROWS:
         row = made["rows"].get(name)
-        exact, recall = OF_THE_PAPER.get(name, (None, None))
+        exact, recall = PAPER_VALUES.get(name, (None, None))
         if row or name in PAPER:
             lines.append(
                 (
@@ -83,15 +83,15 @@ def _sets_table(made: dict[str, Any]) -> str:
 
 def _differences_table(made: dict[str, Any]) -> str:
     lines = []
-    for apart in made["differences"]:
-        sets = [_percent(apart["recall_of"], one) for one in SETS]
-        lines.append((f"`{apart['row']}` − `{apart['less']}`", *sets))
+    for difference in made["differences"]:
+        sets = [_percent(difference["recall_of"], one) for one in SETS]
+        lines.append((f"`{difference['row']}` − `{difference['less']}`", *sets))
         lines[-1] += (
-            _percent(apart, "own_recall_at_5"),
-            _percent(apart, "exact_match_of_all"),
-            _nats(apart, "retrieval_utility"),
-            *("–" if times is None else f"{times:.2f}" for times in apart["times"].values()),
-            str(len(apart["own_recall_at_5"]["seeds"])),
+            _percent(difference, "own_recall_at_5"),
+            _percent(difference, "exact_match_of_all"),
+            _nats(difference, "retrieval_utility"),
+            *("–" if times is None else f"{times:.2f}" for times in difference["times"].values()),
+            str(len(difference["own_recall_at_5"]["seeds"])),
         )
     head = ("rows", *SETS.values(), "own article", "exact match", "retrieval utility")
     head += (*(f"{SETS[name]}, times" for name in TIMES), "seeds")
@@ -164,7 +164,7 @@ def _markdown(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
 
 
 def with_tables(page: str, made: dict[str, Any]) -> str:
-    """The page with what stands between `<!-- table NAME -->` and `<!-- end -->` made anew."""
+    """The page with new content between each `<!-- table NAME -->` and `<!-- end -->`."""
     for name, content in tables(made).items():
         between = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         page = between.sub(partial(_filled, content), page)

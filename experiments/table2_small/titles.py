@@ -1,4 +1,4 @@
-"""What names an article: a rare piece of its title, in a sentence as in a question."""
+"""Finds articles by the rare word pieces of their titles, in sentences and in questions."""
 
 from collections import defaultdict
 
@@ -7,11 +7,11 @@ from jaxtyping import Int32
 
 from realm_jax.corpus.store import PassageStore
 
-RARE = 0.01  # most passages that a rare piece is in, as a share of them
+RARE = 0.01  # a piece is rare if at most this share of the passages contains it
 
 
 class Titles:
-    """The titles of a store's passages, by their rare pieces."""
+    """Index from rare word pieces to the passages with them in their title."""
 
     def __init__(self, store: PassageStore):
         passages = np.zeros(store.vocabulary.size, np.int64)
@@ -25,5 +25,5 @@ class Titles:
                 self._titled[piece].add(row)
 
     def named(self, text: Int32[np.ndarray, "n"]) -> set[int]:
-        """The passages of whose title these pieces hold a rare one."""
+        """The passages whose title shares a rare piece with these pieces."""
         return set().union(*(self._titled.get(piece, set()) for piece in set(text.tolist())))

@@ -10,7 +10,7 @@ EXAMPLE = {"sentence": "in ___ is", "hidden": "oslo", "with": 0.5, "without": 0.
 
 
 def test_the_committed_tables_and_plots_equal_the_scripts_output():
-    made = aggregate.assembled(table2.RUNS)
+    made = aggregate.aggregate(table2.RUNS)
     assert json.loads((table2.RESULTS / "table2.json").read_text()) == made
     page = table2.PAGE.read_text()
     assert tables.with_tables(page, made) == page
@@ -22,7 +22,7 @@ def a_run(row, seed, recall):
     return {
         "row": row,
         "seed": seed,
-        **dict.fromkeys(aggregate.FIGURES, 0.5),
+        **dict.fromkeys(aggregate.METRICS, 0.5),
         "recall_at_5": recall,
         "recall_of": {**dict.fromkeys(questions.JUDGED, 0.25), "nq_dev": recall},
         "exact_match_of": {**dict.fromkeys(questions.ANSWERED, 0.125), "nq_dev": recall},
@@ -48,7 +48,7 @@ def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     counts = {name: {**read, "kept": 1000} for name in questions.JUDGED}
     counts["nq_dev"]["kept"] = 4000  # of 8000
     (tmp_path / "counts.json").write_text(json.dumps(counts))
-    made = aggregate.assembled(tmp_path)
+    made = aggregate.aggregate(tmp_path)
     realm = made["rows"]["realm"]
     # computed by hand: mean 0.2, standard deviation 0.1, t(0.975, 2) = 4.3027
     assert realm["recall_at_5"]["mean"] == pytest.approx(0.2)

@@ -125,7 +125,7 @@ def test_runs_that_create_shared_data_come_first(done):
 
 
 def test_all_rows_of_the_paper_are_included():
-    assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.OF_THE_PAPER)
+    assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.PAPER_VALUES)
     assert set(tables.SETS) == {*questions.JUDGED, "all"}
 
 
@@ -209,7 +209,7 @@ def test_kept_questions_have_answers_in_few_passages(home, data):
 def test_a_row_is_run_only_once(home, stop):
     base, workdir = tiny_table2(home), home / "ict_only_0"
     found = run_row.make_row("ict_only", 0, workdir, base, stop)
-    assert set(aggregate.FIGURES) <= found.keys()
+    assert set(aggregate.METRICS) <= found.keys()
     assert 0 <= found["recall_at_5"] <= 1 and set(found["recall_of"]) == set(questions.JUDGED)
     exact = found["exact_match_of"]
     assert set(exact) == set(questions.ANSWERED) and exact["nq_dev"] == found["exact_match"]
