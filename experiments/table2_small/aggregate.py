@@ -7,7 +7,7 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from table2_small.questions import DEV, JUDGED, SAID
+from table2_small.questions import DEV, EVALUATED, SAID
 from table2_small.rows import ROWS
 
 METRICS = (
@@ -110,7 +110,7 @@ def _mean_curve(curves: list[list[tuple[float, float]]]) -> list[list[float]]:
 
 def _recall_of_all(recalls: dict[str, float], questions: dict[str, Any]) -> float:
     """Recall over the questions of all sets except `SAID`, which contains NQ dev."""
-    weights = {name: questions[name]["kept"] for name in JUDGED if name != SAID}
+    weights = {name: questions[name]["kept"] for name in EVALUATED if name != SAID}
     return sum(recalls[name] * kept for name, kept in weights.items()) / sum(weights.values())
 
 

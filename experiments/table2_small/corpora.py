@@ -1,20 +1,21 @@
-"""The corpora of the miniature: Z, X and what X hides, cut from a sample of Wikipedia by rule.
+"""Builds the corpora Z and X and the masked spans of X from a sample of Wikipedia.
 
-| folder | what |
+| folder | content |
 |---|---|
-| `wikipedia` | the whole sample in passages of at most 160 pieces |
-| `wikipedia/tagged_spans` | its names and dates |
-| `wikipedia/shown_spans` | those in sentences that end within its first 60 pieces |
-| `knowledge` | Z: the beginning of every article, whole sentences of at most 64 pieces |
-| `text_spans` | X: names and dates of all other passages, tied to Z |
+| `wikipedia` | the whole sample, in passages of at most 160 word pieces |
+| `wikipedia/tagged_spans` | names and dates of the sample |
+| `wikipedia/shown_spans` | those in sentences that end within the first 60 pieces of a passage |
+| `knowledge` | Z: the first sentences of every article, at most 64 pieces |
+| `text_spans` | X: names and dates of all other passages that occur in Z |
 | `news`, `news/tagged_spans` | Reuters news, and its names and dates |
-| `news_spans` | the other X: those tied to Z |
+| `news_spans` | the second X: names and dates of news that occur in Z |
 
-X and Z share no passage, so nothing is retrieved that holds the masked sentence itself. Of the
-names and dates those are kept which the beginning of the same article says too (one in five), in
-sentences that also hold a rare piece of the article's title (one in four of these): what is hidden
-can be read in Z, and the sentence says where. Else a small model would see twenty times as many.
-News has no article of its own in Z: there it is any whose title the sentence names.
+X and Z share no passage, so a query never retrieves the masked sentence itself. A name or date of X
+is kept if the first sentences of the same article contain it (one in five) and its sentence also
+contains a rare piece of the article's title (one in four of these). The masked span can then be
+read in Z, and the sentence identifies the passage. Without this rule the small model would see
+twenty times as many spans. A news story has no article in Z; there, any article counts whose title
+the sentence names.
 """
 
 import logging
@@ -45,24 +46,24 @@ SAMPLE, VOCABULARY = "enwiki-2018-sample.wikiextractor.tar.xz", "bert-base-uncas
 NEWS = "reuters21578.tar.xz"
 TAGGED = "conll2003.en.train.txt.xz"
 TAGGED_SPANS, SHOWN_SPANS = "tagged_spans", "shown_spans"
-TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # of a passage of X and of Z, special pieces included
-SHOWN_PIECES = 60  # of a passage, that a row of the reader shows beside any query
-QUERY_PIECES = 30  # of a sentence of X that a query holds, special pieces not included
+TEXT_PIECES, KNOWLEDGE_PIECES = 160, 64  # passage lengths of X and Z, special tokens included
+SHOWN_PIECES = 60  # pieces of a passage that fit into a reader row with any query
+QUERY_PIECES = 30  # pieces of a sentence that fit into a query, without special tokens
 
 Spans = list[tuple[int, int]]
 
 
 def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
-    """Everything under `home` that all runs share; what is there already stays as it is.
+    """Writes the corpora that all runs share; existing folders are kept.
 
     Args:
       home: folder of all runs.
-      data: the folder with the sample, the vocabulary and the tagged text.
-      base: the config of the row `realm`; the tagger's stage and rows are as it says.
-      stop: ends the training of the tagger and the marking, both of which go on when called again.
+      data: folder with the sample, the vocabulary and the tagged text.
+      base: config of row `realm`, with the settings of the tagger.
+      stop: ends tagger training and annotation; another call resumes them.
 
     Raises:
-      Stopped, Interrupted: the stop signal came.
+      Stopped, Interrupted: a stop signal arrived.
       RealmError: see the message.
     """
     vocabulary = data / VOCABULARY
@@ -97,7 +98,7 @@ def _mark(
 
 
 def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:
-    """Z, and the spans of X tied to it, unless they are there; and those of sentences shown."""
+    """Writes Z, the spans of X that occur in Z, and the spans in shown sentences."""
     shown = text.path / SHOWN_SPANS
     if not (shown / MANIFEST).exists():
         SpanStore.write(shown, text, _shown(marked, text), source=np.arange(len(text)))
@@ -126,7 +127,7 @@ def _shown(marked: SpanStore, text: PassageStore) -> Iterator[Spans]:
 
 
 def begins(text: PassageStore) -> Bool[np.ndarray, "N"]:
-    """True where an article begins."""
+    """True on the first passage of every article."""
     documents = np.fromiter(map(text.document, range(len(text))), np.int64, len(text))
     return np.diff(documents, prepend=-1) > 0
 
@@ -147,9 +148,9 @@ def _spans_of_the_rest(
     article: Int64[np.ndarray, "N"],
     first: Bool[np.ndarray, "N"],
 ) -> Iterator[Spans]:
-    """The names and dates that the beginning of the article says too; none in a beginning.
+    """Spans that the first sentences of the article contain; none in those sentences themselves.
 
-    Their sentences name the article, apart from the span.
+    The sentence of a span names the article outside the span.
     """
     titles = Titles(knowledge)
     said, of = "", -1
@@ -166,7 +167,7 @@ def _spans_of_the_rest(
 
 
 def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
-    """The names and dates of news that a passage says whose title their sentence names."""
+    """Writes the spans of news that occur in a passage whose title their sentence names."""
     if (home / "news_spans" / MANIFEST).exists():
         return
     knowledge = PassageStore.open(home / "knowledge")
@@ -196,12 +197,12 @@ def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
 
 
 def _around(text: PassageStore, row: int, a: int, b: int) -> Int32[np.ndarray, "n"]:
-    """What a query holds of the sentence of a span, apart from the span."""
+    """The pieces of a span's sentence that fit into a query, without the span."""
     pieces, bounds = text.body_ids(row), text.sentences(row)
     begin, end = bounds[bounds <= a][-1], bounds[bounds > a][0]
     return np.append(pieces[begin:a], pieces[b : min(end, begin + QUERY_PIECES)])
 
 
 def _spelt(pieces: Int32[np.ndarray, "n"]) -> str:
-    """Pieces as a text in which a run of them is found whole."""
+    """Pieces as a string in which a sequence of pieces can be searched."""
     return f" {' '.join(map(str, pieces.tolist()))} "

@@ -1,4 +1,4 @@
-"""Table 3 for a run: sentences that retrieval makes much likelier, and some that it makes rarer."""
+"""Table 3 for a run: masked sentences for which retrieval raises or lowers p(y|x) most."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from realm_jax.data.masked_text import MaskedText
 from realm_jax.inference.answerer import Answerer
 from realm_jax.report.predictions import Predictions, predict
 
-MUCH = 100.0  # the factor by which p(y|x) rises in the examples of the paper
-SHOWN = 4  # of either kind
+MUCH = 100.0  # factor of p(y|x) from which a sentence counts as much likelier or rarer
+SHOWN = 4  # examples of each kind
 
 
 def examples(answerer: Answerer, text: MaskedText) -> dict[str, Any]:
-    """What retrieval does to p(y|x) of masked sentences, beside the same encoder without it.
+    """Compares p(y|x) with p(y|null, x) of the same reader on masked sentences.
 
     Args:
-      answerer: of a finished run.
-      text: sentences that were not trained on.
+      answerer: the model of a finished run.
+      text: held-out sentences.
 
     Returns:
-      `sentences`; `much_likelier`: the share of them whose p(y|x) rises by a factor of `MUCH` at
-      least, and `much_rarer`: falls so; `rises`: evenly drawn from the first kind, and `falls`: the
-      worst there are.
+      `sentences`: their number; `much_likelier` and `much_rarer`: shares whose p(y|x) rises or
+      falls by at least the factor `MUCH`; `rises`: examples, evenly spaced over the first kind;
+      `falls`: the sentences with the largest decrease.
     """
     seen = predict(answerer, text)
     gained = seen.log_p - seen.log_p_y[:, 0]
@@ -43,14 +43,14 @@ def examples(answerer: Answerer, text: MaskedText) -> dict[str, Any]:
 def _example(
     answerer: Answerer, text: MaskedText, seen: Predictions, number: int
 ) -> dict[str, Any]:
-    words, used = answerer.store.vocabulary, text.weights[number] > 0
+    vocabulary, used = answerer.store.vocabulary, text.weights[number] > 0
     ids = text.queries.ids[number][text.queries.mask[number]][1:-1]
     places = text.positions[number][used] - 1
-    before, after = words.decode(ids[: places[0]]), words.decode(ids[places[-1] + 1 :])
+    before, after = vocabulary.decode(ids[: places[0]]), vocabulary.decode(ids[places[-1] + 1 :])
     likeliest = int(seen.candidates[number, seen.log_p_z[number].argmax()])
     return {
         "sentence": f"{before} ___ {after}".strip(),
-        "hidden": words.decode(text.targets[number][used]),
+        "hidden": vocabulary.decode(text.targets[number][used]),
         "with": float(np.exp(seen.log_p[number])),
         "without": float(np.exp(seen.log_p_y[number, 0])),
         "passage": answerer.store.title(likeliest) if likeliest >= 0 else "",

@@ -1,4 +1,4 @@
-"""What is measured of a finished run: recall before fine-tuning, exact match, retrieval utility."""
+"""Measures a finished run: recall before fine-tuning, exact match, retrieval utility."""
 
 import threading
 from pathlib import Path
@@ -25,21 +25,21 @@ from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.realm_stage import RealmStage
 from table2_small.examples import examples
-from table2_small.questions import ANSWERED, DEV, JUDGED, read_kept
+from table2_small.questions import ANSWERED, DEV, EVALUATED, read_kept
 
-NEIGHBOURS = 5
-MOST_SENTENCES = 1024  # masked sentences that utility is measured on at the end
-MOST_ANSWERED = 1000  # questions of a set that are answered for exact match, the first
+RECALL_K = 5
+MAX_SENTENCES = 1024  # masked sentences for the final retrieval utility
+MAX_QUESTIONS = 1000  # questions per set for exact match, the first ones
 
 
-def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
-    """The figures of one run, by the same measure for every row.
+def measure_run(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
+    """The metrics of one run, computed in the same way for every row.
 
     Args:
-      workdir: of the finished run.
-      config: of the run.
-      base: of the row `realm`: sentences to measure on are that row's, masked as there.
-      home: holds the kept questions.
+      workdir: folder of the finished run.
+      config: config of the run.
+      base: config of row `realm`, whose held-out sentences and masks are used for all rows.
+      home: folder with the kept questions.
 
     Returns:
       `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
@@ -55,10 +55,10 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
     retriever = HostRetriever(config, store.vocabulary.size)
     recalls = {
         name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
-        for name in JUDGED
+        for name in EVALUATED
     }
     answered = {
-        name: evaluate(answerer, read_kept(home, name)[:MOST_ANSWERED]) for name in ANSWERED
+        name: evaluate(answerer, read_kept(home, name)[:MAX_QUESTIONS]) for name in ANSWERED
     }
     tuned, exact = answered[DEV], {name: one["exact_match"] for name, one in answered.items()}
     finished = read_run(str(workdir))
@@ -75,9 +75,9 @@ def judged(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> d
         "recall_of": recalls,
         **held_out,
         "reader_oracle": tuned["reader_oracle"],
-        "recall_at_5_tuned": tuned["recall_at"][str(NEIGHBOURS)],
+        "recall_at_5_tuned": tuned["recall_at"][str(RECALL_K)],
         "curve": finished.values("realm", "held_out_retrieval_utility"),
-        "own_curve": finished.values("realm", f"held_out_recall_at_{NEIGHBOURS}"),
+        "own_curve": finished.values("realm", f"held_out_recall_at_{RECALL_K}"),
         "seconds": finished.stage_seconds,
         "index_seconds": sum(record["seconds"] for record in finished.refreshes),
         "config_hash": config_lib.model_hash(config),
@@ -93,7 +93,7 @@ def zero_shot_recall(
 ) -> float:
     """Share of questions whose answer is said in one of the five best passages."""
     rows = question_rows([q.text for q in questions], store.vocabulary, length)
-    found = retriever.hits(index, rows, NEIGHBOURS)
+    found = retriever.hits(index, rows, RECALL_K)
     right = [
         any(contains_answer(finder, store, passage) for passage in passages)
         for finder, passages in zip(map(accepted, questions), found.tolist(), strict=True)
@@ -110,7 +110,7 @@ def _on_held_out(
         same[part] = base[part]
     same.lengths.masks = base.lengths.masks
     same.corpus.update(pretraining=base.corpus.pretraining, spans=base.corpus.spans)
-    same.evaluation.queries = MOST_SENTENCES
+    same.evaluation.queries = MAX_SENTENCES
     same = config_lib.check(same)
     inputs = open_inputs(same)
     index = IndexManager(

@@ -1,9 +1,10 @@
-"""Which questions the miniature keeps: those that Z answers, and not by chance.
+"""Selects the questions that Z answers, and not by chance.
 
-The rule, fixed before any run that is reported: some passage of Z says the answer, by exact match
-(`data.answers`), at most one passage in a hundred does, and the question names one of those: it
-holds a rare piece of the title. The second part leaves out answers such as "France" or "two", which
-five passages taken at random would often hold; the third, passages that say an answer by chance.
+The rule was fixed before any reported run. A question is kept if at least one passage of Z has the
+answer (exact match, `data.answers`), at most 1 % of the passages have it, and the question contains
+a rare piece of the title of one of them. The second condition removes answers such as "France" or
+"two", which five random passages often contain. The third removes passages that contain the answer
+by chance.
 """
 
 import json
@@ -18,13 +19,13 @@ from realm_jax.data.question_files import Question, read_questions
 from realm_jax.text.answer_form import folded, normalise_answer, plain
 from table2_small.titles import Titles
 
-MOST_SHARE = 0.01  # of the passages of Z
+MAX_PASSAGE_SHARE = 0.01  # of the passages of Z, with the answer of a kept question
 QUESTION_PIECES = 64
 TRAIN, DEV, HELD_OUT = "nq_train", "nq_dev", "nq_held_out"
-HELD_OUT_EVERY = 10  # kept questions of NQ train, held out for choosing settings
+HELD_OUT_EVERY = 10  # every tenth kept question of NQ train is held out for choosing settings
 _WORD = re.compile(r"\w+")
 
-# name: (files of the shared data, their format)
+# name -> (file in --data, format)
 SOURCES = {
     TRAIN: ("NQ-open.train.partial55589.jsonl.xz", "nq"),
     DEV: ("topics.dpr.nq.dev.txt", "nq"),
@@ -32,13 +33,13 @@ SOURCES = {
     "trec": ("curatedtrec.large2180-train.tsv", "trec"),
     "squad": ("squad-train-v1.1.json.xz", "squad"),
 }
-SAID = "nq_dev_said"  # as NQ dev, whether the question names the passage or not
-JUDGED = (DEV, HELD_OUT, "webquestions", "trec", "squad", SAID)  # none of these is trained on
-ANSWERED = (DEV, "webquestions", "trec", "squad")  # of those, read for exact match
+SAID = "nq_dev_said"  # NQ dev without the condition on the title
+EVALUATED = (DEV, HELD_OUT, "webquestions", "trec", "squad", SAID)  # not used for training
+ANSWERED = (DEV, "webquestions", "trec", "squad")  # sets with exact match
 
 
 class AnsweringPassages:
-    """Finds the passages of a store that say an answer, by way of the words in them."""
+    """Finds the passages of a store that contain an answer, with an inverted index of words."""
 
     def __init__(self, store: PassageStore):
         self._store = store
@@ -49,7 +50,7 @@ class AnsweringPassages:
                 self._with[word].add(row)
 
     def few(self, question: Question, most: int) -> list[int]:
-        """The passages that say the answer; none if there are more than `most`."""
+        """The passages that contain the answer; empty if there are more than `most`."""
         finder, found = accepted(question), []
         for row in sorted(self._candidates(question)):
             if question.expression:
@@ -74,12 +75,12 @@ class AnsweringPassages:
 
 
 def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
-    """Writes `questions/NAME` and `questions/counts.json` under `home`, unless they are there."""
+    """Writes `questions/NAME` and `questions/counts.json` to `home`, unless they exist."""
     folder = home / "questions"
     if (folder / "counts.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    passages, most = AnsweringPassages(store), max(1, int(MOST_SHARE * len(store)))
+    passages, most = AnsweringPassages(store), max(1, int(MAX_PASSAGE_SHARE * len(store)))
     titles = Titles(store)
     dev = {question.text for question in read_questions(*_source(data, DEV))}
     counts = {}
@@ -117,7 +118,7 @@ def _source(data: Path, name: str) -> tuple[str, str]:
 
 
 def kept_file(home: Path, name: str) -> Path:
-    """Where the kept questions of a set lie."""
+    """The file with the kept questions of a set."""
     return home / "questions" / f"{name}.{'tsv' if name == 'trec' else 'jsonl'}"
 
 

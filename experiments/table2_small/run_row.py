@@ -17,28 +17,28 @@ from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import finetune, run
 from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
-from table2_small.measure import judged
+from table2_small.measure import measure_run
 from table2_small.questions import TRAIN, keep_questions, kept_file
 from table2_small.rows import COPYING, READING, ROWS, row_config, run_folder
 
 log = logging.getLogger(__name__)
-COPIES = 0.3  # of the reader's steps: these teach it language and to copy, the others to read
+COPYING_SHARE = 0.3  # of the reader's steps: language and copying; the rest: names and dates
 
 
 def make_row(
     name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
 ) -> dict[str, Any]:
-    """The figures of a row's run in `workdir`; what is finished of it is not done again.
+    """Runs a row in `workdir` and returns its metrics; finished parts are not repeated.
 
     Args:
-      name: of the row.
-      seed: of the run.
-      workdir: of the run; runs of one parent folder share its corpora and its warm starts.
-      base: the config of the row `realm`.
-      stop: ends the run so that the same call goes on.
+      name: name of the row.
+      seed: seed of the run.
+      workdir: folder of the run; runs in one parent folder share corpora and warm starts.
+      base: config of row `realm`.
+      stop: stops the run; the same call resumes it.
 
     Raises:
-      Stopped: the stop signal came; all is saved.
+      Stopped: a stop signal arrived; progress is saved.
       RealmError: see the message.
     """
     home, result = workdir.parent, workdir / "row.json"
@@ -60,16 +60,16 @@ def make_row(
         warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
         _copy(workdir, warm, f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
-    figures = {"row": name, "seed": seed, **judged(workdir, config, base, home)}
-    result.write_text(json.dumps(figures) + "\n")
-    return figures
+    metrics = {"row": name, "seed": seed, **measure_run(workdir, config, base, home)}
+    result.write_text(json.dumps(metrics) + "\n")
+    return metrics
 
 
 def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
-    """The run that has trained the reader that all runs start from: what BERT is in the paper.
+    """Trains the reader from which all runs start, as the paper starts from BERT.
 
-    It learns language and copying first, and then to read: names and dates of X, each sentence
-    beside the beginning of its own article, or of another: it must see which.
+    The reader first learns language and copying. Then it learns to read names and dates of X: each
+    sentence is shown with the first sentences of its own or of another article.
     """
     folder, before = home / READING, home / COPYING
     run(str(before), config_lib.check(_copying(_only(base, "reader", 0, home), home)), stop)
@@ -81,10 +81,10 @@ def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
 def warm_ict(
     home: Path, seed: int, steps: int, reader: str, base: ConfigDict, stop: threading.Event
 ) -> Path:
-    """The run that has trained the embedder that the rows of a seed start from, in so many steps.
+    """Trains the embedder from which the rows of a seed start, with `steps` steps of ICT.
 
-    ICT starts from the encoder of `reader`, as ORQA's did from BERT, and learns on the whole
-    sample: that Z is its beginnings alone is for the sake of refreshes; so few are learnt by heart.
+    ICT starts from the encoder of `reader`, as ORQA's starts from BERT. It uses the whole sample,
+    not Z: Z is small so that refreshes are fast, and ICT would memorise it.
     """
     warm_reader(home, base, stop)
     folder = home / f"{reader}_ict_{steps}_{seed}"
@@ -110,14 +110,14 @@ def _on_sample(config: ConfigDict, home: Path, spans: str) -> None:
 
 
 def _copying(config: ConfigDict, home: Path) -> ConfigDict:
-    """The first steps of the reader: random pieces of sentences beside the text they stand in.
+    """Config of the first reader steps: random tokens of sentences, shown with their passage.
 
-    A reader of names and dates alone learns nothing in as many steps: one span of one or two pieces
-    in a row, which stands in the passage among other words.
+    With masked names and dates only, the reader learns nothing in as many steps, because a row then
+    has a single span of one or two pieces.
     """
     _on_sample(config, home, SHOWN_SPANS)
     reader = config.stages.reader
-    reader.steps = int(COPIES * reader.steps)
+    reader.steps = int(COPYING_SHARE * reader.steps)
     reader.update(permuted_share=0.5, neighbour_share=0.0, null_share=0.0, hidden_mask_share=0.0)
     config.masking.update(scheme="random_token", rate=0.2)
     config.lengths.masks = 6
@@ -125,7 +125,7 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
 
 
 def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
-    """The trained reader's encoder, as weights to start from."""
+    """Writes the encoder of a trained reader as start weights."""
     trained = final_params(RunDir(reader), "reader")
     assert trained is not None
     save_bert(out, trained[1]["reader"], base.model)
@@ -133,13 +133,13 @@ def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
 
 
 def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
-    """Corpora and questions, which all runs share."""
+    """Writes the corpora and questions that all runs share."""
     make_corpora(home, data, base, stop)
     keep_questions(home, data, PassageStore.open(home / "knowledge"))
 
 
 def _copy(workdir: Path, source: Path, *parts: str) -> None:
-    """Copies parts of one run into another, once; what a kill left of a copy is made again."""
+    """Copies parts of one run into another, once; an interrupted copy is repeated."""
     done = workdir / f"copied_{source.name}.json"
     if done.exists():
         return

@@ -24,7 +24,7 @@ def a_run(row, seed, recall):
         "seed": seed,
         **dict.fromkeys(aggregate.METRICS, 0.5),
         "recall_at_5": recall,
-        "recall_of": {**dict.fromkeys(questions.JUDGED, 0.25), "nq_dev": recall},
+        "recall_of": {**dict.fromkeys(questions.EVALUATED, 0.25), "nq_dev": recall},
         "exact_match_of": {**dict.fromkeys(questions.ANSWERED, 0.125), "nq_dev": recall},
         "curve": [[50, 0.1], [100, 0.1 + seed]],
         "own_curve": [[50, 0.5]],
@@ -45,7 +45,7 @@ def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     for row, recall in (("ict_only", 0.05), ("random_span", 0.0)):
         (tmp_path / f"{row}_0.json").write_text(json.dumps(a_run(row, 0, recall)))
     read = {"read": 8757, "not_in_dev": 8757, "said": 2262}
-    counts = {name: {**read, "kept": 1000} for name in questions.JUDGED}
+    counts = {name: {**read, "kept": 1000} for name in questions.EVALUATED}
     counts["nq_dev"]["kept"] = 4000  # of 8000
     (tmp_path / "counts.json").write_text(json.dumps(counts))
     made = aggregate.aggregate(tmp_path)

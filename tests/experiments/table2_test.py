@@ -126,7 +126,7 @@ def test_runs_that_create_shared_data_come_first(done):
 
 def test_all_rows_of_the_paper_are_included():
     assert set(PAPER) <= set(ROWS) and set(PAPER) == set(tables.PAPER_VALUES)
-    assert set(tables.SETS) == {*questions.JUDGED, "all"}
+    assert set(tables.SETS) == {*questions.EVALUATED, "all"}
 
 
 def test_knowledge_passages_are_article_beginnings_and_queries_the_rest(home):
@@ -191,7 +191,7 @@ def around(text, row, start, stop):
 def test_kept_questions_have_answers_in_few_passages(home, data):
     knowledge = PassageStore.open(home / "knowledge")
     passages = questions.AnsweringPassages(knowledge)
-    for name in (questions.TRAIN, *questions.JUDGED):
+    for name in (questions.TRAIN, *questions.EVALUATED):
         for question in questions.read_kept(home, name):
             assert len(passages.few(question, 1)) == 1
     counts = json.loads((home / "questions" / "counts.json").read_text())
@@ -210,7 +210,7 @@ def test_a_row_is_run_only_once(home, stop):
     base, workdir = tiny_table2(home), home / "ict_only_0"
     found = run_row.make_row("ict_only", 0, workdir, base, stop)
     assert set(aggregate.METRICS) <= found.keys()
-    assert 0 <= found["recall_at_5"] <= 1 and set(found["recall_of"]) == set(questions.JUDGED)
+    assert 0 <= found["recall_at_5"] <= 1 and set(found["recall_of"]) == set(questions.EVALUATED)
     exact = found["exact_match_of"]
     assert set(exact) == set(questions.ANSWERED) and exact["nq_dev"] == found["exact_match"]
     assert min(exact.values()) <= found["exact_match_of_all"] <= max(exact.values())
