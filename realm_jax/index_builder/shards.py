@@ -75,7 +75,7 @@ class MappedShards:
 
     def save(self, start: int, new: Float32[np.ndarray, "S E"]) -> None:
         """See `Shards.save`."""
-        data = memoryview(np.ascontiguousarray(new)).cast("B")
+        data = np.ascontiguousarray(new).data.cast("B")
         at = start * self.vectors.shape[1] * self.vectors.itemsize
         failpoint("file.write", half=lambda: self._write(data[: len(data) // 2], at))
         self._write(data, at)
@@ -141,5 +141,5 @@ def _mark(folder: epath.Path, start: int) -> epath.Path:
 
 def _digest(rows: Float32[np.ndarray, "S E"]) -> dict[str, Any]:
     """Size in bytes and SHA-256 of rows that may be memory-mapped."""
-    data = memoryview(np.ascontiguousarray(rows)).cast("B")
+    data = np.ascontiguousarray(rows).data.cast("B")
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -21,7 +21,7 @@ def temporary_array(
       folder: for the file; None: the folder for temporary files (TMPDIR).
     """
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        return map_array(file, shape)  # type: ignore[arg-type]
+        return map_array(file, shape)
 
 
 def open_or_create(path: Path) -> FileIO:
