@@ -32,7 +32,7 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
     out = Path(arguments.out)
     if (out / MANIFEST).exists() and (out / SPANS / MANIFEST).exists():
         raise InputError(
-            "the corpus exists already",
+            "the corpus already exists",
             where=out,
             fix="choose another --out, or delete this folder; a finished one never changes",
         )
@@ -69,7 +69,7 @@ def dry_run_annotate(
     """Counts what `realm tag annotate` would do with an opened corpus."""
     if (out / MANIFEST).exists():
         raise InputError(
-            "the spans exist already",
+            "the spans already exist",
             where=out,
             fix="choose another --out, or delete this folder; a finished one never changes",
         )

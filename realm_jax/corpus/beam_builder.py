@@ -134,7 +134,7 @@ def build_with_beam(
 
     Raises:
       ModuleNotFoundError: Apache Beam is not installed.
-      InputError: no file matches, a file is malformed, or the dataset exists already.
+      InputError: no file matches, a file is malformed, or the dataset already exists.
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -78,7 +78,7 @@ def build_tfds(store: PassageStore, data_dir: str | Path) -> Path:
       The folder of the prepared version.
 
     Raises:
-      InputError: the dataset exists already.
+      InputError: the dataset already exists.
     """
     return prepare(StorePassages(store=store, data_dir=str(data_dir), file_format="array_record"))
 
@@ -87,7 +87,7 @@ def prepare(builder: PassagesInfo, **options: Any) -> Path:
     """Writes a new dataset; returns its folder."""
     folder = Path(builder.data_dir)
     if folder.exists():
-        raise InputError("the dataset exists already", where=folder, fix="give another data_dir")
+        raise InputError("the dataset already exists", where=folder, fix="give another data_dir")
     builder.download_and_prepare(**options)
     return folder
 

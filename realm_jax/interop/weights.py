@@ -144,7 +144,7 @@ def require_new(folder: Path) -> None:
     """Raises InputError if the folder exists and is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
-            "the folder exists already", where=folder, fix="choose another --to, or delete it"
+            "the folder already exists", where=folder, fix="choose another --to, or delete it"
         )
 
 

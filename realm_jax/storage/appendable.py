@@ -177,7 +177,7 @@ class FolderWriter:
     def _assert_writable(self, present: set[str], allowed: set[str]) -> None:
         if MANIFEST in present or OLD_MANIFEST in present:
             raise InputError(
-                f"the {self.kind} folder exists already",
+                f"the {self.kind} folder already exists",
                 where=self.path,
                 fix="choose another folder, or delete this one: finished folders never change",
             )

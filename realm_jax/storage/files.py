@@ -65,7 +65,7 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
 
 
 def create(path: epath.Path, data: bytes) -> bool:
-    """Creates a small file; returns False if it exists already.
+    """Creates a small file; returns False if it already exists.
 
     If several processes try, exactly one gets True. Object stores use a conditional put.
     """

@@ -64,7 +64,7 @@ def annotate_corpus(
     """
     if (out / MANIFEST).exists():
         raise InputError(
-            "the spans exist already",
+            "the spans already exist",
             where=out,
             fix="choose another --out, or delete this folder; finished folders are immutable",
         )

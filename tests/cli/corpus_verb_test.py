@@ -115,8 +115,8 @@ def test_an_invalid_vocabulary_is_refused_with_its_path(build, tmp_path, notes, 
 
 def test_a_finished_corpus_is_not_changed(build, realm, tmp_path, notes):
     assert build(notes).code == 0
-    build(notes).refused("exists already", tmp_path / "out")
-    build(notes, vocab=None).refused("exists already", tmp_path / "out")
+    build(notes).refused("already exists", tmp_path / "out")
+    build(notes, vocab=None).refused("already exists", tmp_path / "out")
     assert not (tmp_path / "out.vocab.txt").exists()
     assert realm("check", tmp_path / "out").code == 0
 
@@ -166,12 +166,12 @@ def test_a_build_killed_before_marking_spans_resumes_with_them(build, tmp_path, 
     assert again.code == 0
     assert json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text()) == whole
     (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
-    build(notes, passage_pieces=99).refused("exists already", tmp_path / "out")
+    build(notes, passage_pieces=99).refused("already exists", tmp_path / "out")
     other = tmp_path / "other.txt"
     other.write_text(vocabulary.read_text() + "extra\n")
-    build(notes, vocab=other).refused("exists already", tmp_path / "out")
+    build(notes, vocab=other).refused("already exists", tmp_path / "out")
     (notes / "Bern.txt").write_text("Bern is a city.")
-    build(notes).refused("exists already", tmp_path / "out")
+    build(notes).refused("already exists", tmp_path / "out")
 
 
 def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_path, notes):

@@ -139,4 +139,4 @@ def test_tag_annotate_prints_its_shards(realm, tmp_path, tiny):
     report = realm(*command, "--json").json()
     assert (report["passages"], report["shards"], report["shards_done"]) == (40, 3, 0)
     assert modified_times(corpus) == before
-    realm(*command, f"--out={corpus / 'spans'}").refused("exist already")
+    realm(*command, f"--out={corpus / 'spans'}").refused("already exist")

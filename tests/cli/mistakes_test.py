@@ -117,7 +117,7 @@ MISTAKES = {
     "a corpus that is there already": (
         "corpus build --format=text --input={notes} --out={corpus}",
         1,
-        ["exists already", "--out"],
+        ["already exists", "--out"],
     ),
     "a file where a folder must be made": (
         "corpus build --format=text --input={notes} --out={file}/corpus --vocab={vocabulary}",

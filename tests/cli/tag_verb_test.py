@@ -65,7 +65,7 @@ def test_train_eval_annotate_and_check(realm, tmp_path, conll, tag_config, vocab
     assert len(SpanStore.open(out, tiny.store)) == len(tiny.store)
     assert realm("check", out).code == 0
     assert realm("check", tmp_path / "run").code == 0
-    realm(*command).refused("exist already", out)
+    realm(*command).refused("already exist", out)
 
 
 def test_without_a_tagger_spans_come_from_capitals(realm, tmp_path, tiny):

@@ -202,7 +202,7 @@ def test_existing_files_are_not_overwritten(realm, theirs, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine.txt").write_text("mine")
     for verb in ("import", "export"):
-        realm(verb, f"--from={theirs('bert')}", f"--to={tmp_path / 'a'}").refused("exists already")
+        realm(verb, f"--from={theirs('bert')}", f"--to={tmp_path / 'a'}").refused("already exists")
     assert len(list((tmp_path / "a").iterdir())) == 1
 
 

@@ -34,7 +34,7 @@ def test_beam_gives_the_same_store_as_corpus_build(input, tmp_path, vocabulary):
     by_beam = store_from_tfds(folder, tmp_path / "b", vocabulary, 64)
     assert {k: whole[k] for k in COUNTED} == {k: by_beam[k] for k in COUNTED}
     assert whole["skipped"] == {"empty_body": 4}
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary, passage_pieces=64)
 
 

@@ -90,7 +90,7 @@ def test_interrupted_build_is_unfinished_and_starts_again(tmp_path, documents, v
 def test_finished_stores_and_other_files_are_never_overwritten(
     store, tmp_path, documents, vocabulary
 ):
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         write_store(store.path, documents, vocabulary)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
@@ -155,7 +155,7 @@ def test_corpus_of_an_earlier_version_is_refused_with_the_command_that_rebuilds_
     (store.path / MANIFEST).rename(store.path / "manifest.json")
     with pytest.raises(InputError, match=r"earlier version[\s\S]*realm corpus build"):
         PassageStore.open(store.path)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         write_store(store.path, documents, vocabulary)
     report = check(store.path)
     assert not report["ok"]

@@ -43,5 +43,5 @@ def test_store_is_identical_after_tfds_and_back(store, tmp_path, vocabulary, wor
     with pytest.raises(MismatchError, match="another vocabulary"):
         store_from_tfds(folder, tmp_path / "other", tmp_path / "other.txt")
     assert "tensorflow" not in sys.modules
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         build_tfds(store, tmp_path / "tfds")

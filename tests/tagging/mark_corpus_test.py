@@ -101,7 +101,7 @@ def test_shards_of_another_marker_or_size_are_refused(tiny, tmp_path):
 def test_finished_spans_are_not_changed(tiny, tmp_path):
     annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker())
     before = (tmp_path / "out" / "MANIFEST.json").read_bytes()
-    with pytest.raises(InputError, match="exist already"):
+    with pytest.raises(InputError, match="already exist"):
         annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker())
     assert (tmp_path / "out" / "MANIFEST.json").read_bytes() == before
 
