@@ -181,7 +181,7 @@ def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_
     flags = {"format": "cc_news", "out": tmp_path / "x", "knowledge": tmp_path / "z"}
     (tmp_path / "other.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n")
     build(tmp_path / "news.jsonl", vocab=tmp_path / "other.txt", **flags).refused(
-        "not that of the knowledge corpus", "other.txt"
+        "differs from the vocabulary of the knowledge corpus", "other.txt"
     )
     assert not (tmp_path / "x").exists()
     assert build(tmp_path / "news.jsonl", vocab=None, **flags).code == 0

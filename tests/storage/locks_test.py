@@ -18,7 +18,7 @@ from realm_jax.storage import files, locks
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import Lock, job_lock
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -215,8 +215,10 @@ def test_lost_lock_ends_the_block_with_an_error(tmp_path, monkeypatch):
         job_lock(run, "trainer", threading.Event()) as stop,
     ):
         assert Lock(run.leases, "trainer", clock=lambda: time.time() + 120.0).acquire()
-        while not stop.wait(0.01):
-            pass
+        until = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < until:
+            stop.wait(0.01)
+        raise AssertionError("the loss of the lock was not detected")
 
 
 def test_second_trainer_is_refused_before_it_writes(tiny, tmp_path, monkeypatch):
