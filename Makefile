@@ -1,9 +1,9 @@
-# The README's two commands are `make demo` and `make test`; both make .venv if it is not there.
+# `make demo` and `make test` create .venv if it does not exist.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# processes of `make test`
+# number of processes of `make test`
 WORKERS ?= 2
 
 .PHONY: demo test test-slow test-parity test-tpu compile-tables table2 faults soak config-reference docs lint format clean
@@ -25,12 +25,12 @@ SEED ?= 0
 soak: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/soak.py --seconds=$(SECONDS) --seed=$(SEED) --out=benchmarks/results/soak.json
 
-# Against the published implementations: REALM's classes end with transformers 4.40.2.
+# Compares with the published implementations; transformers 4.40.2 is the last with REALM.
 test-parity: .venv-parity/installed .venv-parity-current/installed
 	.venv-parity/bin/python -m pytest -m parity tests/interop $(ARGS)
 	.venv-parity-current/bin/python -m pytest -m parity tests/interop $(ARGS)
 
-# The real TPU compiler, on this machine: minutes and gigabytes for each step.
+# Compiles with the TPU compiler on this machine: minutes and gigabytes of memory per step.
 test-tpu: .venv-tpu/installed
 	.venv-tpu/bin/python -m pytest -m slow tests/planning $(ARGS)
 
@@ -42,18 +42,18 @@ compile-tables: .venv-tpu/installed
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,$*]'
 	touch $@
 
-# Table 2 on a sample of Wikipedia, one run after the other; goes on where it was stopped.
+# Table 2 with a small model on a sample of Wikipedia; an interrupted command resumes.
 DATA ?= ../shared/data
 table2: $(VENV)/installed
 	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
 
-# docs/reference/config.md, from realm_jax/defaults.py.
+# Writes docs/reference/config.md from realm_jax/defaults.py.
 config-reference: $(VENV)/installed
 	$(BIN)/python .ci/config_reference.py
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "read it: site/index.html"
+	@echo "built site/index.html"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

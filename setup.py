@@ -1,4 +1,4 @@
-"""Packaging; tool settings live in pyproject.toml."""
+"""Packaging. Tool settings are in pyproject.toml."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ setup(
             "torch>=2.2",
             "matplotlib>=3.9",
         ],
-        # Python 3.11 or 3.12; each needs a venv of its own (`make test-parity`).
+        # Need Python 3.11 or 3.12 and separate environments (`make test-parity`).
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,

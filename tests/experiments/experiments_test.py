@@ -54,6 +54,7 @@ def test_an_experiment_loads_and_documents_its_command(path):
     config = config_lib.load(path)
     assert set(config_lib.keys(config)) == set(config_lib.keys(config_lib.default()))
     assert section(header(path), "Command").split()[0] in ("realm", "python", "cp")
+    assert section(header(path), "Hours") and section(header(path), "Expect")
 
 
 @pytest.mark.parametrize("name", ["almanac", "own_corpus"])
