@@ -6,7 +6,7 @@ Command:  python benchmarks/step.py [--quick] [--sizes=small,base] [--json] [--p
 Data:     none: tokens are random, with the lengths of English Wikipedia (`random_text.QUANTILES`)
 Needs:    the extra [bench] (torch, transformers 4.40.2); without it only our variants are timed
 Output:   for each size: seconds for four queries (median of rounds in which the variants take
-          turns; at size base each variant runs in a process of its own, to fit in memory),
+          turns; at size base each variant runs in a separate process, to fit in memory),
           non-padding tokens per second, `ratio_vs_torch` (float32 / float32),
           `ratio_vs_torch_bf16` (our bfloat16 / autocast), `ratio_vs_padded` (our padded rows, same
           dtype), `padding_share` of the packed rows, and a bar plot of the tokens per second
