@@ -88,7 +88,7 @@ def test_doctor_names_each_problem_that_stops_the_demo(realm, monkeypatch):
     monkeypatch.setattr(doctor, "_IMPORTED", ("jax", "realm_no_such_package"))
     result = realm("doctor")
     assert result.code == 1
-    for word in ("GiB of memory", "GiB of disk", "realm_no_such_package does not load"):
+    for word in ("GiB of memory", "GiB of disk", "realm_no_such_package cannot be imported"):
         assert word in result.err
     assert "can run" not in result.out
 

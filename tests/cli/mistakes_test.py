@@ -147,7 +147,7 @@ MISTAKES = {
     "an address of another machine": (
         "serve --workdir={run} --host=192.0.2.1 --port=0",
         1,
-        ["cannot listen there", "192.0.2.1"],
+        ["cannot listen on this address", "192.0.2.1"],
     ),
 }
 

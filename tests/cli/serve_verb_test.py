@@ -49,14 +49,14 @@ def test_a_port_in_use_is_refused(realm, finished):
         other.listen()
         port = other.getsockname()[1]
         result = realm("serve", f"--workdir={finished.workdir}", f"--port={port}")
-    result.refused("cannot listen there", port, "another --port")
+    result.refused("cannot listen on this address", port, "another --port")
 
 
 def test_invalid_addresses_are_refused(realm, finished):
     command = ["serve", f"--workdir={finished.workdir}"]
-    realm(*command, "--port=99999").refused("cannot listen there", "99999")
-    realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen there", "999.1.1.1")
-    realm(*command, f"--host={64 * 'ä'}", "--port=0").refused("cannot listen there", "ä")
+    realm(*command, "--port=99999").refused("cannot listen on this address", "99999")
+    realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen on this address", "999.1.1.1")
+    realm(*command, f"--host={64 * 'ä'}", "--port=0").refused("cannot listen on this address", "ä")
     realm(*command, "--port=http").refused("http", code=2)
 
 
@@ -66,7 +66,7 @@ def test_an_unsupported_address_family_is_refused(realm, finished, monkeypatch):
 
     monkeypatch.setattr(socket, "socket", lacking)
     result = realm("serve", f"--workdir={finished.workdir}", "--host=::1", "--port=0")
-    result.refused("cannot listen there", "Address family not supported")
+    result.refused("cannot listen on this address", "Address family not supported")
 
 
 def test_an_unfinished_run_is_refused(realm, tmp_path):
