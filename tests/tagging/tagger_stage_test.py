@@ -115,7 +115,7 @@ def test_another_vocabulary_or_too_long_rows_are_refused(trained, tiny, newswire
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(MismatchError, match="vocabulary"):
         run(tmp_path / "run", config)
-    with pytest.raises(ConfigError, match=r"lengths\.sentences"):
+    with pytest.raises(ConfigError, match=r"stages\.tagger\.row_length"):
         run(tmp_path / "new", config_of(tiny, newswire, stages__tagger__row_length=65))
     with pytest.raises(ConfigError, match="--input"):
         run(tmp_path / "new", config_of(tiny, ""))
