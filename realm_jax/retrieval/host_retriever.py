@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.data.rows import Rows
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.retrieval.retriever import Index, LocalRows, Retriever, search
+from realm_jax.retrieval.retriever import NO_STEP, Index, Retriever, StepContext, search
 
 
 class HostRetriever(Retriever):
@@ -31,15 +31,9 @@ class HostRetriever(Retriever):
         self._placed: tuple[int, Any] = (-1, None)
 
     def hits(
-        self,
-        index: Index,
-        queries: Rows,
-        k: int,
-        *,
-        local_rows: LocalRows | None = None,
-        params: dict[str, Any] | None = None,
+        self, index: Index, queries: Rows, k: int, step: StepContext = NO_STEP
     ) -> Int64[np.ndarray, "R K"]:
-        """See `Retriever.hits`; `local_rows` and `params` are not used."""
+        """See `Retriever.hits`; `step` is not used."""
         return search(index, self.embed_queries(index, queries), k)
 
     def embed_queries(self, index: Index, queries: Rows) -> Float32[np.ndarray, "B E"]:

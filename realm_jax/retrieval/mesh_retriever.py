@@ -14,7 +14,7 @@ from realm_jax.parallel.sharding import param_shardings, replicated, shard_array
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.mesh_searcher import MeshSearcher, search_on_mesh
-from realm_jax.retrieval.retriever import Index, LocalRows, Retriever
+from realm_jax.retrieval.retriever import NO_STEP, Index, Retriever, StepContext
 
 
 class MeshRetriever(Retriever):
@@ -49,13 +49,7 @@ class MeshRetriever(Retriever):
         return search_on_mesh(vectors, everywhere, k, size=size, mesh=self._mesh)[0]
 
     def hits(
-        self,
-        index: Index,
-        queries: Rows,
-        k: int,
-        *,
-        local_rows: LocalRows | None = None,
-        params: dict[str, Any] | None = None,
+        self, index: Index, queries: Rows, k: int, step: StepContext = NO_STEP
     ) -> Int64[np.ndarray, "R K"]:
         """See `Retriever.hits`.
 
@@ -63,14 +57,14 @@ class MeshRetriever(Retriever):
           index: with a mesh searcher on the mesh of this retriever.
           queries: [R, Q], this process's rows of the batch.
           k: cut to the size of the index.
-          local_rows: which rows of the batch they are. None: every process has the same queries,
-            as in an evaluation; they are embedded with the parameters of the index.
-          params: embedder parameters on the mesh, used if `retrieval.search_with` is `fresh`.
+          step: its positions are the rows that `queries` are. Without positions, every process
+            has the same queries, as in an evaluation, and embeds them with the parameters of the
+            index. Its params, on the mesh, are used if `retrieval.search_with` is `fresh`.
 
         Raises:
           MismatchError: the index has another kind of searcher.
         """
-        if local_rows is None:
+        if step.positions is None:
             return self._host.hits(index, queries, k)
         searcher = index.searcher
         if not isinstance(searcher, MeshSearcher):
@@ -81,12 +75,12 @@ class MeshRetriever(Retriever):
                 found=f"kind {searcher.kind}",
                 fix="let the index builder build it again, or set config.search.kind back",
             )
-        used = params if self._fresh and params is not None else self._published_params(index)
-        positions, batch_size = local_rows
-        everyone = shard_batch(self._mesh, queries, positions, batch_size)
+        fresh = step.params if self._fresh else None
+        used = self._published_params(index) if fresh is None else fresh
+        everyone = shard_batch(self._mesh, queries, step.positions, step.batch_size)
         k = min(k, searcher.size)
         found = self._search(used, searcher.vectors, everyone, k=k, size=searcher.size)
-        return index.rows[jax.device_get(found)[positions]]
+        return index.rows[jax.device_get(found)[step.positions]]
 
     def _published_params(self, index: Index) -> Any:
         """The query parameters of `index`, on the mesh."""

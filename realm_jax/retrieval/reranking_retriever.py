@@ -1,7 +1,5 @@
 """Hits of an index, ranked again by fresh passage vectors."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Int64
 from ml_collections import ConfigDict
@@ -10,7 +8,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.rows import Rows
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.host_retriever import HostRetriever
-from realm_jax.retrieval.retriever import Index, LocalRows, Retriever
+from realm_jax.retrieval.retriever import NO_STEP, Index, Retriever, StepContext
 
 
 class RerankingRetriever(Retriever):
@@ -33,13 +31,7 @@ class RerankingRetriever(Retriever):
         self._host = HostRetriever(config, store.vocabulary.size)
 
     def hits(
-        self,
-        index: Index,
-        queries: Rows,
-        k: int,
-        *,
-        local_rows: LocalRows | None = None,
-        params: dict[str, Any] | None = None,
+        self, index: Index, queries: Rows, k: int, step: StepContext = NO_STEP
     ) -> Int64[np.ndarray, "R K"]:
         """See `Retriever.hits`.
 
@@ -47,10 +39,10 @@ class RerankingRetriever(Retriever):
           index: the index to search, with the query embedder published with it.
           queries: [R, Q].
           k: at most `retrieval.rerank`.
-          local_rows: not used: one process searches.
-          params: embedder parameters, on the devices, that rank the hits; None: the order of the
-            index.
+          step: its params, on the devices, rank the hits; without them, the order of the index
+            stands.
         """
+        params = step.params
         if params is None:
             return self._host.hits(index, queries, k)
         found = self._host.hits(index, queries, self._width)

@@ -28,16 +28,23 @@ class Index(Protocol):
     def query_params(self) -> dict[str, Any]: ...
 
 
-class LocalRows(NamedTuple):
-    """The rows of a global batch that this process builds.
+class StepContext(NamedTuple):
+    """The training step that a search belongs to.
 
     Attributes:
-      positions: of these rows in the batch, ascending.
+      positions: rows of the global batch that this process builds, ascending; all processes search
+        together. None: this process searches by itself.
       batch_size: B, rows of all processes.
+      params: embedder parameters of the step, for the kinds of retriever that use them. None: the
+        parameters published with the index.
     """
 
-    positions: Int64[np.ndarray, "R"]
-    batch_size: int
+    positions: Int64[np.ndarray, "R"] | None = None
+    batch_size: int = 0
+    params: dict[str, Any] | None = None
+
+
+NO_STEP = StepContext()
 
 
 class Retriever(ABC):
@@ -58,13 +65,7 @@ class Retriever(ABC):
 
     @abstractmethod
     def hits(
-        self,
-        index: Index,
-        queries: Rows,
-        k: int,
-        *,
-        local_rows: LocalRows | None = None,
-        params: dict[str, Any] | None = None,
+        self, index: Index, queries: Rows, k: int, step: StepContext = NO_STEP
     ) -> Int64[np.ndarray, "R K"]:
         """Passage ids of the k best passages of each query, best first.
 
@@ -72,10 +73,7 @@ class Retriever(ABC):
           index: the index to search.
           queries: [R, Q].
           k: cut to the size of the index.
-          local_rows: which rows of a global batch `queries` are; all processes search together.
-            None: this process searches by itself.
-          params: embedder parameters of the training step, for the kinds that use them; None: the
-            parameters published with the index.
+          step: the training step that searches, if there is one.
         """
 
     def candidates(
@@ -83,9 +81,7 @@ class Retriever(ABC):
         index: Index,
         queries: Rows,
         source: Int64[np.ndarray, "R"] | None,
-        *,
-        local_rows: LocalRows | None = None,
-        params: dict[str, Any] | None = None,
+        step: StepContext = NO_STEP,
     ) -> Candidates:
         """Searches for the candidates of each query.
 
@@ -93,16 +89,12 @@ class Retriever(ABC):
           index: see `hits`.
           queries: see `hits`.
           source: see `select`.
-          local_rows: see `hits`.
-          params: see `hits`.
+          step: see `hits`.
 
         Returns:
           See `select_candidates`; K is `retrieval.candidates`.
         """
-        found = self.hits(
-            index, queries, self._settings.candidates, local_rows=local_rows, params=params
-        )
-        return self.select(found, source)
+        return self.select(self.hits(index, queries, self._settings.candidates, step), source)
 
     def select(
         self, hits: Int64[np.ndarray, "R H"], source: Int64[np.ndarray, "R"] | None

@@ -22,7 +22,7 @@ from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.make_retriever import make_retriever
-from realm_jax.retrieval.retriever import Candidates, LocalRows
+from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.stage import BatchRows, Loss
 
@@ -77,8 +77,11 @@ class RealmStage:
             self._index.for_step(step),
             text.queries,
             text.source,
-            local_rows=LocalRows(sampling.rows_of_batch(size, batch_rows), size),
-            params=None if params is None else params["embedder"],
+            StepContext(
+                sampling.rows_of_batch(size, batch_rows),
+                size,
+                None if params is None else params["embedder"],
+            ),
         )
         return self._packed(step, text, chosen)
 
@@ -168,7 +171,9 @@ class RealmStage:
         evaluation = self._config.evaluation
         text = self._held_out.first(evaluation.queries)
         width = max(self._config.retrieval.candidates, evaluation.recall_k)
-        hits = self._retriever.hits(index, text.queries, width, params=params["embedder"])
+        hits = self._retriever.hits(
+            index, text.queries, width, StepContext(params=params["embedder"])
+        )
         measured = self._measured(params, text, hits)
         metrics = {f"held_out_{name}": value for name, value in measured.items()}
         self._warn_if_collapsed(metrics["held_out_p_null"])

@@ -148,8 +148,8 @@ def test_log_of_the_builder_process_is_uploaded_when_it_ends(store, tmp_path, mo
     program = "import sys; print('failed'); sys.exit(3)"
     monkeypatch.setattr(jobs, "builder_command", lambda *_: [sys.executable, "-c", program])
 
-    def waits(workdir, config, stop, beside):
-        with beside():
+    def waits(workdir, config, stop, background):
+        with background():
             stop.wait(PATIENCE)
 
     monkeypatch.setattr(trainer, "run", waits)

@@ -55,7 +55,9 @@ def test_a_port_in_use_is_refused(realm, finished):
 def test_invalid_addresses_are_refused(realm, finished):
     command = ["serve", f"--workdir={finished.workdir}"]
     realm(*command, "--port=99999").refused("cannot listen on this address", "99999")
-    realm(*command, "--host=999.1.1.1", "--port=0").refused("cannot listen on this address", "999.1.1.1")
+    realm(*command, "--host=999.1.1.1", "--port=0").refused(
+        "cannot listen on this address", "999.1.1.1"
+    )
     realm(*command, f"--host={64 * 'ä'}", "--port=0").refused("cannot listen on this address", "ä")
     realm(*command, "--port=http").refused("http", code=2)
 

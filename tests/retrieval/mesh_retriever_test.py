@@ -16,7 +16,7 @@ from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
 from realm_jax.retrieval.mesh_searcher import MeshSearcher
-from realm_jax.retrieval.retriever import LocalRows
+from realm_jax.retrieval.retriever import StepContext
 
 
 def test_mesh_search_finds_the_same_as_host_search_with_the_same_params(tiny):
@@ -36,16 +36,16 @@ def test_mesh_search_finds_the_same_as_host_search_with_the_same_params(tiny):
     queries = MaskedTextSource(tiny.store, tiny.spans, config).batch(0, 8).queries
     retriever = MeshRetriever(config, tiny.store.vocabulary.size, mesh)
     placed = shard_arrays(fresh, param_shardings(mesh, modules.axes, modules.shapes)["embedder"])
-    everyone = LocalRows(np.arange(8), 8)
+    everyone = StepContext(np.arange(8), 8)
     for given, parameters in ((None, old), (placed, fresh)):
         host = SimpleNamespace(
             step=id(parameters), searcher=ExactSearcher(vectors), rows=rows, query_params=parameters
         )
         expected = HostRetriever(config, tiny.store.vocabulary.size).hits(host, queries, 5)
-        found = retriever.hits(searched, queries, 5, local_rows=everyone, params=given)
+        found = retriever.hits(searched, queries, 5, everyone._replace(params=given))
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(MismatchError, match=r"config\.search\.kind"):
-        retriever.hits(host, queries, 5, local_rows=everyone)
+        retriever.hits(host, queries, 5, everyone)
 
 
 def test_fresh_query_params_need_mesh_search():

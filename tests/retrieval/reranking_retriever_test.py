@@ -14,6 +14,7 @@ from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.make_retriever import make_retriever
+from realm_jax.retrieval.retriever import StepContext
 
 WIDTH, K = 12, 4
 
@@ -40,7 +41,7 @@ def parts(tiny):
     }
     ranked = make_retriever(config, tiny.store)
     return SimpleNamespace(
-        ranked=lambda given: ranked.hits(index, queries, K, params=given),
+        ranked=lambda given: ranked.hits(index, queries, K, StepContext(params=given)),
         stale=HostRetriever(config, pieces).hits(index, queries, WIDTH),
         scores=scores,  # by passage id
         old=old,
