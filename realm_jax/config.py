@@ -197,11 +197,15 @@ def to_json(config: ConfigDict) -> str:
     return json.dumps(config.to_dict(), indent=1, sort_keys=True)
 
 
-def from_json(text: str, where: object = None) -> ConfigDict:
+def from_json(text: str, where: object) -> ConfigDict:
     """The inverse of `to_json`, checked and locked.
 
     A config of an earlier version is accepted: moved keys get their new names (`MOVED_KEYS`), and
     keys that did not exist get their defaults, with a warning.
+
+    Args:
+      text: JSON.
+      where: the file or artifact that holds it, for warnings and errors.
 
     Raises:
       ConfigError: the text is not JSON, or `assert_known` or `check` fails.
@@ -265,7 +269,9 @@ def _add_missing_keys(config: ConfigDict, where: object) -> None:
 
 @functools.lru_cache
 def _warn_of_missing_keys(where: str, missing: str) -> None:
-    log.warning("%s is of an earlier version; it gets the defaults of %s", where, missing)
+    log.warning(
+        "%s: config of an earlier version; these keys get their defaults: %s", where, missing
+    )
 
 
 def model_hash(config: ConfigDict) -> str:

@@ -136,7 +136,7 @@ def test_a_config_file_must_be_a_python_file(tmp_path, name):
 
 def test_a_config_survives_the_round_trip_through_json():
     config = tiny_config(model__dropout=0.25, corpus__knowledge="somewhere")
-    again = config_lib.from_json(config_lib.to_json(config))
+    again = config_lib.from_json(config_lib.to_json(config), "config.json")
     assert again.to_dict() == config.to_dict()
     with pytest.raises(AttributeError):
         again.model.layer = 3
@@ -196,12 +196,12 @@ def first_version(changes):
 
 
 def test_every_key_of_the_first_version_is_read_under_its_new_name(caplog):
-    config = config_lib.from_json(first_version(OLD))
+    config = config_lib.from_json(first_version(OLD), "config.json")
     assert MOVED_KEYS.keys() == OLD.keys()
     assert {k: config_lib.value_of(config, MOVED_KEYS[k]) for k in OLD} == OLD
     assert "objective" not in config
     assert not caplog.records
-    unchanged = config_lib.from_json(first_version({}))
+    unchanged = config_lib.from_json(first_version({}), "config.json")
     assert unchanged.to_dict() == config_lib.default().to_dict()
 
 
@@ -210,12 +210,15 @@ def test_the_model_hash_of_a_config_of_the_first_version_has_not_changed():
     changed = config_lib.default()
     changed.model.entities, changed.stages.tagger.row_length = "PER LOC", 24
     assert config_lib.model_hash(config_lib.default()) == "b2caa6a18a3c4a7f"
-    assert config_lib.model_hash(config_lib.from_json(first_version({}))) == "b2caa6a18a3c4a7f"
+    assert (
+        config_lib.model_hash(config_lib.from_json(first_version({}), "config.json"))
+        == "b2caa6a18a3c4a7f"
+    )
     assert config_lib.model_hash(changed) == "35fde9bcb798362d"
 
 
 def test_a_run_of_the_first_version_differs_from_another_model_in_current_keys():
-    old = config_lib.from_json(first_version(OLD))
+    old = config_lib.from_json(first_version(OLD), "config.json")
     assert config_lib.model_differences(old, old) == {}
     different = config_lib.model_differences(old, config_lib.default())
     assert different == {"stages.tagger.row_length": (24, 128)}
@@ -224,7 +227,11 @@ def test_a_run_of_the_first_version_differs_from_another_model_in_current_keys()
 def test_a_config_with_the_old_and_the_new_name_of_a_key_is_refused():
     content = json.loads(first_version({}))
     content["stages"]["reader"]["null_share"] = 0.1
-    assert_refused(lambda: config_lib.from_json(json.dumps(content)), "masking.alone", "null_share")
+    assert_refused(
+        lambda: config_lib.from_json(json.dumps(content), "config.json"),
+        "masking.alone",
+        "null_share",
+    )
 
 
 @pytest.mark.parametrize("old", OLD)

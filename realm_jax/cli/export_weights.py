@@ -62,7 +62,7 @@ def _of_run(workdir: str) -> Any:
     from realm_jax.storage.layout import RunDir
 
     export = read_export(RunDir(workdir))
-    config = config_lib.from_json(export.config_json)
+    config = config_lib.from_json(export.config_json, f"export of step {export.step}")
     vocabulary = Path(config.corpus.knowledge) / VOCABULARY
     return weights_of_run(
         export.networks,

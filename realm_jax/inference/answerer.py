@@ -59,7 +59,9 @@ class Answerer:
     def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
         self.export, self.store = export, store
         self.index: PublishedIndex | EditedIndex = index
-        self.config: ConfigDict = config_lib.from_json(export.config_json)
+        self.config: ConfigDict = config_lib.from_json(
+            export.config_json, f"export of step {export.step}"
+        )
         self.networks = Networks(export, self.config, store.vocabulary.size)
 
     @classmethod
@@ -76,7 +78,7 @@ class Answerer:
         """
         run = RunDir(workdir)
         export = read_export(run)
-        config = config_lib.from_json(export.config_json)
+        config = config_lib.from_json(export.config_json, f"export of step {export.step}")
         store = PassageStore.open(config.corpus.knowledge)
         folder = run.published_index / step_name(export.index_step)
         expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}

@@ -80,7 +80,7 @@ def test_a_run_keeps_the_format_of_its_questions(realm, pretrained, tiny, tmp_pa
     without.write_text(written("trec", tiny.questions[:1]))
     other = realm(*command, "--format=trec", steps, f"--without={without}")
     other.refused("fine-tuned on other questions")
-    config = config_lib.from_json((workdir / "config.json").read_text())
+    config = config_lib.from_json((workdir / "config.json").read_text(), workdir)
     kept = open_inputs(config).questions
     first = tiny.questions[0].text  # asked again of other passages
     assert [q.text for q in kept] == [q.text for q in tiny.questions if q.text != first]

@@ -119,7 +119,7 @@ def config_at(path):
         text = path.read_text()
     except UnicodeDecodeError:
         return
-    config_lib.from_json(text)
+    config_lib.from_json(text, "config.json")
 
 
 def vocabulary_at(path):

@@ -70,7 +70,7 @@ def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypat
 def embed(run, tiny, progress=lambda done: None):
     """Embeds the corpus as a builder does; it ends if another builder has published the index."""
     snapshot = read_snapshot(run.snapshots / step_name(2))
-    config = config_lib.from_json(snapshot.config_json)
+    config = config_lib.from_json(snapshot.config_json, "snapshot")
     encoder = Encoder(config, tiny.store.vocabulary.size)
     return embed_corpus(
         config,

@@ -53,7 +53,7 @@ class Hosts:
         self.logs = [folder / f"host{number}.txt" for number in range(count)]
         (folder / "config.py").write_text(
             "from realm_jax.config import from_json\n"
-            f"def get_config():\n    return from_json({json.dumps(config.to_json())})\n"
+            f"def get_config():\n    return from_json({json.dumps(config.to_json())}, __file__)\n"
         )
         self.processes = []
         for number, log in enumerate(self.logs):

@@ -74,7 +74,7 @@ def test_word_scores_are_the_networks_scores_of_first_tokens(tagger_run):
 def wide(published):
     from realm_jax import config as config_lib
 
-    config = config_lib.from_json(published.config_json).copy_and_resolve_references()
+    config = config_lib.from_json(published.config_json, "tagger").copy_and_resolve_references()
     config.unlock()
     config.stages.tagger.row_length = 64
     return config_lib.check(config)
