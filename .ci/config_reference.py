@@ -10,7 +10,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax import defaults
+from realm_jax import defaults, moved_keys
 
 SOURCE = Path(defaults.__file__)
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
@@ -122,7 +122,7 @@ def _cell(text: str) -> str:
 
 
 def _moved() -> str:
-    rows = "".join(f"| `{old}` | `{new}` |\n" for old, new in defaults.MOVED_KEYS.items())
+    rows = "".join(f"| `{old}` | `{new}` |\n" for old, new in moved_keys.MOVED_KEYS.items())
     return (
         "## Keys of earlier versions\n\n"
         "Runs, snapshots and indexes written with the old names can be read. On the command line "

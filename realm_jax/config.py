@@ -18,8 +18,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax.config_checks import check_values
-from realm_jax.defaults import MOVED_KEYS, default
+from realm_jax.defaults import default
 from realm_jax.errors import ConfigError
+from realm_jax.moved_keys import MOVED_KEYS
 
 log = logging.getLogger(__name__)
 _ALWAYS_PRESENT = {"seed", "corpus", "model", "lengths", "stages"}  # in configs of every version

@@ -18,7 +18,7 @@ MAX_LINES = 350
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 OTHER_TEST_FOLDERS = {"docs", "experiments", "faults", "support"}
 FLOORS = [  # a module imports only from its own package and from lower floors
-    {"errors", "defaults"},
+    {"errors", "defaults", "moved_keys"},
     {"config_checks"},
     {"config", "runtime"},
     {"storage", "text"},

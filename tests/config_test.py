@@ -9,8 +9,8 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
-from realm_jax.defaults import MOVED_KEYS
 from realm_jax.errors import ConfigError
+from realm_jax.moved_keys import MOVED_KEYS
 
 
 def assert_refused(call, *texts):

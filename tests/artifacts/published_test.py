@@ -93,10 +93,11 @@ def test_index_is_read_back_after_the_run_folder_moved(index, tmp_path):
     np.testing.assert_array_equal(opened.rows, rows)
     np.testing.assert_array_equal(opened.vectors, vectors.astype(np.float16))
     assert_same(TREE, opened.query_params)
-    for mine, theirs in zip(
-        searcher.search(vectors, 5), opened.searcher.search(vectors, 5), strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs)
+    hits, scores = searcher.search(vectors, 5)
+    opened_hits, opened_scores = opened.searcher.search(vectors, 5)
+    np.testing.assert_array_equal(opened_hits, hits)
+    # BLAS rounds by the alignment of its input: a mapped file and an array in memory may differ.
+    np.testing.assert_allclose(opened_scores, scores, rtol=1e-6)
     assert check(folder) == {"ok": True, "kind": "published_index", "problems": []}
 
 

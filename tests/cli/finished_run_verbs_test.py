@@ -252,7 +252,7 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     assert copied.config.read_bytes() == kept  # a refused command changes nothing
     checkpoints = copied.checkpoints("realm")
     commit.publish(checkpoints, 6, lambda folder: None, {"kind": "checkpoint"})
-    realm(*command).refused("more steps than its config says", "step 4", "stages.realm.steps=6")
+    realm(*command).refused("more steps than the config asks for", "step 4", "stages.realm.steps=6")
     assert copied.config.read_bytes() == kept
     command[2] = f"--questions={tmp_path / 'none'}"
     realm(*command).refused("no question file", "train.jsonl")

@@ -80,7 +80,14 @@ def test_a_run_keeps_the_format_of_its_questions(realm, pretrained, tiny, tmp_pa
     without.write_text(written("trec", tiny.questions[:1]))
     other = realm(*command, "--format=trec", steps, f"--without={without}")
     other.refused("fine-tuned on other questions")
-    config = config_lib.from_json((workdir / "config.json").read_text(), workdir)
+    unchanged = json.loads((workdir / "config.json").read_text())["corpus"]
+    assert unchanged == corpus, "a refused command changed the config of the run"
+
+    second = tmp_path / "second"
+    shutil.copytree(pretrained, second)
+    command[1] = f"--workdir={second}"
+    assert realm(*command, "--format=trec", steps, f"--without={without}").code == 0
+    config = config_lib.from_json((second / "config.json").read_text(), second)
     kept = open_inputs(config).questions
     first = tiny.questions[0].text  # asked again of other passages
     assert [q.text for q in kept] == [q.text for q in tiny.questions if q.text != first]

@@ -112,7 +112,9 @@ def test_an_invalid_file_is_refused_and_leaves_no_files(realm, tmp_path, vocabul
 
 
 def test_missing_files_are_refused_with_their_path(realm, tmp_path, tiny):
-    realm("tag", "train", f"--workdir={tmp_path}").refused("no tagged text", "--input=FILE")
+    realm("tag", "train", f"--workdir={tmp_path}").refused(
+        "no tagged training text", "--input=FILE"
+    )
     realm("tag", "eval").refused("realm tag eval: nothing", "--tagger and --input", code=2)
     realm("tag", "eval", f"--tagger={tmp_path}", "--input=x").refused("no tagger here")
     realm("tag", "annotate", f"--corpus={tmp_path}").refused("no corpus in this folder")

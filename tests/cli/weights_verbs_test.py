@@ -293,7 +293,7 @@ def test_check_recognises_weights_and_names_a_damaged_file(
         result = realm("check", out, "--json")
         assert (result.code, result.json()["kind"]) == (1, "weights")
         assert [one["file"] for one in result.json()["problems"]] == [str(path.relative_to(out))]
-        assert "NOT SOUND" in result.err and "a whole safetensors file" in result.err
+        assert "NOT SOUND" in result.err and "a complete safetensors file" in result.err
         path.write_bytes(kept)
 
 

@@ -15,7 +15,7 @@ def test_the_step_only_communicates_all_reduced_gradients_and_metrics():
     mesh = make_mesh(ConfigDict({"replica": 1, "data": 8, "fsdp": 1, "model": 1}))
     program = train_program(config, mesh, 200)
     compiled = parse(program.lowered.compile().as_text())
-    collectives = [one for _, one, _, _ in compiled.running() if one.kind.startswith(COLLECTIVES)]
+    collectives = [one for _, one, _, _ in compiled.executed() if one.kind.startswith(COLLECTIVES)]
     assert any(one.kind.startswith("all-reduce") for one in collectives)
     moved = [one for one in collectives if not one.kind.startswith("all-reduce")]
     assert not moved, [(one.kind, one.results) for one in moved]
