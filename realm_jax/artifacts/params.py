@@ -8,7 +8,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from realm_jax.errors import DamageError
-from realm_jax.storage.files import library_write
+from realm_jax.storage.files import external_write
 from realm_jax.storage.staging import local_to_read, local_to_write
 
 
@@ -22,7 +22,7 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
       tree: arrays of any dtype, including bfloat16; each must be fully addressable.
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
-    with library_write(folder), local_to_write(folder) as local, _checkpointer() as checkpointer:
+    with external_write(folder), local_to_write(folder) as local, _checkpointer() as checkpointer:
         checkpointer.save(_absolute(local), ocp.args.PyTreeSave(arrays))
 
 
@@ -38,7 +38,7 @@ def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
     if jax.process_count() == 1:
         save_parameters(folder, tree)
         return
-    with library_write(folder), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with external_write(folder), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(_absolute(folder), ocp.args.PyTreeSave(tree))
 
 

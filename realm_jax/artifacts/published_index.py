@@ -97,7 +97,7 @@ def publish_index(
         )
 
     def write(folder: epath.Path) -> None:
-        with files.library_write(folder), local_to_write(folder / SEARCHER) as local:
+        with files.external_write(folder), local_to_write(folder / SEARCHER) as local:
             local.mkdir(parents=True, exist_ok=True)
             searcher.save(Path(local))
         failpoint("searcher.written")

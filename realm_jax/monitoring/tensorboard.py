@@ -1,7 +1,7 @@
 """Event files for TensorBoard, without TensorFlow: `tensorboard --logdir=W/logs/tensorboard`.
 
 tensorboardX's `SummaryWriter` is not used: it writes in a background thread, so after a write error
-(full disk) its queue fills and the trainer would block for ever.
+(full disk) its queue fills and the trainer would block.
 """
 
 import os

@@ -149,7 +149,7 @@ def _save_rows(file: Any, array: np.ndarray, dtype: Any) -> None:
 
 
 @contextlib.contextmanager
-def library_write(folder: epath.Path) -> Iterator[None]:
+def external_write(folder: epath.Path) -> Iterator[None]:
     """Failpoints around a library (Orbax, ScaNN) that writes into `folder` with its own code."""
     failpoint("file.open", half=lambda: folder.mkdir(parents=True, exist_ok=True))
     yield

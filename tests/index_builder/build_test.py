@@ -66,8 +66,8 @@ def test_partitions_are_retrained_if_recall_falls(run, caplog):
     config = config_of(builder__reencode_loss=0.0)
     publish(run, 0, config, vectors(1))
     made = publish(run, 10, config, vectors(2))
-    anew = build_index(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
-    assert made.trained == anew.trained == {"trained_step": 10, "trained_recall": anew.recall}
+    rebuilt = build_index(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
+    assert made.trained == rebuilt.trained == {"trained_step": 10, "trained_recall": rebuilt.recall}
     assert "partitions of step 0" in caplog.text and "training them again" in caplog.text
 
 
