@@ -199,3 +199,10 @@ def test_test_folders_mirror_the_packages():
 def test_test_files_at_the_top_mirror_the_top_modules():
     tested = {path.stem.removesuffix("_test") for path in TESTS.glob("*_test.py")}
     assert tested <= {path.stem for path in PACKAGE.glob("*.py")} | {"architecture"}
+
+
+def test_only_named_programs_are_jitted():
+    """Every program has a name, so that `realm compile --step=all` can be compared with the code."""
+    calls = re.compile(r"\bjax\.(jit|pmap)\b|\bpjit\b")
+    found = {relative(path) for path in FILES if calls.search(path.read_text())}
+    assert found == {"parallel/program.py"}

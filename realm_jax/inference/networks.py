@@ -15,6 +15,7 @@ from realm_jax.data.rows import Rows
 from realm_jax.errors import InputError
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
+from realm_jax.parallel.program import Program
 from realm_jax.retrieval.encoder import Encoder
 
 
@@ -97,10 +98,11 @@ class Networks:
     @cached_property
     def _read(self) -> Callable[..., Float[Array, "R M V"]]:
         modules = self._modules("reader")
-        return jax.jit(
+        return Program(
+            "answer/read",
             lambda p, rows, positions: jax.nn.log_softmax(
                 modules.bind({"reader": p}).reader.mlm_logits(*rows, positions), axis=-1
-            )
+            ),
         )
 
     @cached_property
@@ -121,4 +123,4 @@ class Networks:
                 spans > INVALID_SPAN_SCORE, spans + relevance[:, :, None, None], -jnp.inf
             )
 
-        return jax.jit(scores)
+        return Program("answer/spans", scores)

@@ -19,6 +19,7 @@ from realm_jax.models.bert import Bert, Dense, MatrixInit
 from realm_jax.models.embedder import Embedder
 from realm_jax.models.reader import Reader
 from realm_jax.models.span_head import SpanHead
+from realm_jax.parallel.program import Program
 
 Ids = Int[np.ndarray, "B L"] | Int[Array, "B L"]
 Mask = Shaped[np.ndarray, "B L"] | Shaped[Array, "B L"]
@@ -158,10 +159,10 @@ class Model:
             self._require_all(tree, name)
             parameters[name] = jax.tree.map(jnp.asarray, tree)
 
-        @jax.jit
-        def program(parameters: dict[str, Any], *rows: Array) -> Array:
+        def forward(parameters: dict[str, Any], *rows: Array) -> Array:
             return call(*(nnx.merge(graphs[name], parameters[name]) for name in modules), *rows)
 
+        program = Program("import/forward", forward)
         return lambda *rows: program(parameters, *rows)
 
     def _require_all(self, tree: dict[str, Any], module: str) -> None:

@@ -1,5 +1,6 @@
 """The device mesh, and the shardings of params and batches on it."""
 
+import functools
 import logging
 import math
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax.errors import ConfigError
+from realm_jax.parallel.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -177,13 +179,19 @@ def gather_to_host(mesh: Mesh, tree: Any) -> Any:
 
     Arrays are gathered one after the other, so no device holds more than one whole array.
     """
-    gather = jax.jit(lambda leaf: leaf, out_shardings=replicated(mesh))
+    gather = _gather_program(mesh)
 
     def fetch(leaf: Any) -> np.ndarray:
         is_local = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
         return np.asarray(leaf if is_local else gather(leaf))
 
     return jax.tree.map(fetch, tree)
+
+
+@functools.cache
+def _gather_program(mesh: Mesh) -> Program:
+    """One program for a mesh, so that each shape is compiled once in a process."""
+    return Program("gather", lambda leaf: leaf, out_shardings=replicated(mesh))
 
 
 def check_batches(mesh: Mesh, batches: dict[str, int], micro_batches: int = 1) -> None:

@@ -18,6 +18,7 @@ from realm_jax.losses import (
     retrieval_log_prob,
 )
 from realm_jax.models.modules import Modules
+from realm_jax.parallel.program import Program
 from realm_jax.retrieval.host_retriever import HostRetriever
 
 _BATCH = 16  # queries at a time
@@ -55,7 +56,7 @@ class _Forward:
         self._retriever = HostRetriever(answerer.config, vocabulary)
         networks = answerer.export.networks
         self._params = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
-        self._read = jax.jit(self._forward)
+        self._read = Program("report/read", self._forward)
 
     def __call__(self, text: MaskedText) -> Predictions:
         a = self._a

@@ -14,6 +14,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.padding import fixed_size_batches, padded_indices
 from realm_jax.data.rows import Rows, passage_rows
 from realm_jax.models.modules import Modules
+from realm_jax.parallel.program import Program
 
 MAX_QUERIES = 512  # rows of one call for queries
 _WIDTHS = 12  # row widths up to lengths.passage; each width that occurs is compiled once
@@ -118,14 +119,13 @@ def _compiled(
     model_json: str, vocabulary: int
 ) -> tuple[Modules, Callable[..., Float[Array, "R E"]]]:
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
-    return modules, jax.jit(functools.partial(_forward, modules))
+    return modules, Program("embed", functools.partial(_forward, modules))
 
 
 def _forward(modules: Modules, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
     return modules.bind({"embedder": params}).embedder.embed(*rows)
 
 
-@functools.partial(jax.jit, static_argnames="dtype")
 def _cast_kernels(params: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Casts kernels to the dtype of the matrix products, once for all batches of a call."""
     return jax.tree_util.tree_map_with_path(

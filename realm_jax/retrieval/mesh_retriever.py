@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.data.rows import Rows
 from realm_jax.errors import MismatchError
+from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import param_shardings, replicated, shard_arrays, shard_batch
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.host_retriever import HostRetriever
@@ -37,8 +38,11 @@ class MeshRetriever(Retriever):
         self._host = HostRetriever(config, vocabulary)
         self._mesh, self._fresh = mesh, config.retrieval.search_with == "fresh"
         self._placed: tuple[int, Any] = (-1, None)
-        self._search = jax.jit(
-            self._embed_and_search, static_argnames=("k", "size"), out_shardings=replicated(mesh)
+        self._search = Program(
+            "search",
+            self._embed_and_search,
+            static_argnames=("k", "size"),
+            out_shardings=replicated(mesh),
         )
 
     def _embed_and_search(

@@ -12,6 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Float32, Int32
 
+from realm_jax.parallel.program import Program
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.exact_searcher import VECTORS, load_vectors
 from realm_jax.retrieval.searcher import check_queries, read_description, write_description
@@ -50,8 +51,10 @@ class MeshSearcher:
         self.mean = mean or Mean(np.zeros(self.dims, np.float32))
         self.vectors = _shard_rows(vectors, self.mesh, jnp.dtype(dtype), self.mean)
         self.bytes = self.vectors.nbytes
-        self._search = jax.jit(
-            partial(search_on_mesh, size=self.size, mesh=self.mesh), static_argnames="k"
+        self._search = Program(
+            "search/vectors",
+            partial(search_on_mesh, size=self.size, mesh=self.mesh),
+            static_argnames="k",
         )
 
     def search(

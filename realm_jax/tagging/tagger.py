@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.data.padding import padded_indices
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel.program import Program
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.tagging.batches import Window, rows, windows
 from realm_jax.tagging.bio import decode, labels
@@ -126,8 +127,9 @@ def _decoded(
 def _score_function(model_json: str, vocabulary: int) -> Callable[..., Float[Array, "R L C"]]:
     """A jitted function to label log probabilities, cached so each width compiles once."""
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("tagger",))
-    return jax.jit(
+    return Program(
+        "tagger/label",
         lambda params, batch: jax.nn.log_softmax(
             modules.bind({"tagger": params}).tagger.label_logits(*batch)
-        )
+        ),
     )

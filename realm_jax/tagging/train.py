@@ -10,6 +10,7 @@ from realm_jax import config as config_lib
 from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Parameters
+from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.storage import files, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
@@ -84,7 +85,7 @@ def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
     """Initial parameters with BERT from `model.start`; empty if `model.start` is empty."""
     if not config.model.start:
         return {}
-    drawn = jax.jit(stage.modules.init)(stream_key(config.seed, "init"))
+    drawn = Program("tagger/init", stage.modules.init)(stream_key(config.seed, "init"))
     return load_networks(config.model.start, jax.device_get(drawn), config.model)
 
 

@@ -9,6 +9,7 @@ from realm_jax import config as config_lib
 from realm_jax.errors import InputError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel.program import Program
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.inputs import Inputs
@@ -43,7 +44,7 @@ def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
 def draw_missing(config: ConfigDict, vocabulary_size: int, start_params: Parameters) -> Parameters:
     """All params: those of `start_params`, and random ones for everything it does not contain."""
     modules = Modules(config.model, vocabulary_size, _MODULES)
-    drawn = jax.device_get(jax.jit(modules.init)(stream_key(config.seed, "init")))
+    drawn = jax.device_get(Program("init/draw", modules.init)(stream_key(config.seed, "init")))
 
     def choose(drawn: Any, start: Any) -> Any:
         return drawn if isinstance(start, jax.ShapeDtypeStruct) else start

@@ -21,6 +21,7 @@ from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRow
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
+from realm_jax.parallel.program import Program
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
@@ -63,8 +64,9 @@ class RealmStage:
         self._held_out = held_out
         self._size = self.settings.batch // groups
         self._warned = False
-        self._metrics = jax.jit(
-            lambda params, batch: self.loss(self.modules.bind(params), batch, None)[1]
+        self._metrics = Program(
+            "realm/evaluate",
+            lambda params, batch: self.loss(self.modules.bind(params), batch, None)[1],
         )
 
     def batch(

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import sharding
+from realm_jax.parallel.program import Program
 
 
 class TrainState(NamedTuple):
@@ -54,7 +55,8 @@ def make_state(
     shardings = state_shardings(modules, optimizer, mesh, shapes)
     start_shardings = {name: shardings.parameters[name] for name in start_params}
     sharded = sharding.shard_arrays(start_params, start_shardings)
-    return jax.jit(make, in_shardings=(start_shardings,), out_shardings=shardings)(sharded)
+    program = Program("init", make, in_shardings=(start_shardings,), out_shardings=shardings)
+    return program(sharded)
 
 
 def state_shardings(

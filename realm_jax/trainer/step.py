@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from realm_jax.models.modules import Parameters
+from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import batch_sharding, replicated
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, stream_key
@@ -65,7 +66,8 @@ def make_step(
         metrics |= {"gradient_norm": optax.global_norm(gradients)}
         return TrainState(state.step + 1, params, moments), metrics
 
-    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated(mesh)))
+    outputs = (shardings, replicated(mesh))
+    return Program(f"{stage.name}/train", step, donate_argnums=0, out_shardings=outputs)
 
 
 def _split(batch: Any, parts: int, mesh: Mesh) -> Any:
