@@ -5,12 +5,16 @@ manifest. Retention first deletes the manifest, then reads the leases; if a leas
 writes the manifest back. So at least one of them sees the other, and a step that was opened under a
 lease is not deleted.
 
-The age of a lease is the difference of two timestamps of the storage: that of the lease and that of
-a file that retention writes. So the clocks of the machines need not agree.
+The age of a lease is the difference of two timestamps of the storage (`storage_clock`): that of the
+lease and that of a file that retention writes. So the clocks of the machines need not agree.
+
+A lease protects what a living reader uses. What a run needs after its reader has ended, however
+long ago, is `required` in `retain`.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -19,6 +23,8 @@ from realm_jax.errors import DamageError
 from realm_jax.storage import commit, files
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name, step_of
+from realm_jax.storage.renewal import renewed
+from realm_jax.storage.storage_clock import storage_time
 
 SECONDS = 600.0  # a lease expires this long after its last renewal
 
@@ -52,6 +58,18 @@ class Lease:
         with self._one_writer:
             files.write_sealed(self.path, {"held": self.held, "seconds": self.seconds})
 
+    @contextlib.contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Renews the lease in a thread until the block ends; does not release it."""
+        what = f"{self.path} expires {self.seconds:.0f} s after its last renewal"
+        with renewed(self._renew_if_held, self.seconds, what):
+            yield
+
+    def _renew_if_held(self) -> None:
+        with self._one_writer:
+            if self.held:
+                self.renew()
+
     def release(self) -> None:
         """Holds no steps from now on."""
         with self._one_writer:
@@ -72,7 +90,8 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
     """
     held: set[int] = set()
     paths = [run.leases / name for name in files.list_names(run.leases) if name.endswith(".json")]
-    now = 0.0 if not paths else _storage_time(run, what) if clock is None else clock()
+    stamped = run.leases / f"clock_{what.replace('/', '_')}"
+    now = 0.0 if not paths else storage_time(stamped) if clock is None else clock()
     for path in paths:
         try:
             lease = files.read_sealed(path, held=dict, seconds=(int, float))
@@ -92,17 +111,15 @@ def _steps(held: Any, where: epath.Path) -> set[int]:
     raise DamageError("lease is malformed", where=where, expected="steps", found=repr(held))
 
 
-def _storage_time(run: RunDir, what: str) -> float:
-    """The time of the storage: the timestamp of a new file, one per `what` and so per writer."""
-    stamped = run.leases / f"clock_{what.replace('/', '_')}"
-    files.write_bytes(stamped, b"")
-    return float(stamped.stat().mtime)
-
-
 def retain(
-    run: RunDir, what: str, keep: int, *, clock: Callable[[], float] | None = None
+    run: RunDir,
+    what: str,
+    keep: int,
+    *,
+    required: Iterable[int] = (),
+    clock: Callable[[], float] | None = None,
 ) -> list[int]:
-    """Deletes the oldest steps of a folder, except leased ones.
+    """Deletes the oldest steps of a folder, except leased and required ones.
 
     Below the newest step, it also deletes unfinished folders and finishes interrupted deletions of
     a killed writer. Only the writer of the folder may call it.
@@ -111,6 +128,7 @@ def retain(
       run: the run folder.
       what: the folder: snapshots, published_index or checkpoints/STAGE.
       keep: number of newest steps to keep; at least 1.
+      required: steps that are kept whether they are leased or not.
       clock: see `leased`.
 
     Returns:
@@ -120,7 +138,7 @@ def retain(
     published = commit.steps(parent)
     if not published:
         return []
-    kept = set(published[-max(keep, 1) :])
+    kept = {*published[-max(keep, 1) :], *required}
     named = {step_of(name) for name in files.list_names(parent)} - {None}
     old = sorted(s for s in named if s is not None and s < published[-1] and s not in kept)
     return [step for step in old if _delete(run, what, step, clock)]

@@ -9,6 +9,10 @@ renews it. If a process finds it expired or released, or its holder dead, it cre
 the next number, which again only one process can do. This needs neither deletion nor rename to be
 atomic. A holder that could not renew its lock in time checks, before it renews, whether another
 process has taken over.
+
+Whether a lock has expired follows from two timestamps of the storage (`storage_clock`), not from
+the clocks of the machines. Whether its holder has ended is only judged on the same boot of the same
+machine and in the same PID namespace (`process_identity`).
 """
 
 import contextlib
@@ -16,7 +20,6 @@ import errno
 import fcntl
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,10 +31,14 @@ from etils import epath
 from realm_jax.errors import DamageError, RealmError, Stopped
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
+from realm_jax.storage.process_identity import has_ended, identity
+from realm_jax.storage.renewal import renewed
+from realm_jax.storage.storage_clock import storage_time
 
 SECONDS = 60.0  # a lock expires this long after its last renewal
-RETRY_SECONDS = 1.0  # between attempts to renew after one has failed
 WAIT_SECONDS = 120.0  # for the previous process of a job to end
+_POLL_SECONDS = 1.0  # between attempts to acquire a `Lock`, each a few requests to the storage
+_FLOCK_POLL_SECONDS = 0.1
 _NO_FLOCK = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 log = logging.getLogger(__name__)
@@ -44,7 +51,7 @@ class Lock:
       folder: where the lock files are.
       name: of what is locked.
       seconds: until the lock expires after `acquire` and `renew`.
-      clock: wall time in seconds.
+      clock: the time of the storage in seconds; None reads it from a new file.
 
     Attributes:
       lost: set once another process is found to have acquired the lock.
@@ -56,11 +63,13 @@ class Lock:
         name: str,
         *,
         seconds: float = SECONDS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ):
         self._folder, self._prefix = folder, f"{name}.lock."
         self._where = folder / f"{name}.lock"  # for messages
-        self._seconds, self._clock = seconds, clock
+        stamped = folder / f"clock_{name}"
+        self._seconds = seconds
+        self._clock = (lambda: storage_time(stamped)) if clock is None else clock
         self._number: int | None = None  # of the file that this process created
         self.lost = threading.Event()
 
@@ -82,20 +91,26 @@ class Lock:
 
     def renew(self) -> None:
         """Postpones the expiry, or sets `lost`; call it several times per `seconds`."""
-        if self._number is None:
-            return
-        if self._number < max(self._numbers(), default=0):
-            self._number = None
-            self.lost.set()
-        else:
+        self._detect_loss()
+        if self._number is not None:
             self._write(self._number, self._content())
 
+    def _detect_loss(self) -> None:
+        if self._number is not None and self._number < max(self._numbers(), default=0):
+            self._number = None
+            self.lost.set()
+
     def assert_held(self) -> None:
-        """Call it before an action that only the holder may do.
+        """Asks the storage; call it just before an action that only the holder may do.
 
         Raises:
           RealmError: another process has acquired the lock.
         """
+        self._detect_loss()
+        self.assert_not_lost()
+
+    def assert_not_lost(self) -> None:
+        """Like `assert_held`, but detects a loss only once this process has tried to renew."""
         if self.lost.is_set():
             raise RealmError(
                 "another process has taken over the work of this one",
@@ -110,7 +125,7 @@ class Lock:
     def release(self) -> None:
         """Lets another process acquire the lock at once."""
         if self._number is not None:
-            self._write(self._number, {**self._content(), "expires": 0.0})
+            self._write(self._number, {**self._content(), "released": True})
             self._number = None
 
     def _write(self, number: int, content: dict[str, Any]) -> None:
@@ -121,44 +136,20 @@ class Lock:
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
         """Renews an acquired lock in a thread until the block ends, then releases it."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._renew_until, args=(over,), name="lock", daemon=True)
-        thread.start()
+        what = f"after {self._seconds:.0f} s without renewal another process may take {self._where}"
         try:
-            yield
+            with renewed(self.renew, self._seconds, what):
+                yield
         finally:
-            over.set()
-            thread.join()
             self.release()
 
-    def _renew_until(self, over: threading.Event) -> None:
-        pause, failed = self._seconds / 4, False
-        while not over.wait(min(pause, RETRY_SECONDS) if failed else pause):
-            try:
-                self.renew()
-                failed = False
-            except Exception as error:  # noqa: BLE001 - object stores raise errors of any type
-                if not failed:
-                    self._log_failure(error)
-                failed = True
-
-    def _log_failure(self, error: Exception) -> None:
-        log.error(
-            "%s cannot be renewed; retrying. After %.0f s another process may take over: %s: %s",
-            self._where,
-            self._seconds,
-            type(error).__name__,
-            error,
-        )
-
     def holder(self) -> dict[str, Any] | None:
-        """Host, pid and expiry of the process that holds the lock; None if no process does."""
+        """`identity` of the process that holds the lock, and `seconds`; None if no process does."""
         numbers = self._numbers()
         return self._read_holder(self._path(numbers[-1])) if numbers else None
 
     def _content(self) -> dict[str, Any]:
-        expires = self._clock() + self._seconds
-        return {"host": socket.gethostname(), "pid": os.getpid(), "expires": expires}
+        return {**identity(), "seconds": self._seconds}
 
     def _numbers(self) -> list[int]:
         endings = [
@@ -172,33 +163,23 @@ class Lock:
         return self._folder / f"{self._prefix}{number}"
 
     def _read_holder(self, path: epath.Path) -> dict[str, Any] | None:
+        now = self._clock()  # before the timestamp of the lock is read: never too late
         try:
-            content = files.read_sealed(path)
+            content = files.read_sealed(path, host=str, pid=int, seconds=(int, float))
+            if content is None or content.get("released") or has_ended(content):
+                return None
         except DamageError:  # it is being written, or its writer was killed: its age decides
-            recent = path.exists() and path.stat().mtime + self._seconds > self._clock()
-            return {"host": "unknown", "pid": 0, "expires": None} if recent else None
-        if content is None or content["expires"] < self._clock() or _is_dead(content):
-            return None
-        return content
-
-
-def _is_dead(holder: dict[str, Any]) -> bool:
-    """Whether the holder ran on this host and has ended; on other hosts only the expiry counts."""
-    if holder["host"] != socket.gethostname():
-        return False
-    try:
-        os.kill(holder["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+            content = {"host": "unknown", "pid": 0, "seconds": self._seconds}
+        try:
+            return content if path.stat().mtime + content["seconds"] > now else None
+        except FileNotFoundError:  # deleted by the process that has just taken over
+            return content
 
 
 @contextlib.contextmanager
 def job_lock(
     run: RunDir, job: str, stop: threading.Event, *, wait_seconds: float = WAIT_SECONDS
-) -> Iterator[threading.Event]:
+) -> Iterator["StopOrLost"]:
     """Runs the block as the only process of `job` (trainer, index_builder) of this run.
 
     Waits for a previous process: the builder of a killed trainer first finishes its shard.
@@ -209,23 +190,26 @@ def job_lock(
 
     Raises:
       RealmError: another process still runs after `wait_seconds`; the error names it. Or another
-        process has taken over, because this one could not reach the storage in time.
+        process has taken over, because this one could not reach the storage in time. Or the lock
+        file cannot be locked for another reason than a file system without `flock`.
       Stopped: `stop` was set while waiting.
     """
     file = _open_for_flock(run, job)
     if file is None:
-        lock = Lock(run.leases, job)
-        _wait_for(lock.acquire, lambda: str(lock.holder()), run, job, stop, wait_seconds)
+        lock, poll = Lock(run.leases, job), _POLL_SECONDS
+        holder = lambda: str(lock.holder())  # noqa: E731
+        _wait_for(lock.acquire, holder, run, job, stop, wait_seconds, poll)
         with lock.renewed():
-            yield _StopUnlessLost(stop, lock)
+            yield StopOrLost(stop, lock)
             lock.assert_held()
         return
     with file:
-        _wait_for(lambda: _flock(file), lambda: _read_pid(file), run, job, stop, wait_seconds)
+        acquire, holder = lambda: _flock(file), lambda: _read_pid(file)
+        _wait_for(acquire, holder, run, job, stop, wait_seconds, _FLOCK_POLL_SECONDS)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield stop
+        yield StopOrLost(stop, None)
 
 
 def _open_for_flock(run: RunDir, job: str) -> TextIO | None:
@@ -240,7 +224,13 @@ def _open_for_flock(run: RunDir, job: str) -> TextIO | None:
     except OSError as error:
         file.close()
         if error.errno not in _NO_FLOCK:
-            raise
+            raise RealmError(
+                "the lock of the run cannot be acquired",
+                where=path,
+                expected="a file system with working locks, or without any",
+                found=f"{type(error).__name__}: {error}",
+                fix="repair the file system, or choose a --workdir on another one",
+            ) from error
         log.warning("%s: %s; using a lock file that expires instead", path, error.strerror)
         return None
     return file
@@ -260,19 +250,29 @@ def _read_pid(file: TextIO) -> str:
     return f"process {file.read() or 'unknown'}"
 
 
-class _StopUnlessLost(threading.Event):
-    """The stop signal of a lock holder; to check it raises RealmError once the lock is lost.
+class StopOrLost(threading.Event):
+    """The stop signal of a job; to check it raises RealmError once the job's lock is lost.
 
     It is checked between steps and shards and in every wait. What follows a stop signal, such as a
     last checkpoint, must not follow the loss of the lock.
+
+    Args:
+      stop: the signal.
+      lock: of the job; None if the kernel holds its lock, which cannot be lost.
     """
 
-    def __init__(self, stop: threading.Event, lock: Lock):
+    def __init__(self, stop: threading.Event, lock: Lock | None):
         super().__init__()
         self._stop, self._lock = stop, lock
 
+    def assert_held(self) -> None:
+        """See `Lock.assert_held`."""
+        if self._lock is not None:
+            self._lock.assert_held()
+
     def is_set(self) -> bool:
-        self._lock.assert_held()
+        if self._lock is not None:
+            self._lock.assert_not_lost()
         return self._stop.is_set()
 
     def set(self) -> None:
@@ -283,6 +283,14 @@ class _StopUnlessLost(threading.Event):
         return self.is_set()
 
 
+def still_allowed(stop: threading.Event) -> Callable[[], None]:
+    """For `commit.publish`: asserts the lock of the job whose stop signal this is, if it has one.
+
+    A process that shares the lock of process 0 has a plain event: it publishes nothing.
+    """
+    return stop.assert_held if isinstance(stop, StopOrLost) else lambda: None
+
+
 def _wait_for(
     acquire: Callable[[], bool],
     holder: Callable[[], str],
@@ -290,13 +298,14 @@ def _wait_for(
     job: str,
     stop: threading.Event,
     wait_seconds: float,
+    poll_seconds: float,
 ) -> None:
     until, logged = time.monotonic() + wait_seconds, False
     while not acquire():
         if not logged:
             log.info("another %s works on this run (%s); waiting until it ends", job, holder())
             logged = True
-        if stop.wait(0.1):
+        if stop.wait(poll_seconds):
             raise Stopped("start")
         if time.monotonic() > until:
             raise RealmError(

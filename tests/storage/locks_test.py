@@ -1,8 +1,10 @@
 """One process holds a lock at a time; the lock of a dead or expired holder can be acquired."""
 
+import ast
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,9 +18,11 @@ from support.tiny_corpus import tiny_config
 from realm_jax.errors import RealmError, Stopped
 from realm_jax.storage import files, locks
 from realm_jax.storage.layout import RunDir
-from realm_jax.storage.locks import Lock, job_lock
+from realm_jax.storage.locks import Lock, job_lock, still_allowed
+from realm_jax.storage.process_identity import has_ended, identity
 
 DEADLINE_SECONDS = 20.0
+UNUSED_PID = 2**31 - 1
 
 
 @pytest.fixture
@@ -41,22 +45,41 @@ def run(request, tmp_path, monkeypatch):
 def test_lock_is_held_until_it_is_released(folder):
     first, second = Lock(folder, "it"), Lock(folder, "it")
     assert first.acquire() and first.acquire() and not second.acquire()
-    assert second.holder()["expires"] > 0
+    assert second.holder()["pid"] == os.getpid()
     first.release()
     assert second.holder() is None and second.acquire() and not first.acquire()
-    assert len(files.list_names(folder)) == 1
+    assert files.list_names(folder) == ["clock_it", "it.lock.1"]
+
+
+def age(path, seconds):
+    """Sets the timestamp of a lock file back by so many seconds."""
+    stamped = path.stat().mtime - seconds
+    os.utime(path, (stamped, stamped))
 
 
 def test_lock_expires_unless_renewed(folder):
-    now = [0.0]
-    first, second = (Lock(folder, "it", seconds=10.0, clock=lambda: now[0]) for _ in range(2))
+    first, second = (Lock(folder, "it", seconds=10.0) for _ in range(2))
     assert first.acquire()
-    now[0] = 9.0
-    first.renew()
-    now[0] = 18.0
+    age(folder / "it.lock.0", 9.0)
     assert not second.acquire()
-    now[0] = 19.5
+    first.renew()
+    age(folder / "it.lock.0", 9.0)
+    assert not second.acquire()
+    age(folder / "it.lock.0", 1.5)
     assert second.acquire()
+
+
+@pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
+def test_expiry_does_not_depend_on_the_clocks_of_the_machines(folder, monkeypatch, wrong):
+    """Holder and candidate compare timestamps of the storage."""
+    first, second, now = Lock(folder, "it"), Lock(folder, "it"), time.time
+    assert first.acquire()
+    monkeypatch.setattr(time, "time", lambda: now() + wrong)
+    assert not second.acquire()
+    age(folder / "it.lock.0", 61.0)
+    assert second.acquire()
+    with pytest.raises(RealmError, match="taken over"):
+        first.assert_held()
 
 
 def wait_for(condition):
@@ -68,8 +91,8 @@ def wait_for(condition):
 
 @pytest.mark.parametrize("kind", [OSError, type("ErrorOfAnObjectStore", (Exception,), {})])
 def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, kind):
-    now, write, failures = [0.0], files.write_sealed, [kind("no route to the storage")] * 3
-    first, second = (Lock(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(2))
+    write, failures = files.write_sealed, [kind("no route to the storage")] * 3
+    first, second = (Lock(folder, "it", seconds=0.4) for _ in range(2))
 
     def fail_three_times(path, content):
         if failures:
@@ -80,28 +103,36 @@ def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, 
     monkeypatch.setattr(files, "write_sealed", fail_three_times)
     with first.renewed():
         wait_for(lambda: not failures)
-        now[0] = 9.0
         wait_for(lambda: second.holder() is not None)
         assert not second.acquire() and not first.lost.is_set()
     [logged] = [record.getMessage() for record in caplog.records]
-    assert "it.lock cannot be renewed" in logged and "no route to the storage" in logged
+    assert "it.lock; retrying to renew it" in logged and "no route to the storage" in logged
 
 
 def test_holder_that_renews_too_late_detects_that_it_lost_the_lock(folder):
-    now = [0.0]
-    first, second, third = (Lock(folder, "it", seconds=0.2, clock=lambda: now[0]) for _ in range(3))
+    first, second, third = (Lock(folder, "it", seconds=9.0) for _ in range(3))
     assert first.acquire()
     first.assert_held()
-    now[0] = 9.0
+    age(folder / "it.lock.0", 10.0)
     assert second.acquire()
-    with first.renewed():
-        wait_for(first.lost.is_set)
+    first.renew()
+    assert first.lost.is_set()
     with pytest.raises(RealmError, match=r"taken over[\s\S]*it\.lock[\s\S]*same command again"):
-        first.assert_held()
-    assert not third.acquire() and files.list_names(folder) == ["it.lock.1"]
+        first.assert_not_lost()
+    assert not third.acquire()
+    assert files.list_names(folder) == ["clock_it", "it.lock.1"]
     second.release()
     assert first.acquire()
     first.assert_held()
+
+
+def test_holder_that_was_suspended_asks_the_storage_before_it_publishes(folder):
+    first, second = Lock(folder, "it"), Lock(folder, "it")
+    assert first.acquire()
+    age(folder / "it.lock.0", 61.0)
+    assert second.acquire()
+    with pytest.raises(RealmError, match="taken over"):
+        first.assert_held()  # no renewal has been tried since
 
 
 def test_one_of_many_threads_acquires_the_lock(folder):
@@ -116,11 +147,57 @@ def test_one_of_many_threads_acquires_the_lock(folder):
     assert acquired.count(True) == 1
 
 
+HOLD = "import sys; from etils import epath; from realm_jax.storage.locks import Lock\n"
+HOLD += "assert Lock(epath.Path(sys.argv[1]), 'it').acquire()"
+
+
 def test_lock_of_a_process_that_died_on_this_host_can_be_acquired(folder):
-    script = "import sys; from etils import epath; from realm_jax.storage.locks import Lock\n"
-    script += "assert Lock(epath.Path(sys.argv[1]), 'it').acquire()"
-    subprocess.run([sys.executable, "-c", script, folder], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", HOLD, folder], check=True, timeout=300)
     assert Lock(folder, "it").acquire()
+
+
+def test_process_of_another_pid_namespace_is_not_judged(folder):
+    """Its process id means another process here, or, as in this case, none."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    allowed = shutil.which("unshare") and not subprocess.call([*unshare, "true"])
+    if not allowed:
+        pytest.skip("this machine does not allow new PID namespaces")
+    unused = "echo $(($(cat /proc/sys/kernel/pid_max) - 99)) > /proc/sys/kernel/ns_last_pid"
+    command = [*unshare, "sh", "-c", f'{unused}; "$@"', "sh", sys.executable, "-c", HOLD, folder]
+    subprocess.run(command, check=True, timeout=300)
+    assert not Lock(folder, "it").acquire()
+    age(folder / "it.lock.0", 61.0)
+    assert Lock(folder, "it").acquire()
+
+
+@pytest.mark.parametrize(
+    ("differing", "judged"),
+    [
+        ({"started": 1}, True),
+        ({"pid": UNUSED_PID}, True),
+        ({"pid": UNUSED_PID, "pid_namespace": 1}, False),
+        ({"pid": UNUSED_PID, "boot": "other"}, False),
+    ],
+)
+def test_process_is_named_by_boot_namespace_id_and_start_time(folder, differing, judged):
+    """A lock whose process id has since been given to this process can be acquired at once."""
+    held = {**identity(), "seconds": 60.0, **differing}
+    files.write_sealed(folder / "it.lock.0", held)
+    assert Lock(folder, "it").acquire() == judged
+
+
+def test_killed_process_that_was_not_waited_for_has_ended():
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import realm_jax.storage.process_identity as p; print(p.identity())"
+         "; import time; time.sleep(600)"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    found = ast.literal_eval(child.stdout.readline())
+    assert not has_ended(found)
+    child.kill()
+    wait_for(lambda: has_ended(found))
+    child.communicate()
+    assert has_ended(found)
 
 
 def test_incomplete_lock_file_counts_as_held_until_it_expires(folder):
@@ -178,26 +255,47 @@ def test_stop_signal_ends_the_wait(run):
         pass
 
 
-def test_file_system_without_flock_uses_an_expiring_lock_file(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
+def test_file_system_without_flock_uses_an_expiring_lock_file(tmp_path, monkeypatch, caplog, code):
+    run = RunDir(tmp_path)
+
+    def unsupported(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with job_lock(run, "trainer", threading.Event()) as stop:
+        assert not stop.is_set()
+        assert files.list_names(run.leases) == ["trainer.lock.0"]
+        stop.assert_held()
+    assert f"{os.strerror(code)}; using a lock file that expires" in caplog.text
+
+
+def test_overtaken_job_is_not_allowed_to_publish(tmp_path, monkeypatch):
     run = RunDir(tmp_path)
 
     def unsupported(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with job_lock(run, "trainer", threading.Event()) as stop:
-        assert not stop.is_set()
-        assert files.list_names(run.leases) == ["trainer.lock.0"]
-    assert "No locks available; using a lock file that expires" in caplog.text
+    with (
+        pytest.raises(RealmError, match="another process has taken over"),
+        job_lock(run, "trainer", threading.Event()) as stop,
+    ):
+        still_allowed(stop)()
+        age(run.leases / "trainer.lock.0", 61.0)
+        assert Lock(run.leases, "trainer").acquire()
+        assert not stop.is_set()  # no renewal has been tried since
+        still_allowed(stop)()
+        raise AssertionError("the loss of the lock was not detected")
 
 
-def test_other_errors_of_flock_are_raised(tmp_path, monkeypatch):
+def test_other_errors_of_flock_name_the_file(tmp_path, monkeypatch):
     def broken(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(fcntl, "flock", broken)
     with (
-        pytest.raises(OSError, match="Input/output error"),
+        pytest.raises(RealmError, match=r"trainer\.lock[\s\S]*Input/output error"),
         job_lock(RunDir(tmp_path), "trainer", threading.Event()),
     ):
         pass
