@@ -5,12 +5,14 @@ The builder adds a line to `logs/indexes.jsonl` when it has published an index, 
 a hash of the candidates for the same probe queries. `support.history` in the tests compares them.
 """
 
+import functools
 import hashlib
 import logging
 import time
 from typing import Any
 
 import numpy as np
+from etils import epath
 from jaxtyping import Float, Int64
 
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
@@ -19,7 +21,7 @@ from realm_jax.retrieval.searcher import Searcher
 from realm_jax.storage import commit, files
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
-from realm_jax.storage.logs import Log, read_log
+from realm_jax.storage.logs import Log, last_record, read_log
 
 PROBES, HITS = 100, 10
 
@@ -50,7 +52,13 @@ def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
 
     `found` is `probe_hash_of(index)`.
     """
-    Log(run.swaps).append({"step": step, **_record(index.manifest, found)})
+    _log(run.swaps).append({"step": step, **_record(index.manifest, found)})
+
+
+@functools.cache
+def _log(path: epath.Path) -> Log:
+    """One writer per process, so that its records share the parts of an object store."""
+    return Log(path)
 
 
 def log_index(
@@ -60,27 +68,28 @@ def log_index(
     rows: Int64[np.ndarray, "N"],
     vectors: Float[np.ndarray, "N E"],
 ) -> None:
-    """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it has one."""
+    """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it is the last one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))
-    if manifest is not None and step not in _logged(run):
+    last = last_record(run.indexes)
+    if manifest is not None and (last is None or last["index_step"] != step):
         record = _record(manifest, probe_hash(searcher, rows, vectors))
-        Log(run.indexes).append({"step": step, **record})
+        _log(run.indexes).append({"step": step, **record})
 
 
 def log_missing_indexes(run: RunDir) -> None:
-    """Adds the lines of indexes that a killed builder published but did not log."""
-    for step in sorted(set(commit.steps(run.published_index)) - _logged(run)):
+    """Adds the lines of indexes that a killed builder published but did not log.
+
+    Reads the whole log; a builder calls it once, when it starts.
+    """
+    logged = {record["index_step"] for record in read_log(run.indexes)}
+    for step in sorted(set(commit.steps(run.published_index)) - logged):
         try:
             index = open_index(run.published_index / step_name(step))
         except (DamageError, NotPublishedError) as error:
             log.warning("the index of step %d cannot be read:\n%s", step, error)
             continue
         record = _record(index.manifest, probe_hash_of(index))
-        Log(run.indexes).append({"step": step, **record})
-
-
-def _logged(run: RunDir) -> set[int]:
-    return {record["index_step"] for record in read_log(run.indexes)}
+        _log(run.indexes).append({"step": step, **record})
 
 
 def _record(manifest: dict[str, Any], found: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The export of a finished run: its networks, and the index on which they were fine-tuned."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,16 +33,24 @@ class Export:
 
 
 def publish_export(
-    run: RunDir, step: int, index_step: int, networks: dict[str, Any], config_json: str
+    run: RunDir,
+    step: int,
+    index_step: int,
+    networks: dict[str, Any],
+    config_json: str,
+    still_allowed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publishes the networks after `step` steps of all stages, with the step of their index."""
+    """Publishes the networks after `step` steps of all stages, with the step of their index.
+
+    `still_allowed`: see `commit.publish`.
+    """
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, networks)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
     fields = {"kind": KIND, "index_step": index_step, "networks": sorted(networks)}
-    commit.publish(run.export, step, write, fields)
+    commit.publish(run.export, step, write, fields, still_allowed)
 
 
 def read_export(run: RunDir) -> Export:
@@ -55,13 +64,13 @@ def read_export(run: RunDir) -> Export:
     if step is None:
         raise _no_export(run)
     folder = run.export / step_name(step)
-    manifest = integrity.read_verified(folder, KIND)
-    return Export(
-        step=step,
-        index_step=manifest["index_step"],
-        networks=load_parameters(folder / PARAMETERS),
-        config_json=(folder / CONFIG).read_text(),
-    )
+    with integrity.verified(folder, KIND) as (copy, manifest):
+        return Export(
+            step=step,
+            index_step=manifest["index_step"],
+            networks=load_parameters(copy / PARAMETERS),
+            config_json=(copy / CONFIG).read_text(),
+        )
 
 
 def _no_export(run: RunDir) -> InputError:

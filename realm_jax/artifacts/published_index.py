@@ -23,7 +23,6 @@ from realm_jax.storage.layout import (
     VECTORS,
     RunDir,
 )
-from realm_jax.storage.staging import local_to_read, local_to_write
 
 KIND = "published_index"
 
@@ -71,6 +70,7 @@ def publish_index(
     query_params: dict[str, Any],
     fields: dict[str, Any],
     config_json: str,
+    still_allowed: Callable[[], None] = lambda: None,
 ) -> bool:
     """Publishes the index built from the snapshot of `step`.
 
@@ -84,6 +84,7 @@ def publish_index(
       fields: other manifest fields, as JSON values: snapshot_step, config_hash, corpus_hash,
         passages, dtype, recall ... `dims` and `searcher` come from the searcher.
       config_json: the snapshot's config.
+      still_allowed: see `commit.publish`.
 
     Returns:
       False if that step is already published; it is not changed.
@@ -97,9 +98,9 @@ def publish_index(
         )
 
     def write(folder: epath.Path) -> None:
-        with files.external_write(folder), local_to_write(folder / SEARCHER) as local:
-            local.mkdir(parents=True, exist_ok=True)
-            searcher.save(Path(local))
+        with files.external_write(folder):
+            (folder / SEARCHER).mkdir(parents=True, exist_ok=True)
+            searcher.save(Path(folder / SEARCHER))
         failpoint("searcher.written")
         files.write_array(folder / ROWS, rows.astype(np.int64))
         files.write_array(folder / VECTORS, vectors, np.float16)
@@ -107,7 +108,7 @@ def publish_index(
         files.write_bytes(folder / CONFIG, config_json.encode())
 
     measured = {"dims": searcher.dims, "searcher": searcher.kind, "kind": KIND}
-    return commit.publish(run.published_index, step, write, {**fields, **measured})
+    return commit.publish(run.published_index, step, write, {**fields, **measured}, still_allowed)
 
 
 def open_index(
@@ -131,36 +132,31 @@ def open_index(
       MismatchError: a field differs; the error names it and both values.
     """
     folder = epath.Path(folder)
-    manifest = integrity.read_verified(folder, KIND)
-    failpoint("index.verified")
-    for field, expected in (expect or {}).items():
-        if manifest.get(field) != expected:
-            raise MismatchError(
-                f"index has another {field}",
-                where=folder,
-                expected=f"{field} {expected}",
-                found=f"{field} {manifest.get(field)}",
-                fix="build the index from this run's snapshots and corpus",
-            )
-    with (folder / ROWS).open("rb") as file:
-        rows = np.load(file)
-    with local_to_read(folder / SEARCHER) as local:
-        searcher = load(Path(local), mesh)
-    with local_to_read(folder / VECTORS) as local:
-        vectors = np.load(local, mmap_mode="r")
-    if rows.shape != (searcher.size,):
+    with integrity.verified(folder, KIND) as (copy, manifest):
+        failpoint("index.verified")
+        for field, expected in (expect or {}).items():
+            if manifest.get(field) != expected:
+                raise MismatchError(
+                    f"index has another {field}",
+                    where=folder,
+                    expected=f"{field} {expected}",
+                    found=f"{field} {manifest.get(field)}",
+                    fix="build the index from this run's snapshots and corpus",
+                )
+        index = PublishedIndex(
+            step=manifest["step"],
+            searcher=load(Path(copy / SEARCHER), mesh),
+            rows=np.load(copy / ROWS),
+            vectors=np.load(copy / VECTORS, mmap_mode="r"),
+            query_params=load_parameters(copy / QUERY_PARAMETERS),
+            config_json=(copy / CONFIG).read_text(),
+            manifest=manifest,
+        )
+    if index.rows.shape != (index.searcher.size,):
         raise MismatchError(
             "row map does not fit the searcher",
             where=folder,
-            expected=f"{searcher.size} rows",
-            found=list(rows.shape),
+            expected=f"{index.searcher.size} rows",
+            found=list(index.rows.shape),
         )
-    return PublishedIndex(
-        step=manifest["step"],
-        searcher=searcher,
-        rows=rows,
-        vectors=vectors,
-        query_params=load_parameters(folder / QUERY_PARAMETERS),
-        config_json=(folder / CONFIG).read_text(),
-        manifest=manifest,
-    )
+    return index

@@ -1,5 +1,6 @@
 """Snapshots: parameters and config, published by the trainer for the index builder."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,12 @@ class Snapshot:
 
 
 def publish_snapshot(
-    run: RunDir, step: int, params: dict[str, Any], config_json: str, fields: dict[str, Any]
+    run: RunDir,
+    step: int,
+    params: dict[str, Any],
+    config_json: str,
+    fields: dict[str, Any],
+    still_allowed: Callable[[], None] = lambda: None,
 ) -> bool:
     """Publishes the parameters of `step`; blocks until they are durable, so call it in a thread.
 
@@ -33,6 +39,7 @@ def publish_snapshot(
       params: nested dict of arrays, each fully addressable by this process.
       config_json: `config.to_json` of the run.
       fields: other manifest fields, as JSON values: config_hash, stage ...
+      still_allowed: see `commit.publish`.
 
     Returns:
       False if the step is already published; it is not changed.
@@ -42,16 +49,16 @@ def publish_snapshot(
         save_parameters(folder / PARAMETERS, params)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
-    return commit.publish(run.snapshots, step, write, {**fields, "kind": KIND})
+    return commit.publish(run.snapshots, step, write, {**fields, "kind": KIND}, still_allowed)
 
 
 def read_snapshot(folder: epath.PathLike) -> Snapshot:
-    """Reads a snapshot after it has verified every byte; raises like `integrity.read_verified`."""
+    """Reads a snapshot after it has verified every byte; raises like `integrity.verified`."""
     folder = epath.Path(folder)
-    manifest = integrity.read_verified(folder, KIND)
-    return Snapshot(
-        step=manifest["step"],
-        params=load_parameters(folder / PARAMETERS),
-        config_json=(folder / CONFIG).read_text(),
-        manifest=manifest,
-    )
+    with integrity.verified(folder, KIND) as (copy, manifest):
+        return Snapshot(
+            step=manifest["step"],
+            params=load_parameters(copy / PARAMETERS),
+            config_json=(copy / CONFIG).read_text(),
+            manifest=manifest,
+        )

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.published_index import publish_index
+from realm_jax.artifacts.required import required_indexes
 from realm_jax.artifacts.snapshots import Snapshot, read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, RealmError, Stopped
@@ -62,7 +63,13 @@ def run(workdir: str, poll_seconds: float, stop: threading.Event, worker: str = 
 def _follow_snapshots(
     run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Event
 ) -> int:
-    lease = Lease(run_dir, name)
+    with Lease(run_dir, name).renewed() as lease:
+        return _build_each(run_dir, name, poll_seconds, stop, lease)
+
+
+def _build_each(
+    run_dir: RunDir, name: str, poll_seconds: float, stop: threading.Event, lease: Lease
+) -> int:
     published = 0
     newest = commit.latest(run_dir.published_index)
     if newest is not None:
@@ -93,7 +100,8 @@ def _follow_snapshots(
                 published += 1
                 writers = writers or Writers(JOB, metric_writers(run_dir, config, JOB))
                 writers.write(step, metrics)
-                retain(run_dir, PUBLISHED_INDEX, config.refresh.keep)
+                required = required_indexes(run_dir, config.refresh)
+                retain(run_dir, PUBLISHED_INDEX, config.refresh.keep, required=required)
             heartbeat.beat(run_dir, name, state="waiting", index_step=step)
     except Stopped:
         log.info("stopped; the same command resumes after the last finished shard")

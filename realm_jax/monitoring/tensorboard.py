@@ -17,8 +17,10 @@ from tensorboardX.record_writer import register_writer_factory
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
 
-# An object store replaces whole objects, so each upload sends the whole event file.
+# An object store replaces whole objects, so each upload sends the whole event file: there a new
+# file is started from time to time, and an upload does not become larger as the run goes on.
 _UPLOAD_EVERY = 30.0  # seconds
+_FILE_BYTES = 1 << 20  # after which a new event file is started on an object store
 
 
 class TensorBoard:
@@ -29,12 +31,18 @@ class TensorBoard:
     """
 
     def __init__(self, run: RunDir, stage: str):
-        folder = run.logs / "tensorboard" / stage
-        folder.mkdir(parents=True, exist_ok=True)
-        if not files.is_local(folder):
-            register_writer_factory(os.fspath(folder).split(":")[0], _ObjectStoreFile)
-        self._file = EventsWriter(os.fspath(folder / "events"), f".{os.getpid()}.{time.time_ns()}")
+        self._folder = run.logs / "tensorboard" / stage
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._local = files.is_local(self._folder)
+        if not self._local:
+            register_writer_factory(os.fspath(self._folder).split(":")[0], _ObjectStoreFile)
+        self._file, self._size = self._open(), 0
         self._started = False
+
+    def _open(self) -> EventsWriter:
+        """A new event file; names are sorted by time."""
+        suffix = f".{os.getpid()}.{time.time_ns()}"
+        return EventsWriter(os.fspath(self._folder / "events"), suffix)
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends an event."""
@@ -46,6 +54,10 @@ class TensorBoard:
         event = Event(wall_time=seconds, step=step, summary=Summary(value=values))
         self._file.write_event(event)
         self._file.flush()
+        self._size += event.ByteSize()
+        if self._size > _FILE_BYTES and not self._local:
+            self._file.close()
+            self._file, self._size = self._open(), 0
 
     def set_step(self, step: int) -> None:
         """At the first call, marks events of `step` and later in older files as replaced."""

@@ -221,7 +221,7 @@ class FolderWriter:
         """
         self.close()
         folder = epath.Path(self.path)
-        files = commit.sync_and_measure(folder)
+        files = commit.measure(folder)
         fields = {"kind": self.kind, **fields, "content_hash": content_hash(files)}
         manifest = commit.write_manifest(folder, fields, files)
         (self.path / JOURNAL).unlink(missing_ok=True)

@@ -2,13 +2,19 @@
 
 `publish` writes one step of a parent folder in this order; none of it needs an atomic rename:
 
-1. the data files go into the step folder;
+1. WRITER.json names the process that writes the step folder; the data files follow;
 2. MANIFEST.json records the size and SHA-256 of each file: from now on the step exists;
 3. LATEST.json in the parent names the step: from now on followers find it without listing.
+
+On an object store the data files are first written and measured in a local temporary folder.
 
 If the writer is killed before 2, the folder is unfinished: readers ignore it, and its writer
 deletes it before it writes that step again, or in `leases.retain`. If the writer is killed before
 3, the next publication moves the pointer. Each parent folder has one writer.
+
+A writer that was suspended may find that another one has taken over. Just before 2 it therefore
+checks that the folder is still its own, that it holds exactly the files that it wrote, and that no
+newer step was published; before 3 it reads the pointer again, which never moves back.
 
 A folder that is not a step (a corpus) has the same manifest without `step`. `storage.integrity`
 compares the files of a folder with its manifest.
@@ -16,6 +22,7 @@ compares the files of a folder with its manifest.
 
 import functools
 import logging
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +31,8 @@ from etils import epath
 from realm_jax.errors import DamageError, MismatchError, RealmError
 from realm_jax.storage import files
 from realm_jax.storage.failpoints import failpoint
-from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, step_name, step_of
+from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, WRITER, step_name, step_of
+from realm_jax.storage.staging import local_to_write
 
 FORMAT = 1
 
@@ -35,8 +43,16 @@ class NotPublishedError(RealmError):
     """The folder has no manifest: it was never finished, or its writer deleted it."""
 
 
+class OvertakenError(RealmError):
+    """Another process has published or deleted what this one was writing."""
+
+
 def publish(
-    parent: epath.Path, step: int, write: Callable[[epath.Path], None], manifest: dict[str, Any]
+    parent: epath.Path,
+    step: int,
+    write: Callable[[epath.Path], None],
+    manifest: dict[str, Any],
+    still_allowed: Callable[[], None] = lambda: None,
 ) -> bool:
     """Publishes one step: deletes unfinished files, calls `write(folder)`, commits, moves LATEST.
 
@@ -46,26 +62,74 @@ def publish(
     Args:
       parent: for example `RunDir.snapshots`.
       step: the trainer step that names the folder.
-      write: writes all data files into the empty folder that is its argument.
+      write: writes all data files into the empty local folder that is its argument: the step
+        folder, or on an object store a temporary one, which is uploaded afterwards.
       manifest: fields to record; `kind` is required.
+      still_allowed: raises an error if this process may no longer publish; called before each
+        upload, before the manifest is written and before the pointer moves.
 
     Returns:
       False if the step was already published.
+
+    Raises:
+      OvertakenError: another process wrote or deleted this step, or published a newer one, since
+        this publication began. The step is not published by this process.
     """
-    folder = parent / step_name(step)
-    newest = latest(parent)
+    folder, kind = parent / step_name(step), manifest["kind"]
     new = not is_published(folder)
     if new:
+        newest = _latest(parent)[0]
         files.delete_tree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write(folder)
-        failpoint(f"{manifest['kind']}.staged")
-        commit(folder, {"step": step, **manifest})
-        failpoint(f"{manifest['kind']}.committed")
-    if newest is None or newest <= step:
-        write_pointer(parent, step)
-        failpoint(f"{manifest['kind']}.published")
+        writer = _claim(folder)
+        with local_to_write(folder, still_allowed) as place:
+            place.mkdir(parents=True, exist_ok=True)
+            write(place)
+            failpoint(f"{kind}.staged")
+            measured = measure(place, sync=files.is_local(folder))
+        still_allowed()
+        _assert_not_overtaken(folder, writer, newest)
+        write_manifest(folder, {"step": step, **manifest}, measured)
+        files.delete_file(folder / WRITER)
+        failpoint(f"{kind}.committed")
+    still_allowed()
+    if advance_pointer(parent, step):
+        failpoint(f"{kind}.published")
     return new
+
+
+def _claim(folder: epath.Path) -> str:
+    """Writes WRITER.json; returns the name of this writer in it."""
+    writer = uuid.uuid4().hex
+    files.write_sealed(folder / WRITER, {"writer": writer})
+    return writer
+
+
+def _assert_not_overtaken(folder: epath.Path, writer: str, newest: int | None) -> None:
+    """Raises an OvertakenError unless `writer` may still seal `folder`.
+
+    `newest` is the newest step that was published when the publication began.
+    """
+    try:
+        found = files.read_sealed(folder / WRITER, writer=str)
+    except DamageError:
+        found = None
+    if found is None or found["writer"] != writer:
+        raise _overtaken(folder, WRITER, "as this process wrote it", "changed or deleted")
+    now = _latest(folder.parent)[0]
+    step = step_of(folder.name)
+    assert step is not None
+    if now != newest and now is not None and now > step:
+        raise _overtaken(folder, POINTER, f"no step newer than {step}", f"step {now}")
+
+
+def _overtaken(folder: epath.Path, name: str, expected: object, found: object) -> OvertakenError:
+    return OvertakenError(
+        "another process has changed the folder that this one was writing; it is not published",
+        where=folder / name,
+        expected=expected,
+        found=found,
+        fix="let the other process work; or stop it, and run the same command again",
+    )
 
 
 def commit(folder: epath.Path, manifest: dict[str, Any]) -> None:
@@ -75,14 +139,14 @@ def commit(folder: epath.Path, manifest: dict[str, Any]) -> None:
       folder: holds all its data files and nothing else.
       manifest: fields to record; `kind` is required.
     """
-    write_manifest(folder, manifest, sync_and_measure(folder))
+    write_manifest(folder, manifest, measure(folder))
 
 
-def sync_and_measure(folder: epath.Path) -> dict[str, dict[str, Any]]:
-    """Makes every data file durable; returns name -> {"bytes", "sha256"}."""
+def measure(folder: epath.Path, *, sync: bool = True) -> dict[str, dict[str, Any]]:
+    """Returns name -> {"bytes", "sha256"} of every data file; `sync` makes them durable first."""
     names = data_files(folder)
-    measured = {name: files.digest(folder / name, sync=True) for name in names}
-    for inner in sorted({(folder / name).parent for name in names}):
+    measured = {name: files.digest(folder / name, sync=sync) for name in names}
+    for inner in sorted({(folder / name).parent for name in names}) if sync else ():
         files.sync_folder(inner)
     return measured
 
@@ -90,15 +154,30 @@ def sync_and_measure(folder: epath.Path) -> dict[str, dict[str, Any]]:
 def write_manifest(
     folder: epath.Path, fields: dict[str, Any], measured: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Publishes a folder whose files `sync_and_measure` returned; returns the manifest."""
+    """Publishes a folder whose files `measure` returned; returns the manifest.
+
+    Raises:
+      OvertakenError: the folder now holds other files or files of other sizes, or a manifest.
+    """
+    sizes = {name: one["bytes"] for name, one in measured.items()}
+    found = files.sizes(folder)
+    present = {name: found[name] for name in found if name not in (WRITER, JOURNAL)}
+    for name in sorted(sizes.keys() | present.keys()):
+        if sizes.get(name) != present.get(name):
+            expected, other = (_size(table.get(name)) for table in (sizes, present))
+            raise _overtaken(folder, name, expected, other)
     manifest = {"format": FORMAT, "kind": fields["kind"], **fields, "files": measured}
     files.write_sealed(folder / MANIFEST, manifest)
     return manifest
 
 
+def _size(size: int | None) -> str:
+    return "no such file" if size is None else f"{size} bytes"
+
+
 def data_files(folder: epath.Path) -> list[str]:
-    """Relative names of the files under a folder, without its manifest and its journal."""
-    return [name for name in files.list_files(folder) if name not in (MANIFEST, JOURNAL)]
+    """Relative names of the files under a folder, without its manifest, journal and writer."""
+    return [name for name in files.list_files(folder) if name not in (MANIFEST, JOURNAL, WRITER)]
 
 
 def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
@@ -163,11 +242,13 @@ def read_pointer(parent: epath.Path) -> dict[str, Any] | None:
     return files.read_sealed(parent / POINTER, step=int)
 
 
-def advance_pointer(parent: epath.Path, step: int) -> None:
-    """Moves the pointer to a published step, unless it already names a newer one."""
-    newest = latest(parent)
-    if newest is None or newest <= step:
+def advance_pointer(parent: epath.Path, step: int) -> bool:
+    """Moves the pointer to a published step; returns False if a newer step is published."""
+    newest = _latest(parent)[0]
+    may_move = newest is None or newest <= step
+    if may_move:
         write_pointer(parent, step)
+    return may_move
 
 
 def latest(parent: epath.Path) -> int | None:
@@ -176,6 +257,14 @@ def latest(parent: epath.Path) -> int | None:
     Usually the pointer names it. If the pointer is missing or damaged, or names a folder without a
     valid manifest, the folder is listed instead.
     """
+    newest, problem = _latest(parent)
+    if newest is not None and problem:
+        _warn_once(f"{parent / POINTER} is {problem}; listed the folder instead")
+    return newest
+
+
+def _latest(parent: epath.Path) -> tuple[int | None, str]:
+    """See `latest`; also returns what is wrong with the pointer, or an empty string."""
     try:
         pointer = read_pointer(parent)
         problem = "missing"
@@ -183,12 +272,9 @@ def latest(parent: epath.Path) -> int | None:
         pointer, problem = None, "damaged"
     if pointer is not None:
         if is_published(parent / step_name(pointer["step"])):
-            return pointer["step"]
+            return pointer["step"], ""
         problem = "outdated"
-    found = steps(parent)
-    if found:
-        _warn_once(f"{parent / POINTER} is {problem}; listed the folder instead")
-    return found[-1] if found else None
+    return max(steps(parent), default=None), problem
 
 
 @functools.cache

@@ -32,7 +32,7 @@ def is_local(path: epath.Path) -> bool:
     return "://" not in os.fspath(path)
 
 
-def _on_store(path: epath.Path) -> tuple[Any, str]:
+def on_store(path: epath.Path) -> tuple[Any, str]:
     """The fsspec file system of an object store, and the path within it."""
     import fsspec
 
@@ -79,7 +79,7 @@ def create(path: epath.Path, data: bytes) -> bool:
                 os.fsync(file.fileno())
         else:
             failpoint("file.put")
-            store, inside = _on_store(path)
+            store, inside = on_store(path)
             store.pipe_file(inside, data, mode="create")
     except (FileExistsError, FileNotFoundError):  # the latter: the folder has just been deleted
         return False
@@ -115,7 +115,7 @@ def check_writable(folder: epath.Path) -> None:
 
 def _check_bucket(folder: epath.Path) -> None:
     """Raises FileNotFoundError if the bucket does not exist; some libraries would create it."""
-    store, inside = _on_store(folder)
+    store, inside = on_store(folder)
     bucket = inside.split("/")[0]
     if not store.exists(bucket):
         store.ls(bucket, refresh=True)  # raises PermissionError if this account may not list it
@@ -164,7 +164,7 @@ def read_bytes(path: epath.Path) -> bytes | None:
     try:
         if is_local(path):
             return path.read_bytes()
-        store, inside = _on_store(path)
+        store, inside = on_store(path)
         return store.cat_file(inside)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -198,14 +198,36 @@ def list_names(folder: epath.Path) -> list[str]:
         return []
 
 
-def list_files(folder: epath.Path, prefix: str = "") -> list[str]:
+def list_files(folder: epath.Path) -> list[str]:
     """Sorted names, relative to `folder`, of all files under it."""
-    found: list[str] = []
-    for name in list_names(folder):
-        path = folder / name
-        inside = path.is_dir()
-        found += list_files(path, f"{prefix}{name}/") if inside else [prefix + name]
-    return found
+    return sorted(sizes(folder))
+
+
+def sizes(folder: epath.Path) -> dict[str, int]:
+    """Name, relative to `folder`, -> bytes of all files under it; one listing on an object store.
+
+    Files that are deleted meanwhile may be missing.
+    """
+    if is_local(folder):
+        return dict(_local_sizes(Path(folder), ""))
+    store, inside = on_store(folder)
+    start = f"{inside.rstrip('/')}/"
+    found = store.find(inside, detail=True)
+    names = {path.removeprefix(start): int(one["size"]) for path, one in found.items()}
+    return {name: size for name, size in names.items() if not name.endswith("/") and name != inside}
+
+
+def _local_sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir():
+            yield from _local_sizes(Path(entry.path), f"{prefix}{entry.name}/")
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            yield prefix + entry.name, entry.stat().st_size
 
 
 def digest(path: epath.Path, *, sync: bool = False) -> dict[str, Any]:

@@ -1,5 +1,11 @@
-"""Integrity of durable folders: are the files of a folder those that its manifest records?"""
+"""Integrity of durable folders: are the files of a folder those that its manifest records?
 
+What was verified is what is loaded: `verified` downloads a folder of an object store once, verifies
+the copy and yields it.
+"""
+
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +15,7 @@ from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import files
 from realm_jax.storage.commit import NotPublishedError, data_files, read_manifest
 from realm_jax.storage.layout import MANIFEST, step_of
+from realm_jax.storage.staging import local_to_read
 
 OLD_MANIFEST = "manifest.json"  # of corpora and spans, before all kinds of folders shared one name
 NO_FILE = "no such file"  # the `expected` of a file that is not in the manifest
@@ -29,26 +36,29 @@ def verify(folder: epath.Path) -> list[dict[str, Any]]:
         return [{"file": MANIFEST, "expected": error.expected, "found": error.found}]
     if manifest is None:
         return [{"file": MANIFEST, "expected": "a manifest, written last", "found": "none"}]
-    return _problems(folder, manifest)
+    return _problems(folder, manifest, folder)
 
 
-def _problems(folder: epath.Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _problems(
+    folder: epath.Path, manifest: dict[str, Any], copy: epath.Path
+) -> list[dict[str, Any]]:
+    """Problems of the files in `copy`, a copy of `folder` or `folder` itself."""
     step, named = manifest.get("step"), step_of(folder.name)
     if None not in (step, named) and step != named:
         of_other = {"expected": f"the manifest of step {named}", "found": f"that of step {step}"}
         return [{"file": MANIFEST, **of_other}]
-    table, present = manifest["files"], set(data_files(folder))
+    table, present = manifest["files"], set(data_files(copy))
     problems: list[dict[str, Any]] = []
     for inner in _published_inside(present - table.keys()) if step is None else ():
         present = {name for name in present if not name.startswith(f"{inner}/")}
-        found_inside = verify(folder / inner)
+        found_inside = verify(copy / inner)
         problems += [{**one, "file": f"{inner}/{one['file']}"} for one in found_inside]
     problems += [
         {"file": name, "expected": NO_FILE, "found": "a file that is not in the manifest"}
         for name in sorted(present - table.keys())
     ]
     for name, expected in table.items():
-        found = _measure(folder / name, expected) if name in present else NO_FILE
+        found = _measure(copy / name, expected) if name in present else NO_FILE
         if found != expected:
             problems.append({"file": name, "expected": expected, "found": found})
     return problems
@@ -72,7 +82,19 @@ def _measure(path: epath.Path, expected: dict[str, Any]) -> dict[str, Any] | str
 
 
 def read_verified(folder: epath.Path, kind: str) -> dict[str, Any]:
-    """Reads the manifest of a step folder after it has verified every byte of the folder.
+    """The manifest of a step folder; see `verified`."""
+    with verified(folder, kind) as (_, manifest):
+        return manifest
+
+
+@contextlib.contextmanager
+def verified(folder: epath.Path, kind: str) -> Iterator[tuple[epath.Path, dict[str, Any]]]:
+    """Verifies every byte of a step folder.
+
+    Yields:
+      Where to load its files from during the block, and its manifest. On an object store a local
+      copy, which needs as much space for temporary files (TMPDIR); memory-mapped files of it stay
+      readable after the block.
 
     Raises:
       NotPublishedError: there is no manifest, or it was deleted during the verification.
@@ -80,33 +102,44 @@ def read_verified(folder: epath.Path, kind: str) -> dict[str, Any]:
       MismatchError: the folder is of another kind.
     """
     manifest = read_manifest(folder)
-    problems = [] if manifest is None else _problems(folder, manifest)
-    if manifest is None or (problems and not (folder / MANIFEST).exists()):
-        raise NotPublishedError(
-            "nothing is published in this folder",
-            where=folder,
-            expected=MANIFEST,
-            found="none: unfinished, or deleted by the retention of its writer",
-            fix="use the newest step, and hold a lease while reading",
-        )
-    if problems:
-        first = problems[0]
-        raise DamageError(
-            "published file is damaged",
-            where=folder / first["file"],
-            expected=first["expected"],
-            found=first["found"],
-            fix=f"stop both jobs, then repair that step ({len(problems)} damaged files): "
-            f"realm check --repair {folder}",
-        )
-    if manifest["kind"] != kind or manifest.get("step") != step_of(folder.name):
-        raise MismatchError(
-            "manifest belongs to another folder",
-            where=folder,
-            expected=f"{kind} of step {step_of(folder.name)}",
-            found=f"{manifest['kind']} of step {manifest.get('step')}",
-        )
-    return manifest
+    if manifest is None:
+        raise _not_published(folder)
+    with local_to_read(folder) as copy:
+        problems = _problems(folder, manifest, copy)
+        if problems and not (folder / MANIFEST).exists():
+            raise _not_published(folder)
+        if problems:
+            raise _damaged(folder, problems)
+        if manifest["kind"] != kind or manifest.get("step") != step_of(folder.name):
+            raise MismatchError(
+                "manifest belongs to another folder",
+                where=folder,
+                expected=f"{kind} of step {step_of(folder.name)}",
+                found=f"{manifest['kind']} of step {manifest.get('step')}",
+            )
+        yield copy, manifest
+
+
+def _not_published(folder: epath.Path) -> NotPublishedError:
+    return NotPublishedError(
+        "nothing is published in this folder",
+        where=folder,
+        expected=MANIFEST,
+        found="none: unfinished, or deleted by the retention of its writer",
+        fix="use the newest step, and hold a lease while reading",
+    )
+
+
+def _damaged(folder: epath.Path, problems: list[dict[str, Any]]) -> DamageError:
+    first = problems[0]
+    return DamageError(
+        "published file is damaged",
+        where=folder / first["file"],
+        expected=first["expected"],
+        found=first["found"],
+        fix=f"stop both jobs, then repair that step ({len(problems)} damaged files): "
+        f"realm check --repair {folder}",
+    )
 
 
 def read_sized(folder: str | Path, kind: str, rebuild: str) -> dict[str, Any]:

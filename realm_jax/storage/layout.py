@@ -10,6 +10,7 @@ from realm_jax.errors import InputError
 
 MANIFEST = "MANIFEST.json"
 POINTER = "LATEST.json"
+WRITER = "WRITER.json"  # names the process that writes an unfinished step folder
 JOURNAL = "unfinished.jsonl"  # finished shards of an unfinished folder
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"

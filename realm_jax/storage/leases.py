@@ -59,11 +59,11 @@ class Lease:
             files.write_sealed(self.path, {"held": self.held, "seconds": self.seconds})
 
     @contextlib.contextmanager
-    def renewed(self) -> Iterator[None]:
+    def renewed(self) -> Iterator["Lease"]:
         """Renews the lease in a thread until the block ends; does not release it."""
         what = f"{self.path} expires {self.seconds:.0f} s after its last renewal"
         with renewed(self._renew_if_held, self.seconds, what):
-            yield
+            yield self
 
     def _renew_if_held(self) -> None:
         with self._one_writer:

@@ -1,10 +1,14 @@
 """Logs of JSON lines: one process appends, others read; on local disks and object stores.
 
 A local log is one file. An object store cannot append, so there a log is a folder of parts, called
-`NAME.parts`. The newest part is written again with every record until it is large enough.
+`NAME.parts`. Each writer adds parts of its own. It lists the folder at its first record, and writes
+its newest part again with every record until the part is large enough. So the cost of a record does
+not depend on the length of the log.
 """
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from etils import epath
@@ -29,22 +33,58 @@ class Log:
             files.append_line(self._path, record)
             return
         line = json.dumps(record).encode() + b"\n"
-        if self._number < 0 or len(self._part) > PART:
-            self._part, self._number = b"", len(files.list_names(_parts(self._path)))
-        self._part += line
-        files.write_bytes(_parts(self._path) / f"{self._number:06d}", self._part)
+        if self._number < 0:
+            self._number = add_part(self._path, line)
+            self._part = line
+        elif len(self._part) > PART:
+            self._number = add_part(self._path, line, self._number + 1)
+            self._part = line
+        else:
+            self._part += line
+            files.write_bytes(_part(self._path, self._number), self._part)
+
+
+def add_part(path: epath.Path, content: bytes, number: int | None = None) -> int:
+    """Adds a part to a log on an object store, after all others; returns its number.
+
+    `number` is tried first; without it, and if another writer has that part, the parts are listed.
+    """
+    if number is None:
+        number = _next_number(path)
+    while not files.create(_part(path, number), content):
+        number = max(_next_number(path), number + 1)
+    return number
+
+
+def _next_number(path: epath.Path) -> int:
+    names = [name for name in files.list_names(_parts(path)) if name.isdecimal()]
+    return max(map(int, names), default=-1) + 1
 
 
 def read_log(path: epath.Path) -> list[dict[str, Any]]:
     """The records of a log; incomplete lines, of a killed or a concurrent writer, are skipped."""
+    return _records(log_bytes(path))
+
+
+def _records(content: bytes) -> list[dict[str, Any]]:
     found = []
-    for line in log_bytes(path).splitlines():
+    for line in content.splitlines():
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         found += [record] if isinstance(record, dict) else []
     return found
+
+
+def last_record(path: epath.Path) -> dict[str, Any] | None:
+    """The newest record of a log; reads no more than the end of the log."""
+    if files.is_local(path):
+        end = _read_end(path, PART)
+    else:
+        names = files.list_names(_parts(path))
+        end = files.read_bytes(_parts(path) / names[-1]) or b"" if names else b""
+    return (_records(end) or [None])[-1]
 
 
 def log_bytes(path: epath.Path) -> bytes:
@@ -57,3 +97,17 @@ def log_bytes(path: epath.Path) -> bytes:
 
 def _parts(path: epath.Path) -> epath.Path:
     return path.with_name(path.name + ".parts")
+
+
+def _part(path: epath.Path, number: int) -> epath.Path:
+    return _parts(path) / f"{number:06d}"
+
+
+def _read_end(path: epath.Path, size: int) -> bytes:
+    """The last `size` bytes of a local log, or all of a smaller one; empty if there is none."""
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
+            return file.read()
+    except FileNotFoundError:
+        return b""

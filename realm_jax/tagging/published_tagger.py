@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,16 +34,24 @@ class PublishedTagger:
 
 
 def publish_tagger(
-    run: RunDir, step: int, parameters: dict[str, Any], config_json: str, vocabulary: bytes
+    run: RunDir,
+    step: int,
+    parameters: dict[str, Any],
+    config_json: str,
+    vocabulary: bytes,
+    still_allowed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publishes the tagger of a run at `step`; `vocabulary` is the content of its vocab.txt."""
+    """Publishes the tagger of a run at `step`; `vocabulary` is the content of its vocab.txt.
+
+    `still_allowed`: see `commit.publish`.
+    """
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, parameters)
         files.write_bytes(folder / CONFIG, config_json.encode())
         files.write_bytes(folder / VOCABULARY, vocabulary)
 
-    commit.publish(run.tagger, step, write, {"kind": KIND})
+    commit.publish(run.tagger, step, write, {"kind": KIND}, still_allowed)
 
 
 def read_tagger(run: RunDir) -> PublishedTagger:
@@ -61,13 +70,13 @@ def read_tagger(run: RunDir) -> PublishedTagger:
             fix=f"realm tag train --input=FILE --workdir={run.workdir}",
         )
     folder = run.tagger / step_name(step)
-    manifest = integrity.read_verified(folder, KIND)
-    return PublishedTagger(
-        folder=folder,
-        identity=_identity(manifest["files"]),
-        parameters=load_parameters(folder / PARAMETERS),
-        config_json=(folder / CONFIG).read_text(),
-    )
+    with integrity.verified(folder, KIND) as (copy, manifest):
+        return PublishedTagger(
+            folder=folder,
+            identity=_identity(manifest["files"]),
+            parameters=load_parameters(copy / PARAMETERS),
+            config_json=(copy / CONFIG).read_text(),
+        )
 
 
 def _identity(table: dict[str, Any]) -> str:

@@ -58,6 +58,7 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
             jax.device_get(trained)["tagger"],
             config_lib.to_json(config),
             (run_dir.root / VOCABULARY).read_bytes(),
+            stop_or_lost.assert_held,
         )
         heartbeat.beat(run_dir, JOB, stage="done", step=config.stages.tagger.steps)
     return config.stages.tagger.steps

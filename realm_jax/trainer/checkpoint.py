@@ -1,5 +1,6 @@
 """Checkpoints of the training state, from which a stage resumes; only the trainer reads them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,9 +24,17 @@ _OPTIMIZER = "optimizer"
 class Checkpoints:
     """The checkpoints of one stage. All processes call `save` and `restore` together."""
 
-    def __init__(self, run: RunDir, stage: str, keep: int, config_json: str, mesh: Mesh):
+    def __init__(
+        self,
+        run: RunDir,
+        stage: str,
+        keep: int,
+        config_json: str,
+        mesh: Mesh,
+        still_allowed: Callable[[], None] = lambda: None,
+    ):
         self._run, self._stage, self._keep, self._config = run, stage, keep, config_json
-        self._mesh = mesh
+        self._mesh, self._still_allowed = mesh, still_allowed  # the latter: see `commit.publish`
         self._parent = run.checkpoints(stage)
 
     def save(self, state: TrainState, fields: dict[str, Any]) -> None:
@@ -44,7 +53,8 @@ class Checkpoints:
         if hosts.is_leader():
             manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
             write = lambda folder: self._write(folder, state)  # noqa: E731
-            commit.publish(self._parent, step, write, {**manifest, **fields})
+            fields = {**manifest, **fields}
+            commit.publish(self._parent, step, write, fields, self._still_allowed)
             leases.retain(self._run, f"{CHECKPOINTS}/{self._stage}", self._keep)
         elif new:
             self._write(folder, state)
@@ -55,7 +65,7 @@ class Checkpoints:
         numbered = {f"{number:05d}": leaf for number, leaf in enumerate(moments)}
         hosts.all_gather(self._topic("folder"), int(state.step))
         for name, tree in ((PARAMETERS, state.parameters), (_OPTIMIZER, numbered)):
-            if files.is_local(folder):
+            if files.is_local(self._parent):
                 save_sharded(folder / name, tree)
             else:
                 whole = gather_to_host(self._mesh, tree)
@@ -84,10 +94,10 @@ class Checkpoints:
         if step is None:
             return None
         folder = self._parent / step_name(step)
-        manifest = integrity.read_verified(folder, KIND)
-        params = _checked(load_parameters(folder / PARAMETERS), like.parameters, folder)
+        with integrity.verified(folder, KIND) as (copy, manifest):
+            params = _checked(load_parameters(copy / PARAMETERS), like.parameters, folder)
+            numbered = load_parameters(copy / _OPTIMIZER)
         structure = jax.tree.structure(like.optimizer)
-        numbered = load_parameters(folder / _OPTIMIZER)
         moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
         moments = _checked(moments, like.optimizer, folder)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
@@ -101,15 +111,8 @@ def final_params(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
     if step is None:
         return None
     folder = run.checkpoints(stage) / step_name(step)
-    integrity.read_verified(folder, KIND)
-    return step, load_parameters(folder / PARAMETERS)
-
-
-def checkpoint_manifests(run: RunDir, stage: str) -> list[dict[str, Any]]:
-    """The manifests of all existing checkpoints of a stage, oldest first."""
-    parent = run.checkpoints(stage)
-    found = [commit.read_manifest(parent / step_name(step)) for step in commit.steps(parent)]
-    return [manifest for manifest in found if manifest is not None]
+    with integrity.verified(folder, KIND) as (copy, _):
+        return step, load_parameters(copy / PARAMETERS)
 
 
 def _checked(saved: Any, like: Any, folder: epath.Path) -> Any:
@@ -132,8 +135,3 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
         jax.tree_util.keystr(path): tuple(leaf.shape)
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
-
-
-def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
-    """The swap log in the manifest of a checkpoint."""
-    return [(int(first), int(index)) for first, index in manifest.get("swaps", [])]

@@ -9,6 +9,7 @@ from jaxtyping import Float16
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.data.question_files import Question
 from realm_jax.errors import MismatchError
@@ -18,7 +19,6 @@ from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.checkpoint import checkpoint_manifests
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.loop import train

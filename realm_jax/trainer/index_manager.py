@@ -5,6 +5,7 @@ would hold the interpreter lock. A swap only replaces a reference. Each swap is 
 training step, index step); a replay follows that log.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,7 +23,7 @@ from realm_jax.retrieval.search_process import load_in_subprocess
 from realm_jax.storage import commit
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
-from realm_jax.storage.leases import SECONDS, Lease
+from realm_jax.storage.leases import Lease
 from realm_jax.trainer.index_wait import IndexWait, builder_state, start_command
 from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.prefetch import AHEAD
@@ -78,7 +79,8 @@ class IndexManager:
         self._replay, self._required, self._mesh = list(replay), required, mesh
         process = hosts.process_index()
         self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
-        self._lease_renewed = 0.0
+        self._renewal = contextlib.ExitStack()  # ended by `close`
+        self._renewal.enter_context(self._lease.renewed())  # also while the main thread waits
         self._reported: set[int] = set()  # index steps whose refusal by a process was logged
         self._warned_of: int | None = None  # index step that was logged as stale
         self._recent: dict[int, PublishedIndex] = {}  # indexes of the last few steps, by index step
@@ -117,7 +119,6 @@ class IndexManager:
         self._warn_if_stale(step, self.current.step)
         if self._refresh.mode == "async" and not self._replay:
             self._watcher.start(self.current.step)
-        self._renew_lease()
         return self.current
 
     def offer(self, step: int) -> Offer:
@@ -332,12 +333,8 @@ class IndexManager:
         if index.step not in self._probe_candidates:
             self._probe_candidates[index.step] = probe_hash_of(index)
 
-    def _renew_lease(self) -> None:
-        if time.monotonic() - self._lease_renewed > SECONDS / 10:
-            self._lease.renew()
-            self._lease_renewed = time.monotonic()
-
     def close(self) -> None:
         """Stops watching. The lease stays until it expires, so a resumed run finds its index."""
+        self._renewal.close()
         self._closed.set()
         self._watcher.close()

@@ -19,6 +19,7 @@ from realm_jax.parallel.sharding import local_rows, shard_batch
 from realm_jax.storage import heartbeat
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
+from realm_jax.storage.locks import still_allowed
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.nonfinite import NonFiniteDetector
 from realm_jax.trainer.optimizer import make_optimizer
@@ -62,7 +63,9 @@ def train(
       The params after the last step, on the devices.
     """
     steps = stage.settings.steps
-    checkpoints, state, step_function = _start(run, config, stage, start_params, mesh)
+    checkpoints, state, step_function = _start(
+        run, config, stage, start_params, mesh, still_allowed(stop)
+    )
     first = int(state.step)
     if first >= steps:
         return state.parameters
@@ -125,12 +128,17 @@ def _all_go_on(stage: Stage, step: int, ready: bool) -> bool:
 
 
 def _start(
-    run: RunDir, config: ConfigDict, stage: Stage, start_params: Parameters, mesh: Mesh
+    run: RunDir,
+    config: ConfigDict,
+    stage: Stage,
+    start_params: Parameters,
+    mesh: Mesh,
+    allowed: Callable[[], None],
 ) -> tuple[Checkpoints, TrainState, StepFunction]:
     """The stage's checkpoints, its newest or first state, and its jitted step."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
     as_json = config_lib.to_json(config)
-    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh)
+    checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh, allowed)
     state = make_state(stage.modules, optimizer, mesh, config.seed, start_params)
     restored = checkpoints.restore(state)
     state = state if restored is None else restored[0]

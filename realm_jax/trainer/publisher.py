@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from jax.sharding import Mesh
@@ -24,13 +25,20 @@ class Publisher:
       config_json: the run's config.
       fields: JSON fields for the manifests.
       mesh: devices that hold the params.
+      still_allowed: see `commit.publish`.
     """
 
     def __init__(
-        self, run: RunDir, keep: int, config_json: str, fields: dict[str, Any], mesh: Mesh
+        self,
+        run: RunDir,
+        keep: int,
+        config_json: str,
+        fields: dict[str, Any],
+        mesh: Mesh,
+        still_allowed: Callable[[], None] = lambda: None,
     ):
         self._run, self._keep, self._config, self._fields = run, keep, config_json, fields
-        self._mesh = mesh
+        self._mesh, self._still_allowed = mesh, still_allowed
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
@@ -54,7 +62,8 @@ class Publisher:
 
     def _write(self, step: int, params: Parameters, fields: dict[str, Any]) -> None:
         try:
-            publish_snapshot(self._run, step, params, self._config, fields)
+            allowed = self._still_allowed
+            publish_snapshot(self._run, step, params, self._config, fields, allowed)
             retain(self._run, SNAPSHOTS, self._keep)
         except Exception as error:  # noqa: BLE001 - `wait` raises it again
             self._failure = error

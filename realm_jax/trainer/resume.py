@@ -1,4 +1,4 @@
-"""Checks a run folder before training resumes, and reads the run's swaps and required indexes."""
+"""Checks a run folder before training resumes."""
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -6,10 +6,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
-from realm_jax.storage.layout import RunDir, step_name
-from realm_jax.storage.logs import read_log
-from realm_jax.trainer.checkpoint import checkpoint_manifests, swap_log_of
-from realm_jax.trainer.swap_log import SwapLog, index_step_at
+from realm_jax.storage.layout import RunDir
 
 
 def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
@@ -72,32 +69,3 @@ def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
             found=f"step {step}",
             fix=f"--config.stages.realm.steps={step}, or more",
         )
-
-
-def read_swaps(run_dir: RunDir) -> SwapLog:
-    """All swaps of a run: those in the newest checkpoint, then those logged after it."""
-    kept = checkpoint_manifests(run_dir, "realm")
-    known = swap_log_of(kept[-1]) if kept else []
-    last = known[-1][0] if known else -1
-    later = [record for record in read_log(run_dir.swaps) if record["step"] > last]
-    return known + [(record["step"], record["index_step"]) for record in later]
-
-
-def required_indexes(run_dir: RunDir, refresh: ConfigDict) -> set[int]:
-    """Steps of the indexes that the run still needs: to resume a checkpoint, and for the export.
-
-    In sync mode, a resumed run searches the index of every snapshot since its checkpoint. Builders
-    only build the newest snapshot, so none of these indexes may be deleted.
-    """
-    needed, last = set(), 0
-    for manifest in checkpoint_manifests(run_dir, "realm"):
-        last, swaps = manifest["step"], swap_log_of(manifest)
-        needed |= {index_step_at(swaps, last)} if swaps else set()
-    if refresh.mode == "sync":
-        since = last - last % refresh.every
-        needed |= {step for step in commit.steps(run_dir.published_index) if step >= since}
-    exported = commit.latest(run_dir.export)
-    if exported is not None:
-        export = commit.read_manifest(run_dir.export / step_name(exported))
-        needed |= {export["index_step"]} if export is not None else set()
-    return needed

@@ -12,13 +12,14 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.artifacts.export import publish_export
 from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.artifacts.required import read_swaps, required_indexes
 from realm_jax.errors import Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir
-from realm_jax.storage.locks import job_lock
+from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.fine_tuning import fine_tune
 from realm_jax.trainer.ict_stage import IctStage
@@ -31,12 +32,7 @@ from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.resume import (
-    check_steps_not_reduced,
-    read_swaps,
-    required_indexes,
-    save_run_config,
-)
+from realm_jax.trainer.resume import check_steps_not_reduced, save_run_config
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.swap_log import SwapLog
 
@@ -148,7 +144,14 @@ class _Training:
             return
         fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
         as_json = config_lib.to_json(config)
-        publisher = Publisher(self._run_dir, config.refresh.keep, as_json, fields, self._mesh)
+        publisher = Publisher(
+            self._run_dir,
+            config.refresh.keep,
+            as_json,
+            fields,
+            self._mesh,
+            still_allowed(self._stop),
+        )
         [swaps, *_] = hosts.all_gather("swaps", 0, read_swaps(self._run_dir))
         replay = [(first, index_step) for first, index_step in swaps]
         index = self._index_manager(replay, publisher.check)
@@ -188,7 +191,9 @@ class _Training:
             tuned = self._config.stages.qa.steps
         if hosts.is_leader():
             as_json = config_lib.to_json(self._config)
-            publish_export(self._run_dir, steps + tuned, index.step, exported, as_json)
+            allowed = still_allowed(self._stop)
+            publish_export(self._run_dir, steps + tuned, index.step, exported, as_json, allowed)
+            allowed()
             follow.mark_end(self._run_dir, step=steps)
         return steps + tuned
 

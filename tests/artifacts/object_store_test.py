@@ -1,6 +1,7 @@
 """Runs on an object store: s3://, served by moto on the loopback interface."""
 
 import json
+import struct
 import sys
 import threading
 import time
@@ -10,9 +11,12 @@ import jax
 import numpy as np
 import pytest
 from support.finished_run import write_finished_run
+from support.object_store import BUCKET, serve_object_store
 from support.tiny_corpus import tiny_config
+from tensorboardX.proto.event_pb2 import Event
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.params import load_parameters
 from realm_jax.artifacts.published_index import open_index
@@ -21,50 +25,44 @@ from realm_jax.cli import jobs
 from realm_jax.cli.main import main
 from realm_jax.errors import InputError, RealmError, Stopped
 from realm_jax.index_builder import run as index_builder
+from realm_jax.monitoring import tensorboard
 from realm_jax.monitoring.status import read_status
 from realm_jax.storage import commit, files, heartbeat, locks
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.storage.locks import Lock
-from realm_jax.storage.logs import Log, read_log
+from realm_jax.storage.logs import Log, last_record, log_bytes, read_log
+from realm_jax.storage.storage_clock import storage_time
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
 from realm_jax.trainer import run as trainer
 
 PATIENCE = 600.0
-served = pytest.importorskip("moto.server", reason="moto serves the object store of these tests")
-s3fs = pytest.importorskip("s3fs", reason="s3fs reads it (extra s3)")
 
 
 @pytest.fixture(scope="module")
-def store():
-    """Serves an empty bucket; yields its address."""
-    server = served.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir("bucket")
-        yield "s3://bucket"
-    server.stop()
+def traffic():
+    """Serves an empty bucket; yields its record of requests."""
+    with serve_object_store() as traffic:
+        yield traffic
+
+
+@pytest.fixture
+def store(traffic):
+    """The address of the bucket."""
+    return BUCKET
 
 
 def test_second_lock_is_acquired_only_after_the_first_expired(store):
-    now = [0.0]
-    first, second = (
-        Lock(RunDir(f"{store}/locks").root, "it", seconds=10.0, clock=lambda: now[0])
-        for _ in range(2)
-    )
+    folder, later = RunDir(f"{store}/locks").root, [0.0]
+    clock = lambda: storage_time(folder / "clock") + later[0]  # noqa: E731
+    first, second = (Lock(folder, "it", seconds=30.0, clock=clock) for _ in range(2))
     assert first.acquire() and not second.acquire()
-    now[0] = 9.0
-    first.renew()
-    now[0] = 18.0
+    later[0] = 20.0
     assert not second.acquire()
-    now[0] = 20.0
+    later[0] = 40.0
     assert second.acquire()
+    with pytest.raises(RealmError, match="another process has taken over"):
+        first.assert_held()
 
 
 def take_over(run, job):
@@ -127,6 +125,74 @@ def test_log_is_written_in_parts_and_read_as_one(store, monkeypatch):
     assert len(files.list_names(path.with_name("it.jsonl.parts"))) > 2
 
 
+def test_cost_of_a_record_does_not_depend_on_the_length_of_the_log(traffic, store, monkeypatch):
+    monkeypatch.setattr("realm_jax.storage.logs.PART", 400)
+    path = RunDir(f"{store}/cost").logs / "it.jsonl"
+    log = Log(path)
+    for number in range(200):
+        traffic.clear()
+        log.append({"number": number})
+        if number:
+            assert not traffic.of("GET") and len(traffic.of("PUT")) == 1
+            assert traffic.bytes_written() < 1000
+    assert [record["number"] for record in read_log(path)] == [*range(200)]
+    traffic.clear()
+    assert last_record(path) == {"number": 199}
+    assert traffic.bytes_read() < 1000
+
+
+def test_two_writers_of_a_log_do_not_overwrite_each_other(store, monkeypatch):
+    """One has been overtaken and does not know it yet."""
+    monkeypatch.setattr("realm_jax.storage.logs.PART", 40)
+    path = RunDir(f"{store}/two").logs / "it.jsonl"
+    logs = [Log(path), Log(path)]
+    for number in range(40):
+        logs[number % 2].append({"number": number})
+    assert sorted(record["number"] for record in read_log(path)) == [*range(40)]
+
+
+def test_swaps_and_indexes_are_logged_without_reading_the_log(traffic, store, monkeypatch):
+    run = RunDir(f"{store}/audit")
+    monkeypatch.setattr(audit_log, "probe_hash", lambda *_: "hash")
+    write = lambda folder: files.write_bytes(folder / "it", b"index")  # noqa: E731
+    for step in range(12):
+        commit.publish(run.published_index, step, write, {"kind": "published_index"})
+        traffic.clear()
+        for _ in range(2):  # the second adds nothing
+            audit_log.log_index(run, step, None, None, None)
+        assert len(traffic.of("GET", "indexes.jsonl.parts/")) <= 2
+    assert [record["index_step"] for record in read_log(run.indexes)] == [*range(12)]
+    assert len(files.list_names(run.indexes.with_name("indexes.jsonl.parts"))) == 1
+
+
+def test_event_files_of_the_store_do_not_grow_with_the_run(traffic, store, monkeypatch):
+    monkeypatch.setattr(tensorboard, "_UPLOAD_EVERY", 0.0)
+    monkeypatch.setattr(tensorboard, "_FILE_BYTES", 2000)
+    run = RunDir(f"{store}/events")
+    writer = tensorboard.TensorBoard(run, "realm")
+    writer.set_step(0)
+    for step in range(300):
+        traffic.clear()
+        writer.write({"stage": "realm", "step": step, "time": 1.0, "loss": float(step)})
+        assert traffic.bytes_written() < 5000
+    writer.close()
+    folder = run.logs / "tensorboard" / "realm"
+    found = []
+    for name in files.list_names(folder):
+        events = [Event.FromString(data) for data in records(files.read_bytes(folder / name))]
+        assert events[0].file_version == "brain.Event:2"
+        found += [event.step for event in events if event.summary.value]
+    assert found == [*range(300)]
+
+
+def records(content):
+    """The records of an event file."""
+    while content:
+        (size,) = struct.unpack("Q", content[:8])
+        yield content[12 : 12 + size]
+        content = content[16 + size :]
+
+
 def test_status_of_a_run_on_the_store_is_reported(store, capsys):
     run = RunDir(f"{store}/middle")
     config = tiny_config("corpus", stages__realm__steps=40)
@@ -158,7 +224,7 @@ def test_log_of_the_builder_process_is_uploaded_when_it_ends(store, tmp_path, mo
             RealmError, match=r"s3://bucket/failed/logs/\S+log[\s\S]*code 3: .*failed"
         ):
             jobs.run_both(run.workdir, tiny_config(), threading.Event())
-        assert files.read_bytes(run.logs / "index_builder.log") == b"failed\n" * attempt
+        assert log_bytes(run.logs / "index_builder.log") == b"failed\n" * attempt
     assert not list(tmp_path.iterdir())
 
 

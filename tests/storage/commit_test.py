@@ -103,6 +103,7 @@ def test_damaged_manifest_is_found_and_its_step_is_not_listed(parent, folder, da
 
 def test_manifest_of_another_step_is_found(parent, folder):
     files.write_bytes(parent / step_name(10) / "a.bin", b"other")
+    (parent / step_name(10) / MANIFEST).unlink()
     commit.commit(parent / step_name(10), {"kind": "thing", "step": 10})
     replace(folder / MANIFEST, parent / step_name(10) / MANIFEST)
     assert [problem["file"] for problem in integrity.verify(folder)] == [MANIFEST]

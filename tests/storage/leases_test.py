@@ -77,6 +77,35 @@ def test_retention_keeps_leased_steps_until_the_lease_expires(run):
     assert retain(run, "snapshots", 1) == [2]
 
 
+def test_required_steps_are_kept_without_a_lease(run):
+    assert retain(run, "snapshots", 1, required={2, 3}) == [1, 4]
+    assert commit.steps(run.snapshots) == [2, 3, 5]
+
+
+def test_lease_is_renewed_while_its_holder_waits(run):
+    """For example for a compilation, an evaluation or an index, longer than the lease lasts."""
+    lease = Lease(run, "a", seconds=0.4)
+    with lease.renewed():
+        lease.hold({"snapshots": [1]})
+        age(lease, 60)
+        until = time.monotonic() + 20.0
+        while leased(run, "snapshots") != {1} and time.monotonic() < until:
+            time.sleep(0.01)
+        assert leased(run, "snapshots") == {1}
+    age(lease, 60)
+    time.sleep(0.5)
+    assert leased(run, "snapshots") == set()
+
+
+def test_lease_that_holds_nothing_is_not_renewed(run):
+    lease = Lease(run, "a", seconds=0.04)
+    with lease.renewed():
+        lease.hold({"snapshots": [1]})
+        lease.release()
+        time.sleep(0.2)
+    assert not lease.path.exists()
+
+
 @pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
 def test_lease_age_does_not_depend_on_the_clocks_of_the_machines(run, monkeypatch, wrong):
     """Reader and writer use the time of the storage, not that of their machines."""

@@ -3,7 +3,7 @@
 from etils import epath
 
 from realm_jax.storage import files
-from realm_jax.storage.logs import Log, read_log
+from realm_jax.storage.logs import PART, Log, last_record, read_log
 
 
 def test_append_adds_one_record_per_line(tmp_path):
@@ -31,3 +31,14 @@ def test_append_does_not_read_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "read_bytes", whole_file)
     Log(path).append({"number": 1})
     assert path.read_text() == '{"number": 0}\n{"number": 1}\n'
+
+
+def test_last_record_is_read_from_the_end_of_the_log(tmp_path):
+    path = epath.Path(tmp_path) / "it.jsonl"
+    assert last_record(path) is None
+    path.write_text('{"number": 0}\n' * PART)
+    Log(path).append({"number": 1})
+    assert last_record(path) == {"number": 1}
+    with path.open("a") as file:
+        file.write('{"num')
+    assert last_record(path) == {"number": 1}

@@ -11,11 +11,11 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax.artifacts.params import load_parameters
+from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.errors import DamageError, InputError, MismatchError, RealmError, Stopped
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
-from realm_jax.trainer.checkpoint import checkpoint_manifests
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.nonfinite import read_batch, write_batch
