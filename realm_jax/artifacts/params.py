@@ -7,9 +7,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from realm_jax.errors import DamageError
+from realm_jax.errors import DamageError, InputError
+from realm_jax.storage import files
 from realm_jax.storage.files import external_write
-from realm_jax.storage.staging import local_to_read, local_to_write
+from realm_jax.storage.staging import local_to_read, local_to_write, writes_in_place
 
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
@@ -26,13 +27,30 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
         checkpointer.save(_absolute(local), ocp.args.PyTreeSave(arrays))
 
 
+def require_sharded_writes(folder: epath.Path) -> None:
+    """Checks that `save_sharded` can write to a folder, which need not exist.
+
+    Raises:
+      InputError: several processes would write, on a file system without `flock`.
+    """
+    if jax.process_count() > 1 and files.is_local(folder) and not writes_in_place(folder):
+        raise InputError(
+            "several processes cannot write checkpoints to this file system",
+            where=folder,
+            expected="a file system that supports flock, or an object store",
+            found="a file system without flock",
+            fix="choose a --workdir on another file system, or train with one process",
+        )
+
+
 def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
     """Like `save_parameters`, for jax arrays sharded over several processes.
 
     Every process calls it and writes its own shards.
 
     Args:
-      folder: on a file system that all processes share; does not exist yet.
+      folder: on a file system that all processes share; does not exist yet. See
+        `require_sharded_writes`.
       tree: arrays on the devices of all processes.
     """
     if jax.process_count() == 1:

@@ -20,6 +20,7 @@ from realm_jax.storage.layout import RunDir
 # An object store replaces whole objects, so each upload sends the whole event file: there a new
 # file is started from time to time, and an upload does not become larger as the run goes on.
 _UPLOAD_EVERY = 30.0  # seconds
+_FRAME_BYTES = 16  # of an event: its length and two checksums
 _FILE_BYTES = 1 << 20  # after which a new event file is started on an object store
 
 
@@ -54,7 +55,7 @@ class TensorBoard:
         event = Event(wall_time=seconds, step=step, summary=Summary(value=values))
         self._file.write_event(event)
         self._file.flush()
-        self._size += event.ByteSize()
+        self._size += event.ByteSize() + _FRAME_BYTES
         if self._size > _FILE_BYTES and not self._local:
             self._file.close()
             self._file, self._size = self._open(), 0

@@ -6,7 +6,8 @@
 2. MANIFEST.json records the size and SHA-256 of each file: from now on the step exists;
 3. LATEST.json in the parent names the step: from now on followers find it without listing.
 
-On an object store the data files are first written and measured in a local temporary folder.
+On an object store, and on a file system without `flock`, the data files are first written and
+measured in a local temporary folder.
 
 If the writer is killed before 2, the folder is unfinished: readers ignore it, and its writer
 deletes it before it writes that step again, or in `leases.retain`. If the writer is killed before
@@ -63,7 +64,7 @@ def publish(
       parent: for example `RunDir.snapshots`.
       step: the trainer step that names the folder.
       write: writes all data files into the empty local folder that is its argument: the step
-        folder, or on an object store a temporary one, which is uploaded afterwards.
+        folder, or a temporary one, which is copied to it afterwards (`staging.local_to_write`).
       manifest: fields to record; `kind` is required.
       still_allowed: raises an error if this process may no longer publish; called before each
         upload, before the manifest is written and before the pointer moves.
@@ -85,7 +86,7 @@ def publish(
             place.mkdir(parents=True, exist_ok=True)
             write(place)
             failpoint(f"{kind}.staged")
-            measured = measure(place, sync=files.is_local(folder))
+            measured = measure(place, sync=place == folder)
         still_allowed()
         _assert_not_overtaken(folder, writer, newest)
         write_manifest(folder, {"step": step, **manifest}, measured)

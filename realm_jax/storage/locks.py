@@ -16,8 +16,6 @@ machine and in the same PID namespace (`process_identity`).
 """
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import threading
@@ -30,6 +28,7 @@ from etils import epath
 
 from realm_jax.errors import DamageError, RealmError, Stopped
 from realm_jax.storage import files
+from realm_jax.storage.flock import NoFlockError, try_flock
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.process_identity import has_ended, identity
 from realm_jax.storage.renewal import renewed
@@ -39,7 +38,6 @@ SECONDS = 60.0  # a lock expires this long after its last renewal
 WAIT_SECONDS = 120.0  # for the previous process of a job to end
 _POLL_SECONDS = 1.0  # between attempts to acquire a `Lock`, each a few requests to the storage
 _FLOCK_POLL_SECONDS = 0.1
-_NO_FLOCK = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +202,8 @@ def job_lock(
             lock.assert_held()
         return
     with file:
-        acquire, holder = lambda: _flock(file), lambda: _read_pid(file)
+        path = Path(file.name)
+        acquire, holder = lambda: try_flock(file, path), lambda: _read_pid(file)
         _wait_for(acquire, holder, run, job, stop, wait_seconds, _FLOCK_POLL_SECONDS)
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -220,29 +219,14 @@ def _open_for_flock(run: RunDir, job: str) -> TextIO | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+")
     try:
-        _flock(file)
-    except OSError as error:
+        try_flock(file, path)
+    except RealmError as error:
         file.close()
-        if error.errno not in _NO_FLOCK:
-            raise RealmError(
-                "the lock of the run cannot be acquired",
-                where=path,
-                expected="a file system with working locks, or without any",
-                found=f"{type(error).__name__}: {error}",
-                fix="repair the file system, or choose a --workdir on another one",
-            ) from error
-        log.warning("%s: %s; using a lock file that expires instead", path, error.strerror)
+        if not isinstance(error, NoFlockError):
+            raise
+        log.warning("%s: %s; using a lock file that expires instead", path, error.found)
         return None
     return file
-
-
-def _flock(file: TextIO) -> bool:
-    """Whether this process now holds the `flock` of an open file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read_pid(file: TextIO) -> str:

@@ -1,6 +1,11 @@
-"""Local copies of files on an object store, for libraries and processes that need local files."""
+"""Local copies of files on an object store, for libraries and processes that need local files.
+
+A file system without `flock` is written like an object store: Orbax locks the files that it writes.
+"""
 
 import contextlib
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +14,7 @@ from etils import epath
 
 from realm_jax.storage import files
 from realm_jax.storage.failpoints import failpoint
+from realm_jax.storage.flock import has_flock
 from realm_jax.storage.logs import add_part
 
 
@@ -19,20 +25,37 @@ def local_to_write(
     """A local folder, not yet created, whose files are copied to `folder` after the block.
 
     Args:
-      folder: itself yielded if it is local.
+      folder: itself yielded if it is local and its file system supports `flock`.
       still_allowed: called before each upload; may raise an error.
     """
-    if files.is_local(folder):
+    if writes_in_place(folder):
         yield folder
         return
     with tempfile.TemporaryDirectory() as staged:
         local = epath.Path(staged) / folder.name
         yield local
-        store, inside = files.on_store(folder)
         for name in files.list_files(local):
             still_allowed()
             failpoint("file.put")
-            store.put_file(str(local / name), f"{inside}/{name}")
+            _put(Path(local / name), folder / name)
+
+
+def writes_in_place(folder: epath.Path) -> bool:
+    """Whether `local_to_write` yields the folder itself."""
+    return files.is_local(folder) and has_flock(Path(folder))
+
+
+def _put(local: Path, target: epath.Path) -> None:
+    if not files.is_local(target):
+        store, inside = files.on_store(target)
+        store.put_file(str(local), inside)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with local.open("rb") as read, Path(target).open("wb") as written:
+        shutil.copyfileobj(read, written, files.CHUNK)
+        written.flush()
+        os.fsync(written.fileno())
+    files.sync_folder(target.parent)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,12 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from realm_jax.artifacts.params import load_parameters, save_parameters, save_sharded
+from realm_jax.artifacts.params import (
+    load_parameters,
+    require_sharded_writes,
+    save_parameters,
+    save_sharded,
+)
 from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
@@ -36,6 +41,7 @@ class Checkpoints:
         self._run, self._stage, self._keep, self._config = run, stage, keep, config_json
         self._mesh, self._still_allowed = mesh, still_allowed  # the latter: see `commit.publish`
         self._parent = run.checkpoints(stage)
+        require_sharded_writes(self._parent)
 
     def save(self, state: TrainState, fields: dict[str, Any]) -> None:
         """Writes the state of a step; does nothing if that step is already saved.

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from support.object_store import BUCKET, serve_object_store
 
 from realm_jax import config as configs
-from realm_jax.artifacts import published_index
 from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
@@ -133,11 +133,12 @@ def test_flipped_byte_is_found_in_every_file_of_an_index(index):
     assert check(folder)["ok"]
 
 
-def test_index_on_an_object_store_is_staged_through_local_folders(index, monkeypatch):
-    run, searcher, rows, vectors = index
-    monkeypatch.setattr(published_index.files, "is_local", lambda path: False)
-    publish_index(run, 700, searcher, rows, vectors, TREE, FIELDS, "{}")
-    opened = open_index(run.published_index / step_name(700))
+def test_index_on_an_object_store_is_staged_through_local_folders(index):
+    _, searcher, rows, vectors = index
+    with serve_object_store():
+        run = RunDir(f"{BUCKET}/run")
+        publish_index(run, 700, searcher, rows, vectors, TREE, FIELDS, "{}")
+        opened = open_index(run.published_index / step_name(700))
     np.testing.assert_array_equal(opened.vectors, vectors.astype(np.float16))
     np.testing.assert_array_equal(
         opened.searcher.search(vectors, 3)[0], searcher.search(vectors, 3)[0]

@@ -1,7 +1,9 @@
 """Serves an object store on the loopback interface, and records what is requested from it."""
 
 import contextlib
+import functools
 import threading
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,8 +49,23 @@ class Traffic:
 @contextlib.contextmanager
 def serve_object_store() -> Iterator[Traffic]:
     """Serves an empty bucket at `BUCKET` until the block ends; s3fs is directed to it."""
-    server = pytest.importorskip("moto.server", reason="moto serves the object store")
     s3fs = pytest.importorskip("s3fs", reason="s3fs reads it (extra s3)")
+    address, traffic = _server()
+    urllib.request.urlopen(f"{address}/moto-api/reset", data=b"").close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        s3fs.S3FileSystem().mkdir(BUCKET.removeprefix("s3://"))
+        traffic.clear()
+        yield traffic
+
+
+@functools.cache
+def _server() -> tuple[str, Traffic]:
+    """Starts the server of this process; its address. etils keeps using the first one."""
+    server = pytest.importorskip("moto.server", reason="moto serves the object store")
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -59,19 +76,8 @@ def serve_object_store() -> Iterator[Traffic]:
     application = server.DomainDispatcherApplication(server.create_backend_app)
     recorded = _recorded(application, traffic)
     http = make_server("127.0.0.1", 0, recorded, threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{http.server_port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir(BUCKET.removeprefix("s3://"))
-        yield traffic
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{http.server_port}", traffic
 
 
 def _recorded(application: Any, traffic: Traffic) -> Any:

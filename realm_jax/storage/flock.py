@@ -1,0 +1,51 @@
+"""`flock`, where there is any: some network file systems do not support it."""
+
+import errno
+import fcntl
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from realm_jax.errors import RealmError
+
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class NoFlockError(RealmError):
+    """The file system does not support `flock`."""
+
+
+def try_flock(file: IO[Any], where: Path) -> bool:
+    """Whether this process now holds the `flock` of an open file.
+
+    Args:
+      file: open for writing.
+      where: its path, for messages.
+
+    Raises:
+      NoFlockError: the file system does not support it.
+      RealmError: the file cannot be locked for another reason.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise (NoFlockError if error.errno in _UNSUPPORTED else RealmError)(
+            "the file cannot be locked",
+            where=where,
+            expected="a file system with working locks",
+            found=f"{type(error).__name__}: {error}",
+            fix="repair the file system, or choose a --workdir on another one",
+        ) from error
+    return True
+
+
+def has_flock(folder: Path) -> bool:
+    """Whether the file system of a folder, which need not exist, supports `flock`."""
+    existing = next(one for one in [folder, *folder.absolute().parents] if one.is_dir())
+    with tempfile.TemporaryFile(dir=existing) as file:
+        try:
+            return try_flock(file, existing)
+        except NoFlockError:
+            return False
