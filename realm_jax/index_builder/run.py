@@ -239,9 +239,8 @@ def _build_and_publish(
     checked = time.monotonic()
     rows, query_params = np.arange(size, dtype=np.int64), snapshot.params["embedder"]
     lock.assert_held()
-    is_new = publish_index(
-        run_dir, step, built.searcher, rows, vectors, query_params, fields, snapshot.config_json
-    )
+    arguments = (built.searcher, rows, vectors, query_params, fields, snapshot.config_json)
+    is_new = publish_index(run_dir, step, *arguments, lock.assert_held)
     audit_log.log_index(run_dir, step, built.searcher, rows, vectors)
     log.info(
         "index of step %d: %d passages in %.1f s, recall@%d %.3f",

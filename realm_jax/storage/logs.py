@@ -84,7 +84,8 @@ def last_record(path: epath.Path) -> dict[str, Any] | None:
     else:
         names = files.list_names(_parts(path))
         end = files.read_bytes(_parts(path) / names[-1]) or b"" if names else b""
-    return (_records(end) or [None])[-1]
+    records = _records(end)
+    return records[-1] if records else None
 
 
 def log_bytes(path: epath.Path) -> bytes:
