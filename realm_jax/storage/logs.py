@@ -6,6 +6,7 @@ its newest part again with every record until the part is large enough. So the c
 not depend on the length of the log.
 """
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -52,7 +53,9 @@ def add_part(path: epath.Path, content: bytes, number: int | None = None) -> int
     if number is None:
         number = _next_number(path)
     while not files.create(_part(path, number), content):
-        number = max(_next_number(path), number + 1)
+        tried, number = number, _next_number(path)
+        if number <= tried:  # it was not created because another writer has it
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     return number
 
 
