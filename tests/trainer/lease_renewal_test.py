@@ -41,7 +41,7 @@ def assert_renewed(run, reader, what, step):
 
 
 def test_trainer_keeps_its_index_during_a_long_step(run, monkeypatch):
-    vectors = np.eye(4, dtype=np.float32)
+    vectors = np.eye(4, 8, dtype=np.float32)
     arguments = (np.arange(4), vectors, {"w": np.zeros(1)}, {"corpus_hash": "c0ffee"}, "{}")
     publish_index(run, 0, ExactSearcher(vectors), *arguments)
     monkeypatch.setattr(index_manager, "Lease", SHORT)
