@@ -32,6 +32,7 @@ from realm_jax import runtime
 from realm_jax.data.rows import passage_rows
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
 from realm_jax.retrieval.encoder import Encoder
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
@@ -79,7 +80,8 @@ def training_step(config: Any) -> tuple[str, Callable[[], None]]:
     hits = np.random.default_rng(2).integers(PASSAGES, size=(size, config.retrieval.candidates))
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    current = [make_state(stage.modules, optimizer, mesh, config.seed, {})]
+    params = initial_params(config, stage.modules, {}, mesh)
+    current = [make_state(stage.modules, optimizer, mesh, params)]
     shardings = jax.tree.map(lambda leaf: leaf.sharding, current[0])
     step = make_step(stage, optimizer, mesh, shardings, config.seed)
     [packed] = packed_batches(stage, config, store, source, [(source.batch(1, size), hits)])

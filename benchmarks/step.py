@@ -40,6 +40,7 @@ from training import packed_batches
 from realm_jax import runtime
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.parallel.sharding import batch_sharding, make_mesh
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
@@ -155,7 +156,8 @@ def compiled_step(config: ConfigDict, stage: RealmStage, batches: list[Any]) -> 
     """Returns a function that runs one training step on each of the batches."""
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    state = make_state(stage.modules, optimizer, mesh, config.seed, {})
+    params = initial_params(config, stage.modules, {}, mesh)
+    state = make_state(stage.modules, optimizer, mesh, params)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     function = make_step(stage, optimizer, mesh, shardings, config.seed)
     on_device = [jax.device_put(batch, batch_sharding(mesh)) for batch in batches]

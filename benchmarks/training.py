@@ -25,6 +25,7 @@ from realm_jax.parallel.sharding import batch_sharding, make_mesh
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prefetch import Prefetcher
 from realm_jax.trainer.realm_stage import RealmStage
@@ -91,7 +92,8 @@ class Training:
         self.index = manager_class(self.run, self.config, CORPUS_HASH, [], set)
         self.stage = RealmStage(self.config, self.store, self.text, self.text, self.index)
         optimizer = make_optimizer(config.optimizer, self.stage.settings)
-        self.state = make_state(self.stage.modules, optimizer, self.mesh, config.seed, {})
+        params = initial_params(config, self.stage.modules, {}, self.mesh)
+        self.state = make_state(self.stage.modules, optimizer, self.mesh, params)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
         self._step = make_step(self.stage, optimizer, self.mesh, shardings, config.seed)
 

@@ -129,11 +129,12 @@ def realm_loss(
     log_p = marginal_log_likelihood(chosen, token_log_p, weights, marginal)
     tokens = jnp.maximum(weights.sum(), 1.0)
     null_log_p = (token_log_p[:, 0] * weights).sum(-1)
+    queries = weights.any(-1).astype(jnp.float32)  # an evaluation pads its last batch
     loss = -log_p.sum() / tokens
     metrics = {
         "loss": loss,
         "retrieval_utility": (log_p - null_log_p).sum() / tokens,
-        "p_null": jnp.exp(log_p_z[:, 0]).mean(),
+        "p_null": (jnp.exp(log_p_z[:, 0]) * queries).sum() / jnp.maximum(queries.sum(), 1.0),
     }
     if retriever_loss == "pdist":
         likelihoods = jax.lax.stop_gradient(passage_log_likelihood(token_log_p, weights))

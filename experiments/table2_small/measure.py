@@ -16,10 +16,12 @@ from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.evaluate import evaluate
+from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.run_data import read_run
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.evaluation import Evaluation
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import open_inputs
@@ -127,7 +129,8 @@ def _on_held_out(
     parameters = {"embedder": networks["embedder"], "reader": networks["reader"], **others}
     try:
         searched = index.wait_for(answerer.export.index_step)
-        figures = stage.evaluate_with(searched, jax.device_put(parameters))
+        evaluation = Evaluation(same, stage, one_device_mesh())
+        figures = stage.evaluate_with(searched, 0, jax.device_put(parameters), evaluation)
     finally:
         stage.close()
     text = inputs.held_out.first(same.evaluation.queries)

@@ -1,4 +1,4 @@
-"""`realm compile`: compiles a step with the TPU compiler, on a machine without TPUs."""
+"""`realm compile`: compiles programs with the TPU compiler, on a machine without TPUs."""
 
 import argparse
 import sys
@@ -10,17 +10,24 @@ from realm_jax import runtime
 from realm_jax.cli.arguments import count, positive
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import builder_chips, embedding_seconds
-from realm_jax.planning.reference_reports import BERT_VOCABULARY, STEPS, WIKIPEDIA, add_report
+from realm_jax.planning.reference_reports import BERT_VOCABULARY, WIKIPEDIA, add_report
 from realm_jax.planning.topology import prepare
 
-EXAMPLE = "realm compile --topology=v5e:8x8 --config=realm_wikipedia --step=train"
+EXAMPLE = "realm compile --topology=v5e:8x8 --config=realm_wikipedia --step=all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--topology", required=True, help="CHIP:SHAPE, as in v4:4x4x4")
+    parser.add_argument(
+        "--topology", required=True, help="CHIP:SHAPE, as in v4:4x4x4; 2xv5e:8x8 are two slices"
+    )
     parser.add_argument("--config", help="recipe name or Python file; default: the paper's sizes")
-    parser.add_argument("--step", choices=STEPS, default="train")
+    parser.add_argument(
+        "--step",
+        default="train",
+        help="all, or one program, such as realm/train, realm/evaluate, ict/train, embed; train "
+        "is realm/train, or ict/train without stages.realm.steps",
+    )
     parser.add_argument(
         "--vocabulary",
         type=positive,
@@ -28,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of the vocabulary, in word pieces",
     )
     add_corpus_arguments(parser)
-    parser.add_argument("--save", type=Path, help="file of reports; this report is added to it")
+    parser.add_argument("--save", type=Path, help="file of reports; new reports are added to it")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
@@ -55,11 +62,16 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     prepare()
     runtime.start_interruptible()
     config = config_lib.load(arguments.config, arguments.overrides)
+    if arguments.step == "all":
+        return _compile_all(arguments, config)
     from realm_jax.planning.compile_report import compile_report, report_lines
 
-    report = compile_report(config, place, arguments.step, arguments.vocabulary)
-    if arguments.step == "embed":
-        passages = arguments.passages
+    passages = arguments.passages
+    name = arguments.step
+    if name == "train":
+        name = "realm/train" if config.stages.realm.steps else "ict/train"
+    report = compile_report(config, place, name, arguments.vocabulary, passages)
+    if name == "embed":
         refresh = embedding_seconds(report, passages, builders)
         report["refresh"] = {"passages": passages, "builder_chips": builders, "seconds": refresh}
     if arguments.save is not None:
@@ -67,3 +79,30 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         sys.stdout.write("".join(f"{line}\n" for line in report_lines(report)))
     return {**report, "exit_code": 0 if all(report["checks"].values()) else 1}
+
+
+def _compile_all(arguments: argparse.Namespace, config: Any) -> dict[str, Any]:
+    """Compiles every program of both jobs, each in a process of its own."""
+    from realm_jax.planning.compile_all import compile_all, program_lines
+
+    flags = [f"--topology={arguments.topology}", f"--vocabulary={arguments.vocabulary}"]
+    flags += [f"--passages={arguments.passages}"]
+    flags += [f"--config={arguments.config}"] if arguments.config else []
+    report = compile_all(
+        config,
+        slice_of(arguments.topology),
+        [*flags, *arguments.overrides],
+        arguments.vocabulary,
+        arguments.passages,
+    )
+    if arguments.save is not None:
+        for program in report["programs"]:
+            if program.get("checks"):
+                add_report(arguments.save, program)
+    if not arguments.json:
+        sys.stdout.write("".join(f"{line}\n" for line in program_lines(report)))
+    return {**report, "exit_code": 0 if all(map(_holds, report["programs"])) else 1}
+
+
+def _holds(program: dict[str, Any]) -> bool:
+    return "error" not in program and all(program["checks"].values())

@@ -89,6 +89,23 @@ def _device_array(shape: list[int], devices: Sequence[Any]) -> np.ndarray:
     return mesh_utils.create_hybrid_device_mesh(inside, across, devices)
 
 
+def one_device_mesh() -> Mesh:
+    """A mesh of the first device of this process, for programs that need no other."""
+    shape = (1,) * len(MESH_AXES)
+    devices = np.array(jax.local_devices()[:1]).reshape(shape)
+    return Mesh(devices, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES))
+
+
+def local_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh with one axis, `rows`, for programs in which each device has its rows.
+
+    Args:
+      devices: all devices of this process by default.
+    """
+    devices = jax.local_devices() if devices is None else devices
+    return Mesh(np.array(devices), ("rows",), axis_types=(AxisType.Auto,))
+
+
 def param_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     """Shardings of a params tree.
 
@@ -128,16 +145,17 @@ def shard_arrays(tree: Any, shardings: Any) -> Any:
     """Puts host arrays on the devices; each device receives only its shard.
 
     Args:
-      tree: host arrays, the same in every process.
+      tree: host arrays, the same in every process. Arrays that have their sharding already stay.
       shardings: the same tree of shardings.
     """
-    return jax.tree.map(
-        lambda leaf, sharding: jax.make_array_from_callback(
-            np.shape(leaf), sharding, lambda index: np.asarray(leaf)[index]
-        ),
-        tree,
-        shardings,
-    )
+
+    def shard(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+            return leaf
+        part = lambda index: np.asarray(leaf)[index]  # noqa: E731
+        return jax.make_array_from_callback(np.shape(leaf), sharding, part)
+
+    return jax.tree.map(shard, tree, shardings)
 
 
 def local_rows(mesh: Mesh, batch: int) -> Int64[np.ndarray, "R"]:
@@ -179,7 +197,7 @@ def gather_to_host(mesh: Mesh, tree: Any) -> Any:
 
     Arrays are gathered one after the other, so no device holds more than one whole array.
     """
-    gather = _gather_program(mesh)
+    gather = gather_program(mesh)
 
     def fetch(leaf: Any) -> np.ndarray:
         is_local = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
@@ -189,7 +207,7 @@ def gather_to_host(mesh: Mesh, tree: Any) -> Any:
 
 
 @functools.cache
-def _gather_program(mesh: Mesh) -> Program:
+def gather_program(mesh: Mesh) -> Program:
     """One program for a mesh, so that each shape is compiled once in a process."""
     return Program("gather", lambda leaf: leaf, out_shardings=replicated(mesh))
 

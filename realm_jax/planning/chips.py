@@ -7,6 +7,7 @@ those pages: host memory, v4's link speed and some of the zones.
 
 import difflib
 import math
+import re
 from dataclasses import dataclass
 
 from realm_jax.errors import InputError
@@ -79,14 +80,20 @@ CHIPS = {
 
 @dataclass(frozen=True)
 class Slice:
-    """Chips joined by direct links (ICI), as in `v5e:8x8`."""
+    """Chips joined by direct links (ICI), as in `v5e:8x8`, or several such slices, `2xv5e:8x8`."""
 
     kind: str
     shape: str
+    slices: int = 1
 
     @property
     def name(self) -> str:
-        """The name that users write, CHIP:SHAPE."""
+        """The name that users write: CHIP:SHAPE, or NxCHIP:SHAPE for N slices."""
+        return f"{self.slices}x{self.one_slice}" if self.slices > 1 else self.one_slice
+
+    @property
+    def one_slice(self) -> str:
+        """The name of one of its slices, CHIP:SHAPE."""
         return f"{self.kind}:{self.shape}"
 
     @property
@@ -96,8 +103,8 @@ class Slice:
 
     @property
     def chips(self) -> int:
-        """Number of chips."""
-        return math.prod(int(size) for size in self.shape.split("x"))
+        """Number of chips of all slices."""
+        return self.slices * math.prod(int(size) for size in self.shape.split("x"))
 
     @property
     def hosts(self) -> int:
@@ -119,20 +126,28 @@ def slice_of(name: str, flag: str = "--topology") -> Slice:
     """Parses the name of a slice.
 
     Args:
-      name: CHIP:SHAPE.
+      name: CHIP:SHAPE or NxCHIP:SHAPE.
       flag: command-line flag to name in the error message.
 
     Raises:
       InputError: an unknown name; lists all known names.
     """
-    if name in known_slices():
-        return Slice(*name.split(":"))
+    count, one = _split(name)
+    if one in known_slices():
+        kind, shape = one.split(":")
+        return Slice(kind, shape, count)
     near = difflib.get_close_matches(name, known_slices(), n=1, cutoff=0.3)
     known = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
     raise InputError(
         "unknown topology",
         where=flag,
-        expected=f"CHIP:SHAPE, one of {known}",
+        expected=f"CHIP:SHAPE or NxCHIP:SHAPE, one of {known}",
         found=name,
         fix=f"did you mean {near[0]}?" if near else None,
     )
+
+
+def _split(name: str) -> tuple[int, str]:
+    """Number of slices and name of one, from CHIP:SHAPE or NxCHIP:SHAPE."""
+    found = re.fullmatch(r"([1-9]\d?)x([a-z].*)", name)
+    return (int(found[1]), found[2]) if found else (1, name)

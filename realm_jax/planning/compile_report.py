@@ -1,19 +1,22 @@
 """Compiles a program for TPUs without having them; reports memory, FLOPs, traffic and time."""
 
+import re
 import time
 from importlib import metadata
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax.errors import RealmError
-from realm_jax.parallel.sharding import make_mesh
+from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import costs, hlo
 from realm_jax.planning.chips import Chip, Slice
+from realm_jax.planning.lowered import LoweredProgram
 from realm_jax.planning.plan import seconds
-from realm_jax.planning.programs import Program, embed_program, train_program
-from realm_jax.planning.reference_reports import BERT_VOCABULARY
+from realm_jax.planning.programs import lower
+from realm_jax.planning.reference_reports import BERT_VOCABULARY, WIKIPEDIA
 from realm_jax.planning.topology import devices_of
 
 MOST_HBM = 0.85  # share of a chip's memory that a step may use
@@ -22,37 +25,43 @@ _MOST_GATHERED = 0.5  # share of the parameters that all-gathers may move withou
 
 
 def compile_report(
-    config: ConfigDict, target: Slice, step: str, vocabulary: int = BERT_VOCABULARY
+    config: ConfigDict,
+    target: Slice,
+    name: str,
+    vocabulary: int = BERT_VOCABULARY,
+    passages: int = WIKIPEDIA,
 ) -> dict[str, Any]:
     """Lowers and compiles one program and analyses the result.
 
     Args:
       config: of the run; its corpora are not opened.
-      target: the slice to compile for; the mesh of the config uses its chips.
-      step: `train` or `embed`.
+      target: the slice of the trainer; a builder has one machine of its kind.
+      name: of the program; see `planning.programs`.
       vocabulary: V, size of the vocabulary.
+      passages: N, size of the knowledge corpus.
 
     Returns:
       JSON: bytes, FLOPs and seconds by name, all per chip; `checks` maps a check to its result.
 
     Raises:
+      InputError: the config has no such program.
       RealmError: the TPU compiler is missing, or the program does not fit into memory.
       ConfigError: the mesh does not divide the chips or the batch.
     """
     mesh = make_mesh(config.mesh, devices_of(target))
-    make = {"train": train_program, "embed": embed_program}[step]
-    program = make(config, mesh, vocabulary)
+    program = lower(name, config, mesh, builder_mesh(target), vocabulary, passages)
     started = time.monotonic()
     try:
         compiled = program.lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        raise _too_large(error, target) from error
+        raise _too_large(error, program, target) from error
     compile_seconds = time.monotonic() - started
     report = describe(program, target, compiled.memory_analysis(), compiled.as_text())
     fsdp = dict(mesh.shape).get("fsdp", 1)
     return {
         "topology": target.name,
-        "step": step,
+        "name": name,
+        "job": program.job,
         "mesh": {name: size for name, size in mesh.shape.items() if size > 1},
         **report,
         "checks": checks(report, program.parameter_bytes, fsdp),
@@ -61,7 +70,12 @@ def compile_report(
     }
 
 
-def describe(program: Program, target: Slice, memory: Any, text: str) -> dict[str, Any]:
+def builder_mesh(target: Slice) -> Mesh:
+    """The devices of one builder machine with chips of this kind."""
+    return local_mesh(devices_of(Slice(target.kind, target.chip.shapes[0])))
+
+
+def describe(program: LoweredProgram, target: Slice, memory: Any, text: str) -> dict[str, Any]:
     """Computes the costs of a compiled program per chip.
 
     Args:
@@ -82,17 +96,17 @@ def describe(program: Program, target: Slice, memory: Any, text: str) -> dict[st
     flops = costs.product_flops(parsed)
     collectives = costs.collectives(parsed)
     traffic = costs.hbm_traffic(parsed)
-    times = roofline(target.chip, target.chips, flops, traffic, collectives)
+    times = roofline(target.chip, program.chips, flops, traffic, collectives)
     return {
-        "program": program.name,
-        "chips": target.chips,
+        "program": program.program,
+        "chips": program.chips,
         "rows": program.rows,
         "hbm_bytes_chip": target.chip.hbm_bytes,
         "hbm_bytes_peak": peak,
         "hbm_share": peak / target.chip.hbm_bytes,
         "hbm_bytes_by_kind": kinds,
         "flops_per_chip": flops,
-        "flops_analytic_ratio": flops * target.chips / program.flops,
+        "flops_analytic_ratio": flops * program.chips / program.flops if program.flops else 1.0,
         "hbm_traffic_bytes": traffic,
         "collectives": collectives,
         "roofline_seconds": max(times.values()),
@@ -135,17 +149,33 @@ def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str,
     }
 
 
-def _too_large(error: Exception, target: Slice) -> RealmError:
+class DoesNotFitError(RealmError):
+    """A program needs more memory than a chip has.
+
+    Attributes:
+      program: the program.
+      needed: bytes, as far as the compiler says.
+    """
+
+    def __init__(self, program: LoweredProgram, needed: float | None, target: Slice, found: str):
+        super().__init__(
+            f"the program {program.name} does not fit into the memory of a chip",
+            where=target.name,
+            expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
+            found=found,
+            fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
+        )
+        self.program, self.needed = program, needed
+
+
+def _too_large(error: Exception, program: LoweredProgram, target: Slice) -> RealmError:
     message = str(error)
     if "RESOURCE_EXHAUSTED" not in message:
         return RealmError("the TPU compiler failed", where=target.name, found=message[:500])
-    return RealmError(
-        "the step does not fit into the memory of a chip",
-        where=target.name,
-        expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
-        found=message.splitlines()[0][:300],
-        fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
-    )
+    used = re.search(r"[Uu]sed ([\d.]+)([GMK])", message)
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    needed = float(used[1]) * units[used[2]] if used else None
+    return DoesNotFitError(program, needed, target, message.splitlines()[0][:300])
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
@@ -154,7 +184,7 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     times = ", ".join(f"{name} {value * 1e3:.1f}" for name, value in report["roofline"].items())
     kinds = ", ".join(f"{k} {v / gib:.2f}" for k, v in report["hbm_bytes_by_kind"].items())
     lines = [
-        f"{report['step']} step ({report['program']}) on {report['topology']}, "
+        f"{report['name']} ({report['job']}) on {report['topology']}, "
         f"{report['chips']} chips, {report['rows']} rows; all numbers are per chip",
         f"memory      {report['hbm_bytes_peak'] / gib:.2f} of "
         f"{report['hbm_bytes_chip'] / gib:.0f} GiB ({report['hbm_share']:.0%}): {kinds}",

@@ -14,10 +14,24 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 
     Args:
       config: of the run.
-      stage: `ict`, `realm` or `qa`.
+      stage: `reader`, `ict`, `realm` or `qa`.
       vocabulary: V, size of the vocabulary.
     """
+    layers, heads = _forward_flops(config, stage, vocabulary)
+    return 3 * (layers + heads) + (layers if config.model.remat else 0)
+
+
+def evaluation_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
+    """FLOPs of the evaluation of one batch: a forward pass; see `train_flops`."""
+    return sum(_forward_flops(config, stage, vocabulary))
+
+
+def _forward_flops(config: ConfigDict, stage: str, vocabulary: int) -> tuple[float, float]:
+    """FLOPs of a forward pass of one batch: in BERT's layers, and in everything above them."""
     model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
+    if stage == "reader":
+        layers = encoder_flops(model, batch, lengths.joint)
+        return layers, _masked_lm_flops(model, batch * lengths.masks, vocabulary)
     layers = encoder_flops(model, batch, lengths.query, wanted=1)
     heads = 0.0
     if stage == "qa":
@@ -33,15 +47,25 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
         with_null = lengths.query + 1  # joint row of the query and the null passage
         layers += encoder_flops(model, batch, with_null, lengths.masks)
         heads += embedding_head_flops(model, batch * count + 1)
-        masks = batch * count * lengths.masks
-        heads += 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
+        heads += _masked_lm_flops(model, batch * count * lengths.masks, vocabulary)
         heads += 2.0 * batch * count * model.embedding
-    return 3 * (layers + heads) + (layers if model.remat else 0)
+    return layers, heads
 
 
-def embed_flops(config: ConfigDict, rows: int) -> float:
-    """FLOPs of embedding `rows` passages of maximum length."""
-    layers = encoder_flops(config.model, rows, config.lengths.passage, wanted=1)
+def _masked_lm_flops(model: ConfigDict, masks: int, vocabulary: int) -> float:
+    return 2.0 * masks * (model.hidden**2 + model.hidden * vocabulary)
+
+
+def search_flops(config: ConfigDict, queries: int, passages: int) -> float:
+    """FLOPs of embedding queries and of their inner products with all passages."""
+    layers = encoder_flops(config.model, queries, config.lengths.query, wanted=1)
+    products = 2.0 * queries * passages * config.model.embedding
+    return layers + embedding_head_flops(config.model, queries) + products
+
+
+def embed_flops(config: ConfigDict, rows: int, length: int) -> float:
+    """FLOPs of embedding `rows` rows of `length` word pieces."""
+    layers = encoder_flops(config.model, rows, length, wanted=1)
     return layers + embedding_head_flops(config.model, rows)
 
 

@@ -48,10 +48,10 @@ def plan(
         )
     assumed = assumed or Assumptions()
     chips = builder_chips(trainer, builder_share)
-    step = step_seconds(reports["train"], trainer.chips, assumed)
+    step = step_seconds(reports["realm/train"], trainer.chips, assumed)
     parts = refresh_parts(passages, chips, trainer, config, reports["embed"], assumed)
     refresh = sum(parts.values())
-    found = limits(passages, step, refresh, trainer, config, reports["train"], assumed)
+    found = limits(passages, step, refresh, trainer, config, reports["realm/train"], assumed)
     hours = config.stages.realm.steps * step / 3600
     return {
         "topology": trainer.name,

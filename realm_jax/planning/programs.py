@@ -1,146 +1,110 @@
-"""Lowers the programs of both jobs for devices that this machine need not have.
+"""Lowers every program of both jobs for devices that this machine need not have.
 
-States and batches are abstract: shape, dtype and sharding only. Stages, optimizer, step and
-shardings are those of a run.
+States and batches are abstract: shape, dtype and sharding only. Stages, optimizer, programs and
+shardings are those of a run. A test compares `NAMES` with the names in the source code.
 """
 
-import tempfile
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, Sharding
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from realm_jax.corpus.spans import SpanStore
-from realm_jax.corpus.store import PassageStore
-from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.rows import passage_rows
-from realm_jax.errors import ConfigError
-from realm_jax.models.modules import Modules
-from realm_jax.parallel.sharding import (
-    batch_sharding,
-    check_batches,
-    packing_groups,
-    param_shardings,
-)
-from realm_jax.planning.dummy_corpus import write_dummy_corpus
-from realm_jax.planning.flops import embed_flops, train_flops
-from realm_jax.retrieval.encoder import Encoder
-from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.ict_stage import IctStage
-from realm_jax.trainer.index_manager import IndexManager
-from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.stage import Stage
-from realm_jax.trainer.state import TrainState, state_shardings, stream_key
-from realm_jax.trainer.step import make_step
+from realm_jax.errors import InputError
+from realm_jax.planning import other_programs, stage_programs
+from realm_jax.planning.lowered import LoweredProgram, Target
+
+TRAINER, BUILDER = "trainer", "builder"
 
 
-class Program(NamedTuple):
-    """A lowered program.
+@dataclass(frozen=True)
+class Entry:
+    """A program in the list of `realm compile --step=all`.
 
     Attributes:
-      name: name of the stage, or `embed`.
-      lowered: the lowered program, to compile.
-      rows: queries or passages per call, over all devices.
-      flops: FLOPs per call over all devices, computed from the config.
-      parameter_bytes: size of all parameters in float32.
+      job: the job that runs it.
+      lower: lowers it for a target.
+      stage: the stage that runs it; "" if all do.
     """
 
-    name: str
-    lowered: Any
-    rows: int
-    flops: float
-    parameter_bytes: int
+    job: str
+    lower: Callable[[Target], LoweredProgram]
+    stage: str = ""
 
 
-def train_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
-    """Lowers the training step of REALM, or of ICT if the config has no REALM steps.
+def _train(stage: str) -> Entry:
+    return Entry(TRAINER, lambda target: stage_programs.train(target, stage), stage)
+
+
+def _evaluate(stage: str) -> Entry:
+    return Entry(TRAINER, lambda target: stage_programs.evaluate(target, stage), stage)
+
+
+ENTRIES = {
+    "init": Entry(TRAINER, stage_programs.init),
+    "state": Entry(TRAINER, stage_programs.state),
+    "restore": Entry(TRAINER, stage_programs.restore),
+    "reader/train": _train("reader"),
+    "ict/train": _train("ict"),
+    "ict/evaluate": _evaluate("ict"),
+    "realm/train": _train("realm"),
+    "realm/evaluate": _evaluate("realm"),
+    "qa/train": _train("qa"),
+    "gather": Entry(TRAINER, stage_programs.gather),
+    "embed/queries": Entry(TRAINER, other_programs.embed_queries),
+    "embed/rerank": Entry(TRAINER, other_programs.embed_rerank, "realm"),
+    "search": Entry(TRAINER, other_programs.search, "realm"),
+    "search/questions": Entry(TRAINER, other_programs.search_questions, "qa"),
+    "embed": Entry(BUILDER, other_programs.embed),
+    "search/probes": Entry(BUILDER, other_programs.search_probes),
+}
+NAMES = tuple(ENTRIES)
+
+
+def names(config: ConfigDict) -> list[str]:
+    """The programs of all stages that have steps in this config.
+
+    Re-ranking and search on the mesh are always listed, so that the keys `retrieval.rerank` and
+    `search.kind` can be changed without compiling again.
+    """
+    return [
+        name
+        for name, entry in ENTRIES.items()
+        if not entry.stage or config.stages[entry.stage].steps
+    ]
+
+
+def lower(
+    name: str,
+    config: ConfigDict,
+    trainer: Mesh,
+    builder: Mesh,
+    vocabulary: int,
+    passages: int,
+) -> LoweredProgram:
+    """Lowers one program.
 
     Args:
+      name: one of `names(config)`.
       config: of the run; its corpora are not opened.
-      mesh: of the trainer.
+      trainer: devices of the trainer.
+      builder: devices of one builder machine.
       vocabulary: V, size of the vocabulary.
+      passages: N, size of the knowledge corpus.
 
     Raises:
-      ConfigError: neither stage has steps, or the mesh does not divide the batch.
+      InputError: the config has no such program.
+      ConfigError: the mesh does not divide a batch.
     """
-    name = "realm" if config.stages.realm.steps else "ict"
-    settings = config.stages[name]
-    if not settings.steps:
-        raise ConfigError(
-            "no stage to compile",
-            where="config.stages.realm.steps and config.stages.ict.steps",
-            expected="more than 0 in one of them",
-            found=0,
+    if name not in names(config):
+        raise InputError(
+            "no such program in this config",
+            where="--step",
+            expected=", ".join([*names(config), "all"]),
+            found=name,
+            fix="choose one of these, or give its stage more than 0 steps",
         )
-    parts = config.optimizer.accumulate_steps
-    check_batches(mesh, {f"stages.{name}.batch": settings.batch}, parts)
-    with tempfile.TemporaryDirectory() as folder:
-        store, spans = write_dummy_corpus(Path(folder), vocabulary)
-        make = _realm if name == "realm" else _ict
-        stage, batch = make(config, store, spans, Path(folder), packing_groups(mesh, config))
-    optimizer = make_optimizer(config.optimizer, settings)
-
-    def initial_state() -> TrainState:
-        params = stage.modules.init(stream_key(config.seed, "init"))
-        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
-
-    shapes = jax.eval_shape(initial_state)
-    shardings = state_shardings(stage.modules, optimizer, mesh, shapes)
-    state = jax.tree.map(_abstract, shapes, shardings)
-    step: Any = make_step(stage, optimizer, mesh, shardings, config.seed, parts)
-    lowered = step.lower(state, _abstract_tree(batch, batch_sharding(mesh)))
-    flops = train_flops(config, name, vocabulary)
-    return Program(name, lowered, settings.batch, flops, _bytes(stage.modules.shapes))
-
-
-def embed_program(config: ConfigDict, mesh: Mesh, vocabulary: int) -> Program:
-    """Lowers the builder's program: passages of maximum length to vectors.
-
-    Parameters are replicated; each device embeds one batch of `builder.batch_pieces` word pieces.
-    """
-    length = config.lengths.passage
-    rows = max(1, config.builder.batch_pieces // length) * mesh.size
-    modules = Modules(config.model, vocabulary, ("embedder",))
-    shardings = param_shardings(mesh, modules.axes, modules.shapes)
-    params = jax.tree.map(_abstract, modules.shapes, shardings)["embedder"]
-    with tempfile.TemporaryDirectory() as folder:
-        store, _ = write_dummy_corpus(Path(folder), vocabulary)
-        batch = passage_rows(store, np.zeros(rows, np.int64), length)
-    embed: Any = Encoder(config, vocabulary).program
-    lowered = embed.lower(params, _abstract_tree(batch, batch_sharding(mesh)))
-    return Program("embed", lowered, rows, embed_flops(config, rows), _bytes(modules.shapes))
-
-
-def _realm(
-    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path, count: int
-) -> tuple[Stage, Any]:
-    text = MaskedTextSource(store, spans, config)
-    index = IndexManager(RunDir(str(folder)), config, store.corpus_hash, [], set)
-    stage = RealmStage(config, store, text, text, index)
-    size = stage.settings.batch
-    hits = np.zeros((size, config.retrieval.candidates), np.int64)
-    return stage, stage.with_candidates(text.batch(0, size), hits, size // count)
-
-
-def _ict(
-    config: ConfigDict, store: PassageStore, spans: SpanStore, folder: Path, count: int
-) -> tuple[Stage, Any]:
-    stage = IctStage(config, store, count, usual=False)
-    return stage, stage.batch(0)
-
-
-def _abstract_tree(tree: Any, sharding: Sharding) -> Any:
-    return jax.tree.map(lambda leaf: _abstract(leaf, sharding), tree)
-
-
-def _abstract(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-def _bytes(shapes: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    entry = ENTRIES[name]
+    mesh = trainer if entry.job == TRAINER else builder
+    lowered = entry.lower(Target(config, mesh, vocabulary, passages))
+    return lowered._replace(name=name, job=entry.job)

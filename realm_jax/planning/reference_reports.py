@@ -8,22 +8,22 @@ from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.planning.chips import Slice
-from realm_jax.planning.flops import embed_flops, train_flops
+from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
 
 # Reports of the config experiments/realm_wikipedia.py
 REFERENCE_REPORTS = Path(__file__).with_name("realm_wikipedia.json")
 BERT_VOCABULARY = 30_522  # size of the vocabulary of BERT-base uncased
 WIKIPEDIA = 13_353_718  # passages of the paper's knowledge corpus
-STEPS = ("train", "embed")
+PROGRAMS = ("realm/train", "realm/evaluate", "embed")  # that a plan needs
 _TOLERANCE = 0.05  # of the FLOPs, because a report does not contain its vocabulary size
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
     """Adds a report to a file; replaces an older one of the same slice and program."""
     kept = read_reports(path) if path.exists() else []
-    key = (report["topology"], report["program"])
-    kept = [one for one in kept if (one["topology"], one["program"]) != key]
-    kept = sorted([*kept, report], key=lambda one: (one["topology"], one["program"]))
+    key = (report["topology"], report["name"])
+    kept = [one for one in kept if (one["topology"], one["name"]) != key]
+    kept = sorted([*kept, report], key=lambda one: (one["topology"], one["name"]))
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
@@ -35,7 +35,7 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
     """
     try:
         found = json.loads(path.read_text())
-        known = all({"topology", "step", "program"} <= one.keys() for one in found)
+        known = all({"topology", "name"} <= one.keys() for one in found)
     except (OSError, ValueError, AttributeError, TypeError):
         known = False
     if not known:
@@ -43,35 +43,35 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
             "no compile reports in this file",
             where=path,
             expected="a file written by `realm compile --save`",
-            fix=f"realm compile --topology=NAME --config=FILE --step=train --save={path}",
+            fix=f"realm compile --topology=NAME --config=FILE --step=all --save={path}",
         )
     return found
 
 
 def reports_for(target: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[str, Any]]:
-    """Chooses a report per step: of this slice if there is one, else of one with the same chips.
+    """Chooses a report per program: of this slice if there is one, else of the same chips.
 
     Raises:
-      InputError: a step has no report for these chips.
+      InputError: a program has no report for these chips.
     """
     kept = [one for one in read_reports(path) if one["topology"].startswith(f"{target.kind}:")]
     chosen = {}
-    for step in STEPS:
-        fitting = [one for one in kept if one["step"] == step and one["program"] != "ict"]
+    for name in PROGRAMS:
+        fitting = [one for one in kept if one["name"] == name]
         fitting.sort(key=lambda one: one["topology"] != target.name)
         if not fitting:
             raise InputError(
-                f"no compile report of step {step} for {target.kind}",
+                f"no compile report of {name} for {target.kind}",
                 where=path,
-                fix=f"realm compile --topology={target.name} --step={step} --save={path} …, then "
+                fix=f"realm compile --topology={target.name} --step={name} --save={path} …, then "
                 f"realm plan --reports={path}",
             )
-        chosen[step] = fitting[0]
+        chosen[name] = fitting[0]
     return chosen
 
 
 def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Path) -> None:
-    """Checks that reports and config agree in the FLOPs of each step.
+    """Checks that reports and config agree in the FLOPs of each program.
 
     Different FLOPs mean another model, batch or lengths. `model.remat` may differ.
 
@@ -81,26 +81,28 @@ def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Pa
       path: file of the reports, for the error message.
 
     Raises:
-      MismatchError: the FLOPs of a step differ.
+      MismatchError: the FLOPs of a program differ.
     """
-    for step, report in reports.items():
+    for name, report in reports.items():
         reported = report["flops_per_chip"] * report["chips"] / report["flops_analytic_ratio"]
-        expected = _expected_flops(step, report, config)
+        expected = _expected_flops(name, report, config)
         if all(abs(reported / flops - 1) > _TOLERANCE for flops in expected):
             raise MismatchError(
-                f"the compile report of step {step} has other sizes than the config",
+                f"the compile report of {name} has other sizes than the config",
                 where=path,
-                expected=f"{min(expected):.3g} FLOPs per step",
+                expected=f"{min(expected):.3g} FLOPs per call",
                 found=f"{reported:.3g}",
-                fix=f"realm compile --topology={report['topology']} --config=FILE --step={step} "
+                fix=f"realm compile --topology={report['topology']} --config=FILE --step={name} "
                 "--save=REPORTS, then realm plan --config=FILE --reports=REPORTS",
             )
 
 
-def _expected_flops(step: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
-    """FLOPs of a step of the config, without and with recomputed activations."""
-    if step == "embed":
-        return [embed_flops(config, report["rows"])]
+def _expected_flops(name: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
+    """FLOPs of a program of the config, without and with recomputed activations."""
+    if name == "embed":
+        return [embed_flops(config, report["rows"], config.lengths.passage)]
+    if name == "realm/evaluate":
+        return [evaluation_flops(config, "realm", BERT_VOCABULARY)]
     found = []
     for remat in (False, True):
         one = config.copy_and_resolve_references()

@@ -43,7 +43,9 @@ def devices_of(target: Slice) -> list[Any]:
     # The two cores of a v4 chip share its memory and form one device, as later chips do.
     chip = {"chip_config_name": "megacore"} if target.kind == "v4" else {}
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=target.name, **chip)
+        described = topologies.get_topology_desc(
+            platform="tpu", topology_name=target.one_slice, num_slices=target.slices, **chip
+        )
     except jax.errors.JaxRuntimeError as error:
         raise RealmError(
             "the TPU compiler does not know this topology",

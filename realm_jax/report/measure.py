@@ -6,11 +6,14 @@ import time
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 
 from realm_jax.artifacts.export import read_export
+from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.run_data import RunData
 from realm_jax.trainer.checkpoint import final_params
-from realm_jax.trainer.init_params import initial_params
+from realm_jax.trainer.init_params import initial_params, load_start_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.recall import masked_recall
 from realm_jax.trainer.swap_log import staleness
@@ -58,7 +61,7 @@ def _recalls(run: RunData, inputs: Inputs) -> dict[str, float]:
     if len(inputs.knowledge) > config.report.max_passages:
         log.info("recall is not measured: more passages than config.report.max_passages")
         return {}
-    embedders = {"untrained": jax.device_get(initial_params(config, inputs)["embedder"])}
+    embedders = {"untrained": _untrained(config, inputs)}
     after_ict = final_params(run.folder, "ict")
     if after_ict is not None:
         embedders["ict"] = after_ict[1]["embedder"]
@@ -68,3 +71,10 @@ def _recalls(run: RunData, inputs: Inputs) -> dict[str, float]:
         for name, parameters in embedders.items()
     }
     return {name: recall for name, recall in recalls.items() if math.isfinite(recall)}
+
+
+def _untrained(config: ConfigDict, inputs: Inputs) -> Parameters:
+    size = inputs.knowledge.vocabulary.size
+    modules = Modules(config.model, size, ("embedder",))
+    start = {k: v for k, v in load_start_params(config, size).items() if k == "embedder"}
+    return jax.device_get(initial_params(config, modules, start, one_device_mesh())["embedder"])

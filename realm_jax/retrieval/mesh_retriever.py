@@ -28,17 +28,21 @@ class MeshRetriever(Retriever):
       config: of the run.
       vocabulary: V.
       mesh: of the trainer, and of the index.
+
+    Attributes:
+      encoder: embeds the queries.
+      program: (params, vectors, queries) -> index rows [B, K].
     """
 
     prefetchable = False  # programs over several processes must start in the same order in each
 
     def __init__(self, config: ConfigDict, vocabulary: int, mesh: Mesh):
         super().__init__(config)
-        self._encoder = Encoder(config, vocabulary)
+        self.encoder = Encoder(config, vocabulary)
         self._host = HostRetriever(config, vocabulary)
         self._mesh, self._fresh = mesh, config.retrieval.search_with == "fresh"
         self._placed: tuple[int, Any] = (-1, None)
-        self._search = Program(
+        self.program = Program(
             "search",
             self._embed_and_search,
             static_argnames=("k", "size"),
@@ -48,7 +52,7 @@ class MeshRetriever(Retriever):
     def _embed_and_search(
         self, params: Any, vectors: Float[Array, "N E"], queries: Rows, k: int, size: int
     ) -> Int32[Array, "B K"]:
-        embedded = self._encoder.forward(params, queries)
+        embedded = self.encoder.forward(params, queries)
         everywhere = jax.lax.with_sharding_constraint(embedded, replicated(self._mesh))
         return search_on_mesh(vectors, everywhere, k, size=size, mesh=self._mesh)[0]
 
@@ -83,14 +87,14 @@ class MeshRetriever(Retriever):
         used = self._published_params(index) if fresh is None else fresh
         everyone = shard_batch(self._mesh, queries, step.positions, step.batch_size)
         k = min(k, searcher.size)
-        found = self._search(used, searcher.vectors, everyone, k=k, size=searcher.size)
+        found = self.program(used, searcher.vectors, everyone, k=k, size=searcher.size)
         return index.rows[jax.device_get(found)[step.positions]]
 
     def _published_params(self, index: Index) -> Any:
         """The query parameters of `index`, on the mesh."""
         placed = self._placed  # read once: another thread may search another index meanwhile
         if placed[0] != index.step:
-            modules = self._encoder.modules
+            modules = self.encoder.modules
             to = param_shardings(self._mesh, modules.axes, modules.shapes)["embedder"]
             placed = self._placed = (index.step, shard_arrays(index.query_params, to))
         return placed[1]

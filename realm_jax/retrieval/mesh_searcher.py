@@ -1,18 +1,19 @@
 """Exact search on the device mesh: rows sharded over all devices and scored in blocks."""
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Float32, Int32
 
 from realm_jax.parallel.program import Program
+from realm_jax.parallel.sharding import local_mesh
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.exact_searcher import VECTORS, load_vectors
 from realm_jax.retrieval.searcher import check_queries, read_description, write_description
@@ -29,7 +30,7 @@ class MeshSearcher:
 
     Args:
       vectors: [N, E] float32; may be memory-mapped. Each host reads only the rows of its devices.
-      mesh: rows are sharded over all its axes; None: one axis over all devices.
+      mesh: rows are sharded over all its axes; None: all devices of this process.
       dtype: of the vectors on the devices, float32 or bfloat16; scores are float32.
       mean: subtracted from the vectors before they are cast; None: zero.
 
@@ -46,16 +47,12 @@ class MeshSearcher:
         dtype: str = "float32",
         mean: Mean | None = None,
     ):
-        self.mesh = _mesh_of_all_devices() if mesh is None else mesh
+        self.mesh = local_mesh() if mesh is None else mesh
         self.size, self.dims = vectors.shape
         self.mean = mean or Mean(np.zeros(self.dims, np.float32))
         self.vectors = _shard_rows(vectors, self.mesh, jnp.dtype(dtype), self.mean)
         self.bytes = self.vectors.nbytes
-        self._search = Program(
-            "search/vectors",
-            partial(search_on_mesh, size=self.size, mesh=self.mesh),
-            static_argnames="k",
-        )
+        self._search = search_program(self.size, self.mesh)
 
     def search(
         self, queries: Float32[np.ndarray, "B E"], k: int
@@ -95,8 +92,12 @@ class MeshSearcher:
         return searcher
 
 
-def _mesh_of_all_devices() -> Mesh:
-    return jax.make_mesh((jax.device_count(),), ("rows",), axis_types=(AxisType.Auto,))
+@lru_cache(maxsize=4)
+def search_program(size: int, mesh: Mesh) -> Program:
+    """The program (vectors, queries, k) -> rows and scores, compiled once for all refreshes."""
+    return Program(
+        "search/vectors", partial(search_on_mesh, size=size, mesh=mesh), static_argnames="k"
+    )
 
 
 def search_on_mesh(

@@ -15,7 +15,7 @@ from realm_jax.tagging.conll import TaggedSentence
 from realm_jax.tagging.conlleval import Scores, score
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.text.wordpiece import WordPieces
-from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
+from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
 class TaggerStage(IndexFreeStage):
@@ -68,7 +68,7 @@ class TaggerStage(IndexFreeStage):
         """Number of words in the batch."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """Scores of conlleval on the held-out file, in percent; empty without a file."""
         if not self._held_out:
             return {}

@@ -4,13 +4,13 @@ import threading
 from pathlib import Path
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Parameters
-from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import check_batches, make_mesh
 from realm_jax.storage import files, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
@@ -20,11 +20,11 @@ from realm_jax.tagging.published_tagger import publish_tagger
 from realm_jax.tagging.stage import TaggerStage
 from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.resume import save_run_config
 from realm_jax.trainer.run import JOB
-from realm_jax.trainer.state import stream_key
 
 
 def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
@@ -50,7 +50,7 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
         pieces = _vocabulary(run_dir, settings.vocabulary, train_documents)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
         stage = TaggerStage(config, pieces, train_documents, held_out)
-        given = _start(config, stage)
+        given = _start(config, stage, mesh)
         trained = train(run_dir, config, stage, given, mesh, stop_or_lost, NoPublisher())
         publish_tagger(
             run_dir,
@@ -82,12 +82,10 @@ def _check(config: ConfigDict) -> None:
         )
 
 
-def _start(config: ConfigDict, stage: TaggerStage) -> Parameters:
-    """Initial parameters with BERT from `model.start`; empty if `model.start` is empty."""
-    if not config.model.start:
-        return {}
-    drawn = Program("tagger/init", stage.modules.init)(stream_key(config.seed, "init"))
-    return load_networks(config.model.start, jax.device_get(drawn), config.model)
+def _start(config: ConfigDict, stage: TaggerStage, mesh: Mesh) -> Parameters:
+    """Initial params, with BERT from `model.start` if there is one."""
+    given = load_networks(config.model.start, stage.modules.shapes, config.model)
+    return initial_params(config, stage.modules, given, mesh)
 
 
 def _vocabulary(

@@ -83,11 +83,17 @@ class Checkpoints:
     def _topic(self, what: str) -> str:
         return f"checkpoint/{self._stage}/{what}"
 
-    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """Reads the newest checkpoint; None if there is none.
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint, which process 0 finds for all; None if none."""
+        [step, *_] = hosts.all_gather(self._topic("newest"), 0, commit.latest(self._parent))
+        return step
+
+    def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        """Reads a checkpoint; each device receives its shards.
 
         Args:
-          like: a state with the shapes and shardings of the result.
+          step: of the checkpoint; see `newest`.
+          like: `abstract_state` of the stage.
 
         Returns:
           The state on the devices, and the manifest.
@@ -96,9 +102,6 @@ class Checkpoints:
           DamageError: a file does not match its checksum.
           MismatchError: a param has another shape than in `like`.
         """
-        step = commit.latest(self._parent)
-        if step is None:
-            return None
         folder = self._parent / step_name(step)
         with integrity.verified(folder, KIND) as (copy, manifest):
             params = _checked(load_parameters(copy / PARAMETERS), like.parameters, folder)

@@ -25,7 +25,7 @@ from realm_jax.data.packing import (
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
-from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
+from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
 class IctBatch(NamedTuple):
@@ -53,11 +53,8 @@ class IctStage(IndexFreeStage):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
-        self._size, self._lengths, self._usual = (
-            self.settings.batch // groups,
-            config.lengths,
-            usual,
-        )
+        self._size, self._lengths = self.settings.batch // groups, config.lengths
+        self._usual, self._queries = usual, config.evaluation.queries
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
@@ -95,6 +92,16 @@ class IctStage(IndexFreeStage):
         """The number of queries; negatives come from the same micro-batch only."""
         return jnp.float32(batch.ids.size)
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
-        """No metrics: the report measures recall after this stage (`report.measure`)."""
-        return {}
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
+        """Loss and accuracy on the pairs of the steps after the last one, without dropout."""
+        size, last = self.settings.batch, self.settings.steps
+        steps = range(last, last + -(-self._queries // size))
+        measured = evaluation.mean(params, (self._widest(one, evaluation.rows) for one in steps))
+        return {f"evaluation_{name}": value for name, value in measured.items()}
+
+    def _widest(self, step: int, batch_rows: BatchRows) -> IctBatch:
+        """The batch of a step in the bucket that fits any rows, so that one shape is compiled."""
+        examples = self._source.batch(step, self.settings.batch, batch_rows)
+        groups = len(examples.ids) // self._size
+        packed = pack(self._rows(examples, groups), self._buckets[-1])
+        return IctBatch(packed, examples.ids.reshape(groups, -1))

@@ -1,8 +1,9 @@
 """The params of a run before its first step: drawn from the seed, imported, or of another run."""
 
-from typing import Any
+import itertools
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -10,19 +11,13 @@ from realm_jax.errors import InputError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.program import Program
+from realm_jax.parallel.sharding import param_shardings, shard_arrays
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_params
-from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.resume import require_pretrained, require_same_model
 from realm_jax.trainer.state import stream_key
 
 _MODULES = ("embedder", "reader", "span_head")
-
-
-def initial_params(config: ConfigDict, inputs: Inputs) -> Parameters:
-    """Params of embedder, reader and span head before any training, as numpy arrays."""
-    size = inputs.knowledge.vocabulary.size
-    return draw_missing(config, size, load_start_params(config, size))
 
 
 def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
@@ -35,23 +30,60 @@ def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
       InputError: no such weights.
       MismatchError: weights of another size, vocabulary or activation.
     """
-    shapes = Modules(config.model, vocabulary_size, _MODULES).shapes
+    shapes = run_modules(config, vocabulary_size).shapes
     names = _MODULES if config.model.start_embedder else ("reader", "span_head")
     wanted = {name: shapes[name] for name in names}
     return load_networks(config.model.start, wanted, config.model)
 
 
-def draw_missing(config: ConfigDict, vocabulary_size: int, start_params: Parameters) -> Parameters:
-    """All params: those of `start_params`, and random ones for everything it does not contain."""
-    modules = Modules(config.model, vocabulary_size, _MODULES)
-    drawn = jax.device_get(Program("init/draw", modules.init)(stream_key(config.seed, "init")))
+def initial_params(
+    config: ConfigDict, modules: Modules, start_params: Parameters, mesh: Mesh
+) -> Parameters:
+    """Params before any training, sharded over the mesh.
 
-    def choose(drawn: Any, start: Any) -> Any:
-        return drawn if isinstance(start, jax.ShapeDtypeStruct) else start
+    Args:
+      config: of the run.
+      modules: the modules.
+      start_params: by module; leaves are host arrays, or shapes for arrays to draw. Modules that
+        are not in it are drawn.
+      mesh: the devices; each draws only its shards.
+    """
+    shardings = param_shardings(mesh, modules.axes, modules.shapes)
+    leaves, structure = jax.tree.flatten(modules.shapes | start_params)
+    is_drawn = [isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves]
+    drawn = iter(init_program(modules, config.seed, shardings, is_drawn)())
+    placed = [
+        next(drawn) if to_draw else shard_arrays(leaf, sharding)
+        for leaf, sharding, to_draw in zip(
+            leaves, jax.tree.leaves(shardings), is_drawn, strict=True
+        )
+    ]
+    return jax.tree.unflatten(structure, placed)
 
-    return drawn | {
-        name: jax.tree.map(choose, drawn[name], started) for name, started in start_params.items()
-    }
+
+def init_program(
+    modules: Modules, seed: int, shardings: Parameters, is_drawn: list[bool]
+) -> Program:
+    """The program () -> the drawn params, as a list of leaves in tree order.
+
+    Args:
+      modules: the modules.
+      seed: the run's seed.
+      shardings: of all params.
+      is_drawn: for each leaf, whether the program returns it.
+    """
+
+    def draw() -> list[jax.Array]:
+        leaves = jax.tree.leaves(modules.init(stream_key(seed, "init")))
+        return list(itertools.compress(leaves, is_drawn))
+
+    outputs = list(itertools.compress(jax.tree.leaves(shardings), is_drawn))
+    return Program("init", draw, out_shardings=outputs)
+
+
+def run_modules(config: ConfigDict, vocabulary_size: int) -> Modules:
+    """The modules that the stages of a run train."""
+    return Modules(config.model, vocabulary_size, _MODULES)
 
 
 def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:

@@ -21,13 +21,14 @@ from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import still_allowed
 from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.evaluation import Evaluation
 from realm_jax.trainer.nonfinite import NonFiniteDetector
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prefetch import InlineBatches, Prefetcher
 from realm_jax.trainer.profiler import StepProfiler, step_range
 from realm_jax.trainer.publisher import NoPublisher, Publisher
 from realm_jax.trainer.stage import Stage
-from realm_jax.trainer.state import TrainState, make_state
+from realm_jax.trainer.state import TrainState, abstract_state, make_state
 from realm_jax.trainer.step import StepFunction, make_step
 from realm_jax.trainer.step_metrics import StepMetrics
 from realm_jax.trainer.throughput import Throughput, peak_flops
@@ -53,7 +54,8 @@ def train(
       run: the run folder.
       config: the run's config.
       stage: provides modules, batches, loss and evaluation.
-      start_params: params of some of the stage's modules; the others are drawn.
+      start_params: params of the stage's modules; emptied, so that their memory is free for the
+        state.
       mesh: devices that hold params and batches.
       stop: the stop signal; the loop saves a checkpoint and raises `Stopped`.
       publisher: publishes a snapshot every `config.refresh.every` steps.
@@ -63,7 +65,7 @@ def train(
       The params after the last step, on the devices.
     """
     steps = stage.settings.steps
-    checkpoints, state, step_function = _start(
+    checkpoints, state, step_function, evaluation = _start(
         run, config, stage, start_params, mesh, still_allowed(stop)
     )
     first = int(state.step)
@@ -92,11 +94,11 @@ def train(
                 publisher.publish(step, state.parameters)
                 if hosts.is_leader():
                     heartbeat.beat(run, "trainer", stage=stage.name, step=step)
+            if step > first and _due(step, config.checkpoint.every):
+                save(state)  # before the evaluation, so that a failed one is not repeated
             if step > first and _due(step, stage.settings.evaluate_every):
                 flush()
-                step_metrics.write(step, **stage.evaluate(step, state.parameters))
-            if step > first and _due(step, config.checkpoint.every):
-                save(state)
+                step_metrics.write(step, **stage.evaluate(step, state.parameters, evaluation))
             batch = batches.get(step, stop, state.parameters)
             if not _all_go_on(stage, step, batch is not None and not stop.is_set()):
                 save(state)
@@ -113,7 +115,7 @@ def train(
         flush()
         publisher.publish(steps, state.parameters)
         save(state)
-        final = stage.evaluate(steps, state.parameters)
+        final = stage.evaluate(steps, state.parameters, evaluation)
         step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
     finally:
         profiler.close()
@@ -134,18 +136,22 @@ def _start(
     start_params: Parameters,
     mesh: Mesh,
     allowed: Callable[[], None],
-) -> tuple[Checkpoints, TrainState, StepFunction]:
-    """The stage's checkpoints, its newest or first state, and its jitted step."""
+) -> tuple[Checkpoints, TrainState, StepFunction, Evaluation]:
+    """The stage's checkpoints, its newest or first state, its step and its evaluation."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
     as_json = config_lib.to_json(config)
     checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh, allowed)
-    state = make_state(stage.modules, optimizer, mesh, config.seed, start_params)
-    restored = checkpoints.restore(state)
-    state = state if restored is None else restored[0]
+    newest = checkpoints.newest()
+    if newest is None:
+        state = make_state(stage.modules, optimizer, mesh, start_params)
+    start_params.clear()  # before a checkpoint takes memory
+    if newest is not None:
+        like = abstract_state(stage.modules, optimizer, mesh)
+        state, _ = checkpoints.restore(newest, like)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     micro_batches = config.optimizer.accumulate_steps
     step_function = make_step(stage, optimizer, mesh, shardings, config.seed, micro_batches)
-    return checkpoints, state, step_function
+    return checkpoints, state, step_function, Evaluation(config, stage, mesh)
 
 
 def _step_metrics(

@@ -13,7 +13,7 @@ from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
-from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
+from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
 class QaStage(IndexFreeStage):
@@ -79,7 +79,7 @@ class QaStage(IndexFreeStage):
         """The number of questions; other questions' hits come from the same micro-batch only."""
         return jnp.float32(len(batch.hits))
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """No metrics: `realm eval` evaluates the export."""
         return {}
 

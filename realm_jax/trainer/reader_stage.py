@@ -12,7 +12,7 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.reader_warmup import ReaderWarmupBatch, ReaderWarmupSource
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
-from realm_jax.trainer.stage import BatchRows, IndexFreeStage, Loss
+from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
 class ReaderStage(IndexFreeStage):
@@ -58,6 +58,6 @@ class ReaderStage(IndexFreeStage):
         """The number of masked word pieces, as in stage realm."""
         return jnp.maximum(batch.text.weights.sum(), 1.0)
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """No metrics: stage realm evaluates the reader."""
         return {}

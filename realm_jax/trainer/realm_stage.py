@@ -1,6 +1,7 @@
 """Stage `realm`: REALM pre-training, masked LM marginalised over retrieved passages."""
 
 import logging
+from collections.abc import Iterator
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Key, Shaped
+from jaxtyping import Array, Float, Int64, Key, Shaped
 from ml_collections import ConfigDict
 
 from realm_jax import losses
@@ -21,11 +22,10 @@ from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRow
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.program import Program
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
-from realm_jax.trainer.stage import BatchRows, Loss
+from realm_jax.trainer.stage import BatchRows, Evaluator, Loss
 
 log = logging.getLogger(__name__)
 COLLAPSE_THRESHOLD = 0.95  # mean p(null passage) above which retrieval counts as collapsed
@@ -64,10 +64,6 @@ class RealmStage:
         self._held_out = held_out
         self._size = self.settings.batch // groups
         self._warned = False
-        self._metrics = Program(
-            "realm/evaluate",
-            lambda params, batch: self.loss(self.modules.bind(params), batch, None)[1],
-        )
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
@@ -160,30 +156,71 @@ class RealmStage:
         """The number of masked word pieces."""
         return jnp.maximum(batch.weights.sum(), 1.0)
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """Metrics on held-out sentences after `step` steps, with the index of the last of them.
 
         The current index may already be a newer one, because batches are prefetched.
         """
         index = self._index.searched_at(step - 1)
-        return {} if index is None else self.evaluate_with(index, params)
+        return {} if index is None else self.evaluate_with(index, step, params, evaluation)
 
-    def evaluate_with(self, index: PublishedIndex, params: Parameters) -> dict[str, float]:
+    def evaluate_with(
+        self, index: PublishedIndex, step: int, params: Parameters, evaluation: Evaluator
+    ) -> dict[str, float]:
         """Retrieval utility, loss and recall on held-out sentences with a given index."""
-        evaluation = self._config.evaluation
-        text = self._held_out.first(evaluation.queries)
-        width = max(self._config.retrieval.candidates, evaluation.recall_k)
-        hits = self._retriever.hits(
-            index, text.queries, width, StepContext(params=params["embedder"])
-        )
-        measured = self._measured(params, text, hits)
+        found: list[np.ndarray] = []  # hits of each batch
+        batches = self._held_out_batches(index, params, evaluation.rows, found)
+        measured = evaluation.mean(params, batches)
+        if not measured:
+            return {}
         metrics = {f"held_out_{name}": value for name, value in measured.items()}
         self._warn_if_collapsed(metrics["held_out_p_null"])
-        known = text.evidence >= 0
-        if known.any():
-            recall = recall_at(hits[known], text.evidence[known], evaluation.recall_k)
-            metrics[f"held_out_recall_at_{evaluation.recall_k}"] = float(recall.mean())
+        recall = self._recall(step, evaluation.rows, found)
+        if recall is not None:
+            metrics[f"held_out_recall_at_{self._config.evaluation.recall_k}"] = recall
         return metrics
+
+    def _held_out_batches(
+        self,
+        index: PublishedIndex,
+        params: Parameters,
+        rows: Int64[np.ndarray, "R"],
+        found: list[np.ndarray],
+    ) -> Iterator[PretrainingBatch]:
+        """Batches of the training size; appends their hits to `found`."""
+        width = max(self._config.retrieval.candidates, self._config.evaluation.recall_k)
+        context = StepContext(rows, self.settings.batch, params["embedder"])
+        for text in self._held_out_text(rows):
+            hits = self._retriever.hits(index, text.queries, width, context)
+            found.append(hits)
+            yield self.with_candidates(text, hits, self._size)
+
+    def _held_out_text(self, rows: Int64[np.ndarray, "R"]) -> Iterator[MaskedText]:
+        """These rows of each batch of held-out queries.
+
+        The last batch is filled with queries of weight 0.
+        """
+        text, count = self._first_held_out, len(self._first_held_out.source)
+        for start in range(0, count, self.settings.batch):
+            number = start + rows
+            part: MaskedText = jax.tree.map(lambda leaf, n=number: leaf[n % count], text)
+            yield part._replace(weights=part.weights * (number < count)[:, None])
+
+    @cached_property
+    def _first_held_out(self) -> MaskedText:
+        return self._held_out.first(self._config.evaluation.queries)
+
+    def _recall(
+        self, step: int, rows: Int64[np.ndarray, "R"], found: list[np.ndarray]
+    ) -> float | None:
+        """Recall of all processes together; None if no query has a known evidence passage."""
+        texts, k = self._held_out_text(rows), self._config.evaluation.recall_k
+        sums = np.zeros(2)
+        for hits, text in zip(found, texts, strict=True):
+            known = (text.evidence >= 0) & text.weights.any(1)
+            sums += recall_at(hits[known], text.evidence[known], k).sum(), known.sum()
+        everyone = np.sum(hosts.all_gather("realm/recall", step, sums.tolist()), axis=0)
+        return float(everyone[0] / everyone[1]) if everyone[1] else None
 
     def _warn_if_collapsed(self, p_null: float) -> None:
         """Warns once: from here on, the run trains a masked language model without retrieval."""
@@ -197,21 +234,6 @@ class RealmStage:
             "stages.realm.learning_rate",
             100 * p_null,
         )
-
-    def _measured(self, params: Parameters, text: MaskedText, hits: np.ndarray) -> dict[str, float]:
-        """Mean metrics over batches of the training size; an incomplete last batch is dropped."""
-        size = min(self.settings.batch, len(hits))
-        sums: dict[str, float] = {}
-        starts = range(0, len(hits) - size + 1, size)
-        for start in starts:
-            part = slice(start, start + size)
-            queries = jax.tree.map(lambda x, part=part: x[part], text)
-            metrics = self._metrics(params, self.with_candidates(queries, hits[part], size))
-            for name, value in metrics.items():
-                if name in ("real_pieces", "padding_share"):
-                    continue
-                sums[name] = sums.get(name, 0.0) + float(value) / len(starts)
-        return sums
 
     def step_fields(self, step: int) -> dict[str, Any]:
         """The index that the step searched, and its age in steps and seconds."""

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
@@ -17,7 +18,7 @@ from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
-from realm_jax.trainer.init_params import initial_params
+from realm_jax.trainer.init_params import initial_params, load_start_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
@@ -26,7 +27,7 @@ from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import check_run_config
 from realm_jax.trainer.stage import Stage
-from realm_jax.trainer.state import make_state
+from realm_jax.trainer.state import abstract_state, make_state
 from realm_jax.trainer.step import make_step
 
 
@@ -54,7 +55,7 @@ def replay(workdir: str, config: ConfigDict, path: epath.PathLike) -> dict[str, 
             expected=", ".join(stages),
             found=name,
         )
-    result = _step(run_dir, config, stages[name], initial_params(config, inputs), mesh, step, batch)
+    result = _step(run_dir, config, stages[name], mesh, step, batch)
     return {"stage": name, "step": step, **result}
 
 
@@ -71,22 +72,29 @@ def _stages(run_dir: RunDir, config: ConfigDict, inputs: Inputs) -> dict[str, St
     return {stage.name: stage for stage in stages}
 
 
+def _first_params(config: ConfigDict, stage: Stage, mesh: Mesh) -> Parameters:
+    size = PassageStore.open(config.corpus.knowledge).vocabulary.size
+    params = load_start_params(config, size)
+    start = {name: params[name] for name in stage.modules.names if name in params}
+    return initial_params(config, stage.modules, start, mesh)
+
+
 def _step(
     run_dir: RunDir,
     config: ConfigDict,
     stage: Stage,
-    params: Parameters,
     mesh: Mesh,
     step: int,
     batch: Any,
 ) -> dict[str, Any]:
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    start_params = {name: params[name] for name in stage.modules.names}
-    state = make_state(stage.modules, optimizer, mesh, config.seed, start_params)
     as_json = config_lib.to_json(config)
     checkpoints = Checkpoints(run_dir, stage.name, config.checkpoint.keep, as_json, mesh)
-    restored = checkpoints.restore(state)
-    state = state if restored is None else restored[0]
+    newest = checkpoints.newest()
+    if newest is None:
+        state = make_state(stage.modules, optimizer, mesh, _first_params(config, stage, mesh))
+    else:
+        state, _ = checkpoints.restore(newest, abstract_state(stage.modules, optimizer, mesh))
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     batch_step = jax.device_put(jax.numpy.asarray(step, state.step.dtype), state.step.sharding)
     micro_batches = config.optimizer.accumulate_steps

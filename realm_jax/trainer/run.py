@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
@@ -16,7 +18,7 @@ from realm_jax.artifacts.required import read_swaps, required_indexes
 from realm_jax.errors import Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
-from realm_jax.parallel.sharding import gather_to_host
+from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock, still_allowed
@@ -25,7 +27,7 @@ from realm_jax.trainer.fine_tuning import fine_tune
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
-from realm_jax.trainer.init_params import draw_missing
+from realm_jax.trainer.init_params import initial_params, run_modules
 from realm_jax.trainer.inputs import warn_truncated_passages
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
@@ -87,7 +89,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
         pretrained = final_params(prepared.run_dir, "realm")
         assert pretrained is not None
         reader = final_params(prepared.run_dir, "reader")
-        training.params |= (reader[1] if reader else {}) | pretrained[1]
+        training.replace((reader[1] if reader else {}) | pretrained[1])
         step = training.finish()
         training.beat("done", config.stages.realm.steps)
         return step
@@ -101,14 +103,15 @@ def _trainer_lock(
 
 
 class _Training:
-    """The params of a run as its stages train them."""
+    """The params of a run, on the mesh, as its stages train them."""
 
     def __init__(self, prepared: PreparedRun, stop: threading.Event):
         self._prepared, self._stop = prepared, stop
         self._run_dir, self._config = prepared.run_dir, prepared.config
         self._inputs, self._mesh = prepared.inputs, prepared.mesh
-        size = self._inputs.knowledge.vocabulary.size
-        self.params: Parameters = draw_missing(self._config, size, prepared.start_params)
+        modules = run_modules(self._config, self._inputs.knowledge.vocabulary.size)
+        self._shardings = param_shardings(self._mesh, modules.axes, modules.shapes)
+        self.params = initial_params(self._config, modules, prepared.start_params, self._mesh)
 
     def claim(self) -> None:
         """Writes the config; deletes the end marker if there are steps to train.
@@ -128,19 +131,25 @@ class _Training:
         if hosts.is_leader():
             heartbeat.beat(self._run_dir, JOB, stage=stage, step=step)
 
+    def replace(self, params: Parameters) -> None:
+        """Replaces the params of some modules by host arrays."""
+        to = {name: self._shardings[name] for name in params}
+        self.params |= shard_arrays(params, to)
+
     def warm_start(self) -> None:
         """Trains the reader on masked text, then the embedder by the inverse cloze task."""
         store = self._inputs.knowledge
         self._train(ReaderStage(self._config, store, self._inputs.text))
         if self._config.stages.ict.from_reader:
-            self.params["embedder"]["bert"] = self.params["reader"]["bert"]
+            copied = jax.tree.map(jnp.copy, self.params["reader"]["bert"])
+            self.params["embedder"]["bert"] = copied
         self._train(IctStage(self._config, store, self._prepared.groups))
 
     def pretrain(self) -> None:
         """REALM pre-training; publishes snapshots and searches the indexes built from them."""
         config, finished = self._config, final_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
-            self.params |= finished[1]
+            self.replace(finished[1])
             return
         fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
         as_json = config_lib.to_json(config)
@@ -177,7 +186,8 @@ class _Training:
                 follow.mark_end(self._run_dir, step=0)
             return 0
         index = self._final_index(steps)
-        exported, tuned = {name: self.params[name] for name in ("embedder", "reader")}, 0
+        networks, tuned = {name: self.params[name] for name in ("embedder", "reader")}, 0
+        exported = gather_to_host(self._mesh, networks)
         if self._inputs.questions and self._config.stages.qa.steps:
             exported |= fine_tune(
                 self._run_dir,
@@ -215,17 +225,16 @@ class _Training:
         if stage.settings.steps == 0:
             return
         start_time = time.monotonic()
-        trained = train(
+        self.params |= train(
             self._run_dir,
             self._config,
             stage,
-            {name: self.params[name] for name in MODULES[stage.name]},
+            {name: self.params.pop(name) for name in MODULES[stage.name]},
             self._mesh,
             self._stop,
             NoPublisher() if publisher is None else publisher,
             fields,
         )
-        self.params |= gather_to_host(self._mesh, trained)
         log.info("stage %s: %.0f s", stage.name, time.monotonic() - start_time)
 
     def _index_manager(

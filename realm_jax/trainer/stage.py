@@ -1,16 +1,31 @@
 """The interface of a training stage: modules, batches, loss and evaluation."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int64, Key
 from ml_collections import ConfigDict
 
 from realm_jax.models.modules import Modules, Parameters
 
 BatchRows = np.ndarray | None  # row numbers [R] in a batch; None: all rows
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]  # loss and metrics
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Runs the evaluation program of a stage (`trainer.evaluation`).
+
+    Attributes:
+      rows: rows of a batch that this process builds, ascending.
+    """
+
+    rows: Int64[np.ndarray, "R"]
+
+    def mean(self, params: Parameters, batches: Iterable[Any]) -> dict[str, float]:
+        """Mean metrics over host batches of the training size; {} without batches."""
 
 
 @runtime_checkable
@@ -57,8 +72,16 @@ class Stage(Protocol):
     def weight(self, batch: Any) -> Float[Array, ""]:
         """The number of terms in the mean loss, which weights a micro-batch; traced by JAX."""
 
-    def evaluate(self, step: int, params: Parameters) -> dict[str, float]:
-        """Metrics on held-out examples after `step` steps."""
+    def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
+        """Metrics after `step` steps on examples that are not trained on; {} if there are none.
+
+        All processes call it together.
+
+        Args:
+          step: number of finished steps.
+          params: on the devices.
+          evaluation: computes metrics of batches with the loss of this stage.
+        """
 
     def step_fields(self, step: int) -> dict[str, Any]:
         """Fields that the host adds to the log record of a step."""

@@ -1,5 +1,6 @@
 """The training state: step, params and optimizer state, created with their shardings."""
 
+import functools
 import zlib
 from typing import Any, NamedTuple, cast
 
@@ -30,12 +31,22 @@ def _number(name: str) -> int:
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
+def abstract_state(
+    modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> TrainState:
+    """Shapes, dtypes and shardings of a state, as `jax.ShapeDtypeStruct`s; takes no memory."""
+
+    shapes = jax.eval_shape(lambda params: _first(optimizer, params), modules.shapes)
+    shardings = state_shardings(modules, optimizer, mesh, shapes)
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        shardings,
+    )
+
+
 def make_state(
-    modules: Modules,
-    optimizer: optax.GradientTransformation,
-    mesh: Mesh,
-    seed: int,
-    start_params: Parameters,
+    modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, params: Parameters
 ) -> TrainState:
     """Creates the first state; each device creates only its shards.
 
@@ -43,20 +54,23 @@ def make_state(
       modules: the modules that the stage trains.
       optimizer: their optimizer.
       mesh: the devices.
-      seed: the run's seed.
-      start_params: params of some of the modules; the others are drawn.
+      params: of exactly these modules: host arrays, or arrays on the mesh, whose memory is reused,
+        so that they are deleted.
     """
+    like = abstract_state(modules, optimizer, mesh)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
+    sharded = sharding.shard_arrays(params, shardings.parameters)
+    return state_program(optimizer, shardings)(sharded)
 
-    def make(start_params: Parameters) -> TrainState:
-        params = modules.init(stream_key(seed, "init")) | start_params
-        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
-    shapes = jax.eval_shape(make, start_params)
-    shardings = state_shardings(modules, optimizer, mesh, shapes)
-    start_shardings = {name: shardings.parameters[name] for name in start_params}
-    sharded = sharding.shard_arrays(start_params, start_shardings)
-    program = Program("init", make, in_shardings=(start_shardings,), out_shardings=shardings)
-    return program(sharded)
+def state_program(optimizer: optax.GradientTransformation, shardings: TrainState) -> Program:
+    """The program from params to the state before the first step."""
+    make = functools.partial(_first, optimizer)
+    return Program("state", make, donate_argnums=0, out_shardings=shardings)
+
+
+def _first(optimizer: optax.GradientTransformation, params: Parameters) -> TrainState:
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 
 def state_shardings(

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.program import Program
-from realm_jax.parallel.sharding import batch_sharding, replicated
+from realm_jax.parallel.sharding import replicated
+from realm_jax.trainer.micro_batches import mean_over_parts
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, stream_key
 
@@ -26,10 +26,10 @@ def make_step(
     shardings: TrainState,
     seed: int,
     parts: int = 1,
-) -> StepFunction:
-    """Creates the function (state, batch) -> (state, metrics).
+) -> Program:
+    """Creates the program (state, batch) -> (state, metrics).
 
-    The function donates the state and does not wait for the devices.
+    The program donates the state and does not wait for the devices.
 
     Args:
       stage: provides the loss.
@@ -49,18 +49,12 @@ def make_step(
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         key = stream_key(seed, f"dropout/{stage.name}", state.step)
-        if parts == 1:
-            gradients, metrics = gradients_of(state.parameters, batch, key)
-        else:
-            of_part = _split(batch, parts, mesh)
-            gradients, metrics = _accumulated(
-                lambda part, number: gradients_of(
-                    state.parameters, part, jax.random.fold_in(key, number)
-                ),
-                of_part,
-                stage.weight,
-                parts,
-            )
+
+        def of_part(part: Any, number: Array | None) -> Any:
+            part_key = key if number is None else jax.random.fold_in(key, number)
+            return gradients_of(state.parameters, part, part_key)
+
+        gradients, metrics = mean_over_parts(of_part, batch, stage.weight, parts, mesh)
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
         params = optax.apply_updates(state.parameters, updates)
         metrics |= {"gradient_norm": optax.global_norm(gradients)}
@@ -68,36 +62,3 @@ def make_step(
 
     outputs = (shardings, replicated(mesh))
     return Program(f"{stage.name}/train", step, donate_argnums=0, out_shardings=outputs)
-
-
-def _split(batch: Any, parts: int, mesh: Mesh) -> Any:
-    """Micro-batch n has rows n, n + parts, ...: each device splits its own rows."""
-    whole = batch_sharding(mesh)
-    sharding = jax.NamedSharding(mesh, jax.P(None, *whole.spec))
-
-    def split(leaf: Array) -> Array:
-        striped = leaf.reshape(len(leaf) // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(striped, sharding)
-
-    return jax.tree.map(split, batch)
-
-
-def _accumulated(
-    gradients_of: Callable[[Any, Array], Any],
-    batches: Any,
-    weight: Callable[[Any], Float[Array, ""]],
-    parts: int,
-) -> Any:
-    """Weighted means of gradients and metrics over the micro-batches."""
-
-    def add(total: Any, numbered: Any) -> tuple[Any, None]:
-        part, number = numbered
-        share = weight(part)
-        scaled = jax.tree.map(lambda leaf: share * leaf, (*gradients_of(part, number), 1.0))
-        return jax.tree.map(jnp.add, total, scaled), None
-
-    first = jax.tree.map(lambda leaf: leaf[0], batches)
-    shapes = jax.eval_shape(lambda part: (*gradients_of(part, jnp.int32(0)), 1.0), first)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes)
-    (gradients, metrics, weights), _ = jax.lax.scan(add, zeros, (batches, jnp.arange(parts)))
-    return jax.tree.map(lambda leaf: leaf / weights, (gradients, metrics))

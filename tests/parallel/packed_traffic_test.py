@@ -5,7 +5,8 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.planning.hlo import parse
-from realm_jax.planning.programs import train_program
+from realm_jax.planning.lowered import Target
+from realm_jax.planning.stage_programs import train
 
 COLLECTIVES = ("all-gather", "all-to-all", "collective-permute", "reduce-scatter", "all-reduce")
 
@@ -13,7 +14,7 @@ COLLECTIVES = ("all-gather", "all-to-all", "collective-permute", "reduce-scatter
 def test_the_step_only_communicates_all_reduced_gradients_and_metrics():
     config = tiny_config(stages__realm__steps=5, model__layers=1)
     mesh = make_mesh(ConfigDict({"replica": 1, "data": 8, "fsdp": 1, "model": 1}))
-    program = train_program(config, mesh, 200)
+    program = train(Target(config, mesh, 200, 0), "realm")
     compiled = parse(program.lowered.compile().as_text())
     collectives = [one for _, one, _, _ in compiled.executed() if one.kind.startswith(COLLECTIVES)]
     assert any(one.kind.startswith("all-reduce") for one in collectives)

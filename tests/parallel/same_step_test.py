@@ -64,7 +64,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
 def run(config, stage, batches, mesh, start):
     """Metrics of each step, and the final state."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    state = make_state(stage.modules, optimizer, mesh, config.seed, start)
+    state = make_state(stage.modules, optimizer, mesh, start)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = make_step(stage, optimizer, mesh, shardings, config.seed)
     metrics = []

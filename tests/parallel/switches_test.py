@@ -70,7 +70,7 @@ def one_step(stage, config, parts):
     mesh = Mesh(np.array(jax.devices()[:2]).reshape(1, 2, 1, 1), MESH_AXES)
     optimizer = make_optimizer(config.optimizer, stage.settings)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
-    state = make_state(stage.modules, optimizer, mesh, config.seed, start)
+    state = make_state(stage.modules, optimizer, mesh, start)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = make_step(stage, optimizer, mesh, shardings, config.seed, parts)
     state, metrics = step(state, jax.device_put(stage.batch(0), batch_sharding(mesh)))

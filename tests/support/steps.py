@@ -102,9 +102,12 @@ def _publish_checkpoint(run: RunDir, step: int) -> None:
 
 
 def _assert_checkpoint(run: RunDir, step: int) -> None:
-    restored = _checkpoints(run, step).restore(_state(0))
-    assert restored is not None and restored[1]["step"] == step
-    _assert_equal(restored[0], _state(step))
+    checkpoints = _checkpoints(run, step)
+    newest = checkpoints.newest()
+    assert newest == step
+    state, manifest = checkpoints.restore(newest, _state(0))
+    assert manifest["step"] == step
+    _assert_equal(state, _state(step))
 
 
 KINDS = {

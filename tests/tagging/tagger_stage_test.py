@@ -82,7 +82,7 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_params(trained, tiny, news
     stop = threading.Event()
 
     class Stopping(TaggerStage):
-        def evaluate(self, step, params):
+        def evaluate(self, step, params, evaluation):
             stop.set()
             return {}
 

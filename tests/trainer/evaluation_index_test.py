@@ -5,7 +5,9 @@ from support import finished_run
 from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.evaluation import Evaluation
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.prefetch import AHEAD
 from realm_jax.trainer.realm_stage import RealmStage
@@ -28,15 +30,16 @@ def stage(tiny, tmp_path):
 def test_evaluation_is_not_moved_to_a_newer_index_by_prefetched_batches(stage, monkeypatch):
     searched = []
 
-    def evaluate_with(index, params):
+    def evaluate_with(index, *_):
         searched.append(index.step)
         return {}
 
     monkeypatch.setattr(stage, "evaluate_with", evaluate_with)
+    evaluation = Evaluation(stage._config, stage, one_device_mesh())
     for step in range(3):
         stage.batch(step)
     for step in range(3, 3 + AHEAD + 1):  # as far as the prefetch thread may be at evaluation 3
         stage.batch(step)
-        stage.evaluate(3, {})
-    stage.evaluate(4, {})
+        stage.evaluate(3, {}, evaluation)
+    stage.evaluate(4, {}, evaluation)
     assert searched == [0] * (AHEAD + 1) + [3]

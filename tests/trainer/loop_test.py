@@ -17,6 +17,7 @@ from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.trainer.ict_stage import IctStage
+from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.nonfinite import read_batch, write_batch
 from realm_jax.trainer.publisher import NoPublisher
@@ -55,7 +56,7 @@ class WatchedStage(IctStage):
         self.traces += 1
         return super().loss(networks, batch, key)
 
-    def evaluate(self, step, params):
+    def evaluate(self, step, params, evaluation):
         self.stop.set()
         return {}
 
@@ -75,7 +76,8 @@ def run(workdir, tiny, stage=None, **changes):
         else stage(config, tiny.store, DEVICES)
     )
     mesh = make_mesh(config.mesh)
-    train(RunDir(workdir), config, stage, {}, mesh, stop, NoPublisher())
+    params = initial_params(config, stage.modules, {}, mesh)
+    train(RunDir(workdir), config, stage, params, mesh, stop, NoPublisher())
     return stage
 
 
@@ -111,7 +113,9 @@ def test_the_step_is_traced_once_and_each_batch_built_once(tiny, tmp_path):
 def test_snapshots_are_durable_before_the_checkpoint_of_their_step(tiny, tmp_path):
     config = config_of(tiny, checkpoint__every=1, checkpoint__keep=9)
     stage, publisher = IctStage(config, tiny.store, DEVICES), SlowPublisher()
-    arguments = (RunDir(tmp_path), config, stage, {}, make_mesh(config.mesh), threading.Event())
+    mesh = make_mesh(config.mesh)
+    params = initial_params(config, stage.modules, {}, mesh)
+    arguments = (RunDir(tmp_path), config, stage, params, mesh, threading.Event())
     train(*arguments, publisher, lambda step: {"durable": publisher.durable})
     manifests = checkpoint_manifests(arguments[0], "ict")
     saved = {manifest["step"]: manifest["durable"] for manifest in manifests}

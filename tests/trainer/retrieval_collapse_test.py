@@ -5,8 +5,10 @@ from support.finished_run import STEP, publish_random_index, random_params
 from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import realm_stage
+from realm_jax.trainer.evaluation import Evaluation
 from realm_jax.trainer.index_manager import IndexManager
 
 
@@ -21,7 +23,8 @@ def evaluated(tiny, tmp_path):
     searched = index.wait_for(STEP)
     stage = realm_stage.RealmStage(config, tiny.store, text, text, index)
     parameters = {name: networks[name] for name in ("embedder", "reader")}
-    yield lambda: stage.evaluate_with(searched, parameters)
+    evaluation = Evaluation(config, stage, one_device_mesh())
+    yield lambda: stage.evaluate_with(searched, 1, parameters, evaluation)
     stage.close()
 
 

@@ -1,0 +1,81 @@
+"""Compiles every program of both jobs (`realm compile --step=all`)."""
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax.planning.chips import Slice
+from realm_jax.planning.host_memory import host_bytes
+from realm_jax.planning.programs import ENTRIES, names
+
+log = logging.getLogger(__name__)
+
+
+def compile_all(
+    config: ConfigDict, target: Slice, flags: list[str], vocabulary: int, passages: int
+) -> dict[str, Any]:
+    """Compiles each program in a child process, because the compiler does not free its memory.
+
+    Args:
+      config: of the run.
+      target: slice of the trainer.
+      flags: of `realm compile`, without --step, --json and --save.
+      vocabulary: V.
+      passages: N.
+
+    Returns:
+      `programs`, one report each; a program that does not compile has `name`, `job` and `error`.
+      `host_bytes`: bytes of one machine of the `trainer` and of the `builder`; `host_bytes_chip`:
+      what such a machine has.
+    """
+    programs = []
+    chosen = names(config)
+    for number, name in enumerate(chosen, 1):
+        began = time.monotonic()
+        programs.append(_compile(name, flags))
+        log.info("%d of %d: %s, %.0f s", number, len(chosen), name, time.monotonic() - began)
+    return {
+        "topology": target.name,
+        "programs": programs,
+        "host_bytes": host_bytes(config, passages, vocabulary, target.hosts),
+        "host_bytes_available": target.chip.host_bytes,
+    }
+
+
+def _compile(name: str, flags: list[str]) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={name}"]
+    run = subprocess.run([*command, *flags, "--json"], capture_output=True, text=True, check=False)
+    lines = run.stdout.splitlines()
+    if lines and lines[-1].startswith("{"):
+        report: dict[str, Any] = json.loads(lines[-1])
+        if "checks" in report:
+            return report
+    return {"name": name, "job": ENTRIES[name].job, "error": run.stderr[-2000:].strip()}
+
+
+def program_lines(report: dict[str, Any]) -> list[str]:
+    """Formats the report of all programs as lines of text."""
+    lines = [
+        f"{report['topology']}; all numbers are per chip",
+        f"{'program':<18} {'job':<8} {'memory':>9} {'share':>6} {'roofline':>11} {'compiled':>9}",
+    ]
+    for one in report["programs"]:
+        start = f"{one['name']:<18} {one['job']:<8}"
+        if "error" in one:
+            lines += [f"{start} FAILED", *(f"  {line}" for line in one["error"].splitlines()[:6])]
+            continue
+        failed = [name for name, holds in one["checks"].items() if not holds]
+        lines += [
+            f"{start} {one['hbm_bytes_peak'] / 2**30:5.2f} GiB {one['hbm_share']:>6.1%} "
+            f"{one['roofline_seconds'] * 1e3:8.1f} ms {one['compile_seconds']:>7.0f} s"
+        ]
+        lines += [f"  FAILED {name}" for name in failed]
+    available = report["host_bytes_available"] / 1e9
+    for job, needed in report["host_bytes"].items():
+        lines += [f"one {job} machine needs {needed / 1e9:.1f} of {available:.0f} GB"]
+    return lines
