@@ -293,7 +293,8 @@ def _builder() -> ConfigDict:
     """The index builder."""
     builder = ConfigDict()
     builder.shard = 4096  # passages per shard; a restarted builder resumes at the next shard
-    # Word pieces per embedding batch, padding included. On CPUs at most 1,200 passages per batch.
+    # Word pieces, padding included, that each device embeds in a batch; on a CPU at most 1,200. A
+    # batch has that many for each device of the process.
     builder.batch_pieces = 16_384
     # Least recall@10 against exact search. Below it the search is widened; if the widest search is
     # still below, the index is not published.
@@ -304,7 +305,9 @@ def _builder() -> ConfigDict:
     builder.reencode = False
     # Loss of recall@10 since the last full build above which the index is built in full again.
     builder.reencode_loss = 0.02
-    builder.probes = 128  # passages used as queries when recall is measured
+    # Held-out masked sentences that each snapshot carries. The builder measures the recall of the
+    # new index with them, and with as many passages as queries.
+    builder.probes = 128
     builder.poll_seconds = 0.5  # seconds between checks for a new snapshot
     return builder
 

@@ -5,7 +5,6 @@ import threading
 import time
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
@@ -165,8 +164,8 @@ def _embed(
     """The vectors of all passages; None if this index or a newer one is already published."""
     if _is_published(run_dir, snapshot.step):
         return None
-    params = jax.device_put(snapshot.params["embedder"])
     encoder = Encoder(config, store.vocabulary.size)
+    params = encoder.place(snapshot.params["embedder"])
 
     def progress(done: int) -> None:
         seconds = time.monotonic() - began

@@ -18,6 +18,8 @@ from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.parallel.program import Program
 from realm_jax.retrieval.encoder import Encoder
 
+EMBEDDERS = ("embedder", "question_embedder")
+
 
 class Networks:
     """Computes with the networks of one export; can be shared by several answerers.
@@ -89,7 +91,8 @@ class Networks:
                     found=", ".join(sorted(self._export.networks)),
                     fix="realm finetune --workdir=W --questions=FILE, or ask with a [MASK]",
                 )
-            self._placed[name] = jax.device_put(self._export.networks[name])
+            place = self._encoder.place if name in EMBEDDERS else jax.device_put
+            self._placed[name] = place(self._export.networks[name])
         return self._placed[name]
 
     def _modules(self, *names: str) -> Modules:

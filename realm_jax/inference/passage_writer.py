@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import jax
 import numpy as np
 from jaxtyping import Float32
 from ml_collections import ConfigDict
@@ -21,7 +20,7 @@ class PassageWriter:
     def __init__(self, index: PublishedIndex, store: PassageStore, config: ConfigDict):
         self._store, self._length = store, config.lengths.passage
         self._encoder = Encoder(config, store.vocabulary.size)
-        self._params = jax.device_put(index.query_params)
+        self._params = self._encoder.place(index.query_params)
 
     def write(self, title: str, text: str) -> WrittenPassage:
         """Returns the passage with its vector.

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int64, Integer
 from ml_collections import ConfigDict
 
@@ -15,28 +17,33 @@ from realm_jax.data.padding import fixed_size_batches, padded_indices
 from realm_jax.data.rows import Rows, passage_rows
 from realm_jax.models.modules import Modules
 from realm_jax.parallel.program import Program
+from realm_jax.parallel.sharding import local_mesh, replicated
 
 MAX_QUERIES = 512  # rows of one call for queries
 _WIDTHS = 12  # row widths up to lengths.passage; each width that occurs is compiled once
-_MAX_PIECES_ON_CPU = 1200  # word pieces of a batch on CPU: fits its caches, 25 % faster
+_MAX_PIECES_ON_CPU = 1200  # word pieces of a device's rows on CPU: fits its caches, 25 % faster
 
 
 class Encoder:
-    """Embeds rows of word pieces with the embedder of a model.
+    """Embeds rows of word pieces with the embedder of a model, on all devices of a mesh.
 
-    The jitted program is shared by all encoders of a process with the same model and vocabulary,
-    so each batch shape is compiled once per process, also across refreshes of the index.
+    Each device holds all params and an equal share of the rows of a call. The jitted program is
+    shared by all encoders of a process with the same model and vocabulary, so each batch shape is
+    compiled once per process, also across refreshes of the index.
 
     Args:
       config: of the run; `model`, `lengths.passage` and `builder.batch_pieces` are used.
       vocabulary: V.
+      mesh: the devices, of this process only; None: all devices of this process.
 
     Attributes:
       modules: the embedder's shapes and axis names.
-      program: jitted `(params, rows [R, L]) -> vectors [R, E]`.
+      program: jitted `(params, rows [R, L]) -> vectors [R, E]`; R is a multiple of the devices.
     """
 
-    def __init__(self, config: ConfigDict, vocabulary: int):
+    def __init__(self, config: ConfigDict, vocabulary: int, mesh: Mesh | None = None):
+        self._mesh = local_mesh() if mesh is None else mesh
+        self._sharded = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
         self.modules, self.program = _compiled(config.model.to_json(), vocabulary)
         self._dims, self._compute = config.model.embedding, config.model.compute
         self._longest, budget = config.lengths.passage, config.builder.batch_pieces
@@ -45,13 +52,33 @@ class Encoder:
         on_cpu = jax.default_backend() == "cpu"
         self._budget = min(budget, _MAX_PIECES_ON_CPU) if on_cpu else budget
 
+    def place(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Copies params to every device of the mesh, with kernels in the dtype of the products.
+
+        The other methods also take params that are not placed, and copy them in each call.
+
+        Args:
+          params: of the embedder, on the host or on devices of the mesh.
+        """
+        compute = jnp.dtype(self._compute)
+        cast = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: leaf.astype(compute) if path[-1].key.endswith("kernel") else leaf,
+            params,
+        )
+        return jax.device_put(cast, replicated(self._mesh))
+
     def forward(self, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
         """Traces the embedder inside a larger program."""
         return _forward(self.modules, params, rows)
 
     def embed(self, params: dict[str, Any], rows: Rows) -> Float32[np.ndarray, "R E"]:
-        """Embeds rows [R, L] in one call; each (R, L) is compiled once."""
-        return np.asarray(self.program(params, rows))
+        """Embeds rows [R, L] in one call; each (R, L) is compiled once.
+
+        R is padded to a multiple of the devices.
+        """
+        count, size = len(rows.ids), self._mesh.size
+        padded = padded_indices(count, -(-count // size) * size)
+        return np.asarray(self._start(params, Rows(*(part[padded] for part in rows))))[:count]
 
     def embed_queries(self, params: dict[str, Any], queries: Rows) -> Float32[np.ndarray, "B E"]:
         """Embeds query rows [B, Q], at most `MAX_QUERIES` in a call.
@@ -73,29 +100,32 @@ class Encoder:
         """Embeds passages in batches of similar length, so that short rows carry little padding.
 
         Args:
-          params: of the embedder.
+          params: of the embedder, best from `place`.
           store: holds the passages.
           ids: of the passages, in any order, repeated or not.
 
         Returns:
           Their vectors, in the order of `ids`.
         """
-        params = _cast_kernels(params, dtype=self._compute)
         out = np.empty((len(ids), self._dims), np.float32)
         pending: list[tuple[np.ndarray, Float[Array, "R E"]]] = []
         for members, width in self._batches(_row_lengths(store, ids, self._longest)):
             padded = members[padded_indices(len(members), self._rows_of(width))]
             rows = passage_rows(store, ids[padded], width)
-            pending.append((members, self.program(params, rows)))
+            pending.append((members, self._start(params, rows)))
             if len(pending) > 1:  # build the next batch on the host while the device computes
                 _store(out, *pending.pop(0))
         for members, computed in pending:
             _store(out, members, computed)
         return out
 
+    def _start(self, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
+        """Embeds rows [R, L], R a multiple of the devices; the result may not be computed yet."""
+        return self.program(params, jax.device_put(rows, self._sharded))
+
     def _rows_of(self, width: int) -> int:
-        """Rows of a batch of this width."""
-        return max(1, self._budget // width)
+        """Rows of a batch of this width on all devices."""
+        return max(1, self._budget // width) * self._mesh.size
 
     def _batches(self, lengths: Integer[np.ndarray, "N"]) -> Iterator[tuple[np.ndarray, int]]:
         """Indices of rows of similar length, and their width.
@@ -124,14 +154,6 @@ def _compiled(
 
 def _forward(modules: Modules, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
     return modules.bind({"embedder": params}).embedder.embed(*rows)
-
-
-def _cast_kernels(params: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Casts kernels to the dtype of the matrix products, once for all batches of a call."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf.astype(dtype) if path[-1].key.endswith("kernel") else leaf,
-        params,
-    )
 
 
 def _row_lengths(

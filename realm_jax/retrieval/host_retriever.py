@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
@@ -40,5 +39,5 @@ class HostRetriever(Retriever):
         """Query vectors with the parameters published with `index`."""
         placed = self._placed  # read once: another thread may search another index meanwhile
         if placed[0] != index.step:
-            placed = self._placed = (index.step, jax.device_put(index.query_params))
+            placed = self._placed = (index.step, self._encoder.place(index.query_params))
         return self._encoder.embed_queries(placed[1], queries)

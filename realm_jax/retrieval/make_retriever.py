@@ -25,7 +25,7 @@ def make_retriever(config: ConfigDict, store: PassageStore, mesh: Mesh | None = 
     """
     if config.retrieval.rerank:
         _require_one_process(config)
-        return RerankingRetriever(config, store)
+        return RerankingRetriever(config, store, mesh)
     if config.search.kind == "mesh" and mesh is not None:
         return MeshRetriever(config, store.vocabulary.size, mesh)
     return HostRetriever(config, store.vocabulary.size)

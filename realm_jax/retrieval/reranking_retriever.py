@@ -1,6 +1,7 @@
 """Hits of an index, ranked again by fresh passage vectors."""
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Int64
 from ml_collections import ConfigDict
 
@@ -20,14 +21,15 @@ class RerankingRetriever(Retriever):
     Args:
       config: of the run.
       store: the knowledge corpus.
+      mesh: the devices that hold the parameters of the step; None: all of this process.
     """
 
     prefetchable = False  # the order of the hits needs the parameters of the step
 
-    def __init__(self, config: ConfigDict, store: PassageStore):
+    def __init__(self, config: ConfigDict, store: PassageStore, mesh: Mesh | None = None):
         super().__init__(config)
         self._width, self._store = config.retrieval.rerank, store
-        self._encoder = Encoder(config, store.vocabulary.size)
+        self._encoder = Encoder(config, store.vocabulary.size, mesh)
         self._host = HostRetriever(config, store.vocabulary.size)
 
     def hits(
@@ -42,9 +44,9 @@ class RerankingRetriever(Retriever):
           step: its params, on the devices, rank the hits; without them, the order of the index
             stands.
         """
-        params = step.params
-        if params is None:
+        if step.params is None:
             return self._host.hits(index, queries, k)
+        params = self._encoder.place(step.params)
         found = self._host.hits(index, queries, self._width)
         passages, positions = np.unique(found, return_inverse=True)
         vectors = self._encoder.embed_passages(params, self._store, passages)

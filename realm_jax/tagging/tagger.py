@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32
 from ml_collections import ConfigDict
 
@@ -13,6 +14,7 @@ from realm_jax import config as config_lib
 from realm_jax.data.padding import padded_indices
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.program import Program
+from realm_jax.parallel.sharding import local_mesh, replicated
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.tagging.batches import Window, rows, windows
 from realm_jax.tagging.bio import decode, labels
@@ -26,7 +28,7 @@ _DECODE_BATCH = 64  # documents of similar length per Viterbi call
 
 
 class Tagger:
-    """A trained tagger; `types` lists its entity types.
+    """A trained tagger on all devices of this process; `types` lists its entity types.
 
     Args:
       config: config of the run that trained it.
@@ -35,7 +37,8 @@ class Tagger:
     """
 
     def __init__(self, config: ConfigDict, pieces: WordPieces, parameters: Parameters):
-        self._pieces, self._parameters = pieces, jax.device_put(parameters)
+        self._mesh, self._pieces = local_mesh(), pieces
+        self._parameters = jax.device_put(parameters, replicated(self._mesh))
         self._length = config.stages.tagger.row_length
         self._widths = sorted({max(8, int(share * self._length)) for share in _WIDTHS})
         self._budget = config.builder.batch_pieces
@@ -78,16 +81,17 @@ class Tagger:
         """Label log probabilities of the words of each document; a word without tokens is O."""
         outside = np.where(np.arange(len(self._labels)) == 0, 0.0, -100.0).astype(np.float32)
         scores = [np.tile(outside, (size, 1)) for size in sizes]
+        sharded = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
         found = windows(documents, self._pieces, self._length)
         width = np.searchsorted(self._widths, [len(window.ids) + 2 for window in found])
         pending: list[tuple[list[Window], Float[Array, "R L C"]]] = []
         for bucket in range(len(self._widths)):
             members = [found[i] for i in np.flatnonzero(width == bucket)]
-            size = max(1, self._budget // self._widths[bucket])
+            size = max(1, self._budget // self._widths[bucket]) * self._mesh.size
             for start in range(0, len(members), size):
                 chosen = members[start : start + size]
                 padded = [chosen[i] for i in padded_indices(len(chosen), size)]
-                batch = rows(padded, self._widths[bucket], self._pieces)
+                batch = jax.device_put(rows(padded, self._widths[bucket], self._pieces), sharded)
                 pending.append((chosen, self._score(self._parameters, batch)))
                 if len(pending) > 1:  # the host builds the next batch while the device computes
                     _copy_scores(scores, *pending.pop(0))

@@ -36,7 +36,7 @@ def masked_recall(
     numbers = np.arange(len(inputs.knowledge), dtype=np.int64)
     store = inputs.knowledge
     encoder = Encoder(config, store.vocabulary.size)
-    vectors = encoder.embed_passages(embedder, store, numbers)
+    vectors = encoder.embed_passages(encoder.place(embedder), store, numbers)
     retriever = HostRetriever(config, store.vocabulary.size)
     k = config.evaluation.recall_k
     found = retriever.hits(_LocalIndex(vectors, embedder), text.queries, k)

@@ -18,6 +18,7 @@ from realm_jax.index_builder.run import refresh
 from realm_jax.index_builder.run import run as run_builder
 from realm_jax.index_builder.shards import VECTORS
 from realm_jax.models.modules import Modules
+from realm_jax.parallel.sharding import local_mesh
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir, step_name
@@ -72,11 +73,15 @@ def test_vectors_do_not_depend_on_length_bucketing(config, parameters, tiny):
         np.testing.assert_allclose(found[row], alone(parameters, rows)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_all_batches_but_the_last_are_full(config, parameters, tiny):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_all_batches_but_the_last_are_full(config, parameters, tiny, devices):
     lengths = np.minimum(tiny.store.lengths(), config.lengths.passage)[::-1]
-    *full, (last, widest) = Encoder(config, tiny.store.vocabulary.size)._batches(lengths)
+    encoder = Encoder(config, tiny.store.vocabulary.size, local_mesh(jax.devices()[:devices]))
+    *full, (last, widest) = encoder._batches(lengths)
+    assert full
     for members, width in full:
-        assert len(members) == config.builder.batch_pieces // width and width <= widest
+        rows = config.builder.batch_pieces // width * devices
+        assert len(members) == rows and width <= widest
         assert (lengths[members] <= width).all()
     together = np.concatenate([*(members for members, _ in full), last])
     np.testing.assert_array_equal(np.sort(together), np.arange(len(lengths)))
@@ -91,11 +96,11 @@ def test_each_batch_width_is_traced_only_once(parameters, tiny):
         np.minimum(tiny.store.lengths(), config.lengths.passage),
     )
     for _ in range(2):
-        encoder = Encoder(config, tiny.store.vocabulary.size)
+        encoder = Encoder(config, tiny.store.vocabulary.size, local_mesh(jax.devices()[:1]))
         for some in (ids, ids[7:9]):
             encoder.embed_passages(parameters["embedder"], tiny.store, some)
         batches = [*encoder._batches(lengths), *encoder._batches(lengths[7:9])]
-        assert encoder.program._cache_size() == len({width for _, width in batches}) > 1
+        assert encoder.program._jitted._cache_size() == len({width for _, width in batches}) > 1
 
 
 def test_a_killed_builder_resumes_at_its_unfinished_shard(run, config, parameters, tiny):

@@ -55,7 +55,7 @@ class Interrupted(HostRetriever):
 
     @property
     def _placed(self):
-        placed, self.placed = self.placed, (2, np.full((1, 1), 2, np.float32))
+        placed, self.placed = self.placed, (2, {"w": np.full((1, 1), 2, np.float32)})
         return placed
 
     @_placed.setter
@@ -65,12 +65,16 @@ class Interrupted(HostRetriever):
 
 def test_concurrent_searches_of_two_indexes_use_the_params_of_each_index(monkeypatch):
     retriever = Interrupted(tiny_config(), vocabulary=8)
-    embedded = lambda params, _: np.asarray(params)  # noqa: E731
+    embedded = lambda params, _: np.asarray(params["w"])  # noqa: E731
     monkeypatch.setattr(retriever._encoder, "embed_queries", embedded)
     vectors = np.ones((1, 1), np.float32)
-    parts = {"searcher": ExactSearcher(vectors), "rows": np.arange(1), "query_params": vectors}
+    parts = {
+        "searcher": ExactSearcher(vectors),
+        "rows": np.arange(1),
+        "query_params": {"w": vectors},
+    }
     index, ids = SimpleNamespace(step=1, **parts), np.zeros((1, 4), np.int32)
-    for placed in ((-1, None), (1, vectors), (2, 2 * vectors)):
+    for placed in ((-1, None), (1, {"w": vectors}), (2, {"w": 2 * vectors})):
         retriever.placed = placed
         assert retriever.embed_queries(index, Rows(ids, ids == 0, ids)) == 1
 
