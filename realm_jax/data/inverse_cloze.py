@@ -1,5 +1,6 @@
 """Inverse cloze pairs for pre-training the embedder (ORQA section 5, REALM section 3.4)."""
 
+import logging
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,10 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.rows import Rows, passage_rows, query_rows
+
+MAX_DRAWS = 16  # passages drawn for a pair before one with a single sentence is kept as it is
+
+log = logging.getLogger(__name__)
 
 
 class InverseClozeBatch(NamedTuple):
@@ -22,9 +27,15 @@ class InverseClozeBatch(NamedTuple):
 class InverseClozeSource:
     """Draws a passage and uses one of its sentences as the query.
 
-    With probability `stages.ict.removal_share` the sentence is removed from the passage. A share
-    `stages.ict.mask_share` of the query's tokens is replaced by [MASK], because the queries of
-    REALM contain [MASK] too.
+    With probability `stages.ict.removal_share` the sentence is removed from the passage. If removal
+    is drawn for a passage with one sentence, the pair is dropped and another passage is drawn. The
+    released code of ORQA drops such pairs too (`ict_dataset.py`) and takes the next passage of its
+    stream. Here the random numbers belong to the row of the batch, so batch n stays a function of
+    (seed, n). After `MAX_DRAWS` passages the last pair is kept without removal; its query then has
+    the same text as its passage.
+
+    A share `stages.ict.mask_share` of the query's tokens is replaced by [MASK], because the queries
+    of REALM contain [MASK] too.
     """
 
     def __init__(self, store: PassageStore, config: ConfigDict):
@@ -34,28 +45,64 @@ class InverseClozeSource:
             config.stages.ict.mask_share,
         )
         self.seed = config.seed
+        self._warned = False
 
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
     ) -> InverseClozeBatch:
         """The pairs of one training step; only those at `batch_rows` if it is given."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
-        rows = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
-        passages = passage_rows(self.store, rows, self.lengths.passage)
-        sentences, masked = [], np.empty((len(rows), self.lengths.query), bool)
-        for index, row in enumerate(rows.tolist()):
+        first = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
+        masked = np.empty((len(first), self.lengths.query), bool)
+        pairs = []
+        for index, row in enumerate(first.tolist()):
             rng = sampling.generator(self.seed, "ict", step, int(batch_rows[index]))
             masked[index] = rng.random(self.lengths.query) < self.mask_share
-            bounds = self.store.sentences(row)
-            sentence = int(rng.integers(len(bounds) - 1))
-            start, stop = bounds[sentence : sentence + 2].tolist()
-            sentences.append(self.store.body_ids(row)[start:stop])
-            if rng.random() < self.removal and len(bounds) > 2:
-                _remove(passages, index, start, stop, self.store.vocabulary.pad)
+            pairs.append(self._pair(rng, row))
+        rows = np.array([pair.row for pair in pairs], np.int64)
+        passages = passage_rows(self.store, rows, self.lengths.passage)
+        for index, pair in enumerate(pairs):
+            if pair.removed:
+                _remove(passages, index, pair.start, pair.stop, self.store.vocabulary.pad)
+        sentences = [self.store.body_ids(pair.row)[pair.start : pair.stop] for pair in pairs]
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
         masked &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[masked] = self.store.vocabulary.mask
         return InverseClozeBatch(queries, passages, rows)
+
+    def _pair(self, rng: np.random.Generator, row: int) -> "_Pair":
+        """Draws sentence and removal for passage `row`, and other passages if it is dropped."""
+        for draws in range(1, MAX_DRAWS + 1):
+            bounds = self.store.sentences(row)
+            sentence = int(rng.integers(len(bounds) - 1))
+            start, stop = bounds[sentence : sentence + 2].tolist()
+            removed = bool(rng.random() < self.removal)
+            if not removed or len(bounds) > 2:
+                return _Pair(row, start, stop, removed)
+            if draws < MAX_DRAWS:
+                row = int(rng.integers(len(self.store)))
+        self._warn_once()
+        return _Pair(row, start, stop, removed=False)
+
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "inverse cloze task: %d drawn passages in a row have one sentence each, so the "
+                "query of such a pair has the same text as its passage; build %s with longer "
+                "passages, or set stages.ict.steps=0",
+                MAX_DRAWS,
+                self.store.path,
+            )
+
+
+class _Pair(NamedTuple):
+    """Passage id, token bounds of the query's sentence in its body, and whether to remove it."""
+
+    row: int
+    start: int
+    stop: int
+    removed: bool
 
 
 def _remove(passages: Rows, index: int, start: int, stop: int, pad: int) -> None:
