@@ -55,8 +55,9 @@ def fine_tune(
       MismatchError: the run was fine-tuned on other questions before.
       Stopped: the stop signal came; a checkpoint is saved.
     """
-    check_questions(run_dir, inputs.questions)
-    _delete_outdated_checkpoints(run_dir, index.step)
+    hosts.agreed(
+        "fine-tuning start", index.step, lambda: _check_checkpoints(run_dir, inputs, index.step)
+    )
     stage = QaStage(config, inputs.knowledge.vocabulary.size, _searched(config, inputs, index))
     params = params | pretrained_reader(config.stages.qa.reader_from, config)
     fields = {"questions": questions_hash(inputs.questions), "index_step": index.step}
@@ -92,8 +93,12 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
             )
 
 
-def _delete_outdated_checkpoints(run_dir: RunDir, index_step: int) -> None:
-    """Fine-tuning on an older index starts again, with the index of further pre-training."""
+def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int) -> None:
+    """Fine-tuning on an older index starts again, with the index of further pre-training.
+
+    Only process 0 calls it: no other one may read the checkpoints that it deletes.
+    """
+    check_questions(run_dir, inputs.questions)
     tuned_on = {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
     if tuned_on - {index_step}:
         log.warning(
@@ -102,9 +107,7 @@ def _delete_outdated_checkpoints(run_dir: RunDir, index_step: int) -> None:
             min(tuned_on),
             index_step,
         )
-        if hosts.is_leader():
-            files.delete_tree(run_dir.checkpoints("qa"))
-    hosts.all_gather("fine-tuning start", index_step)
+        files.delete_tree(run_dir.checkpoints("qa"))
 
 
 def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:

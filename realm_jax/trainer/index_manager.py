@@ -206,7 +206,7 @@ class IndexManager:
         return self._first(step) if self.current is None else self._fresh_enough(step)
 
     def _of_snapshot(self, boundary: int, step: int) -> PublishedIndex:
-        newer = self._newer_than_deleted(boundary)
+        newer = self._newer_than_deleted(boundary, step)
         if newer is not None:
             raise RealmError(
                 "the index that this step must search was deleted, and builders only build the "
@@ -218,11 +218,18 @@ class IndexManager:
             )
         return self._open(boundary, step)
 
-    def _newer_than_deleted(self, index_step: int) -> int | None:
-        """The newest index step, if it is newer than `index_step` and that index does not exist."""
-        newest = commit.latest(self._run.published_index)
-        deleted = newest is not None and newest > index_step and not self._is_published(index_step)
-        return newest if deleted else None
+    def _newer_than_deleted(self, index_step: int, step: int) -> int | None:
+        """The newest index step, if it is newer than `index_step` and that index does not exist.
+
+        Process 0 looks for all processes: some then wait for the index, or none does.
+        """
+
+        def look() -> int | None:
+            newest = commit.latest(self._run.published_index)
+            newer = newest is not None and newest > index_step
+            return newest if newer and not self._is_published(index_step) else None
+
+        return hosts.agreed("index deleted", step, look)
 
     def _is_published(self, index_step: int) -> bool:
         return commit.is_published(self._run.published_index / step_name(index_step))
@@ -235,7 +242,7 @@ class IndexManager:
             return None if found is None or self._is_too_old(found, step) else found
 
         found = self._wait.until(step, "of any step", newest, lambda findings: findings[0])
-        return self._opened(found)
+        return self._open(found, step)
 
     def _newest_at(self, step: int) -> int | None:
         """The newest published index step up to `step`; the oldest one if all are later.
@@ -287,7 +294,7 @@ class IndexManager:
         if not past or (self.current is not None and past[-1][1] == self.current.step):
             return None if past else self._first(step)
         wanted = past[-1][1]
-        [newer, *_] = hosts.all_gather("replay", step, self._newer_than_deleted(wanted))
+        newer = self._newer_than_deleted(wanted, step)
         if newer is not None:
             log.warning(
                 "the index of step %d, which this run searched from step %d on, was deleted: using "

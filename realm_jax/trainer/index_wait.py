@@ -24,6 +24,8 @@ class WaitInterrupted(RealmError):
 class IndexWait:
     """Polls for an index, with one agreement of all processes per poll.
 
+    The clock of process 0 limits the wait.
+
     Args:
       run: the run folder.
       refresh: `config.refresh`; `wait_seconds` limits each wait.
@@ -64,9 +66,9 @@ class IndexWait:
           WaitInterrupted: a process was stopped.
           RealmError: no such index was published within `refresh.wait_seconds`.
         """
-        attempt, logged = 0, False
+        attempt, logged, start_time = 0, False, time.monotonic()
         while True:
-            waited = attempt * self._poll
+            waited = time.monotonic() - start_time
             mine = [look(), self._stopped(), waited > self._limit]
             answers = hosts.all_gather(f"index wait {attempt}", step, mine)
             if any(stopped for _, stopped, _ in answers):
@@ -76,7 +78,7 @@ class IndexWait:
             found = choose([finding for finding, _, _ in answers])
             if found is not None:
                 return found
-            if any(late for _, _, late in answers):
+            if answers[0][2]:
                 raise self._timeout(wanted)
             if not logged and waited > LOG_AFTER_SECONDS:
                 start = start_command(self._run)

@@ -3,61 +3,27 @@
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.processes import environment
+from support.peer_processes import PATIENCE, PeerProcesses
 
 SCRIPT = Path(__file__).parent / "agreeing_process.py"
-PATIENCE = 300.0
-
-
-class Job:
-    """Processes that all do the same part of `agreeing_process.py`."""
-
-    def __init__(self, folder, part, count):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.folder, self.logs, self.processes = folder, [], []
-        for number in range(count):
-            self.logs.append(folder / f"process{number}.txt")
-            command = [sys.executable, SCRIPT, port, count, number, part, folder]
-            with self.logs[-1].open("w") as output:
-                self.processes.append(
-                    subprocess.Popen(
-                        [*map(str, command)],
-                        stdout=output,
-                        stderr=output,
-                        env=environment(folder),
-                        cwd=SCRIPT.parents[2],
-                    )
-                )
-
-    def wait(self, *codes):
-        """The output of each process, after all ended with these exit codes."""
-        found = tuple(process.wait(PATIENCE) for process in self.processes)
-        outputs = [log.read_text() for log in self.logs]
-        assert found == codes, "\n".join(outputs)
-        return outputs
 
 
 @pytest.fixture
 def start(tmp_path):
+    """Starts processes that all do the same part of `agreeing_process.py`."""
     jobs = []
 
     def start(part, count=2):
-        jobs.append(Job(tmp_path, part, count))
+        jobs.append(PeerProcesses(tmp_path, SCRIPT, count, part, tmp_path))
         return jobs[-1]
 
     yield start
     for job in jobs:
-        for process in job.processes:
-            process.kill()
-            process.wait()
+        job.kill()
 
 
 def test_process_0_decides_for_all(start):

@@ -12,7 +12,7 @@ from realm_jax.trainer import run as trainer
 
 STEPS = 12
 # At a start and at a checkpoint, processes may agree as often as they need to.
-RARE = ("checkpoint/", "index wait", "swaps", "workdir")
+RARE = ("checkpoint/", "index wait", "index deleted", "swaps", "workdir")
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ import errno
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.peer_processes import PeerProcesses
 from support.tiny_corpus import tiny_config
 
 from realm_jax.artifacts.audit_log import probe_hash_of
@@ -343,3 +345,44 @@ def test_a_resumed_run_does_not_start_with_a_stale_index(run, make):
     later.start()
     assert search(index, 7) == 6
     later.join()
+
+
+@pytest.mark.parametrize(
+    ("mode", "view", "replay", "steps", "expected"),
+    [
+        ("async", "late", [], [5], [4]),
+        ("async", "late", [[0, 0], [3, 2]], [1, 3], [0, 2]),
+        ("async", "same", [[0, 0], [3, 1]], [1, 3], [0, 2]),
+        ("sync", "late", [], [1, 2], [0, 2]),
+    ],
+    ids=["first index", "replay", "replay of a deleted index", "boundary"],
+)
+def test_process_0_decides_which_index_all_processes_open(
+    run, tmp_path, mode, view, replay, steps, expected
+):
+    """Process 1 first sees no index at all; it waits, and reports none as deleted."""
+    publish(run, 0, 2, 4)
+    arguments = (view, json.dumps({"refresh__mode": mode}), json.dumps(replay), json.dumps(steps))
+    assert searched_by_two(tmp_path, *arguments) == [expected] * 2
+
+
+def test_the_clock_of_process_0_limits_the_wait(run, tmp_path):
+    threading.Timer(10.0, publish, (run, 0)).start()
+    assert searched_by_two(tmp_path, "fast_clock", "{}", "[]", "[0]") == [[0]] * 2
+
+
+def searched_by_two(folder, *arguments):
+    """The index steps that each of two processes searched."""
+    script = Path(__file__).parent / "index_process.py"
+    job = PeerProcesses(folder, script, 2, folder, *arguments)
+    try:
+        lines = [output.splitlines() for output in job.wait(0, 0)]
+    finally:
+        job.kill()
+    prefix = "searched "
+    return [
+        json.loads(line.removeprefix(prefix))
+        for of_process in lines
+        for line in of_process
+        if line.startswith(prefix)
+    ]
