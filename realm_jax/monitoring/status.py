@@ -1,6 +1,5 @@
 """Reads the status of a run from its folder only; works while other processes write to it."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,10 +44,7 @@ def read_config_and_logs(run: RunDir) -> tuple[dict[str, Any], Logs]:
     """
     if not (run.config.exists() or run.heartbeats.exists()):
         raise InputError("no run here", where=run.workdir, expected="a folder of `realm run`")
-    try:
-        config = dict(json.loads(files.read_bytes(run.config) or b"{}"))
-    except ValueError:
-        config = {}
+    config = files.read_object(run.config)
     return config, {stage: read_log(run.logs / f"{stage}.jsonl") for stage in STAGES}
 
 

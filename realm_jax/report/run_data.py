@@ -1,6 +1,5 @@
 """Reads config, logs and manifests of a run folder, for report and model card."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,8 +111,5 @@ def _newest_manifest(parent: epath.Path) -> Record:
 
 def _measured(run: RunDir, export: Record) -> Record:
     """Reads `report.json`; {} if it belongs to another export or is incomplete."""
-    try:
-        found = json.loads(files.read_bytes(run.report) or b"{}")
-    except ValueError:
-        return {}  # incomplete: it is measured again
-    return dict(found) if found.get("export_step") == export.get("step") else {}
+    found = files.read_object(run.report)  # if incomplete, it is measured again
+    return found if found.get("export_step") == export.get("step") else {}

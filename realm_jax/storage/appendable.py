@@ -256,9 +256,10 @@ def complete_lines(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")[:-1]  # behind the last newline: an incomplete line
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError:
+        records = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
         return []
+    return records if all(isinstance(record, dict) for record in records) else []
 
 
 def content_hash(files: dict[str, dict[str, Any]]) -> str:

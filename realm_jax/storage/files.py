@@ -170,6 +170,15 @@ def read_bytes(path: epath.Path) -> bytes | None:
         return None
 
 
+def read_object(path: epath.Path) -> dict[str, Any]:
+    """Reads a JSON object; {} if there is no file, or if it is incomplete or not an object."""
+    try:
+        content = json.loads(read_bytes(path) or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def delete_file(path: epath.Path) -> None:
     """Deletes a file; does nothing if it does not exist."""
     failpoint("file.delete")

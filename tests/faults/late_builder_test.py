@@ -126,7 +126,7 @@ def test_a_full_disk_stops_the_run_with_an_error_and_the_same_command_finishes(
     finally:
         jobs.kill()
     assert "No space left" in stderr
-    assert "run the same command again" in stderr
+    assert "run the same command to resume" in stderr
     jobs.finish(TIMEOUT)
 
 
