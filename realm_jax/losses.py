@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from realm_jax.models.operations import relevance_scores
+
 # Log probability of entries that are excluded from a softmax; finite, so gradients stay finite.
 EXCLUDED_LOG_PROB = -1e9
 
@@ -205,7 +207,7 @@ def ict_loss(
       passages: vectors of the passages; row i is the positive of query i.
       ids: passage ids.
     """
-    scores = queries @ passages.T
+    scores = relevance_scores("be,ce->bc", queries, passages)
     diagonal = jnp.eye(len(ids), dtype=bool)
     duplicate = (ids[:, None] == ids[None, :]) & ~diagonal
     log_p = jax.nn.log_softmax(jnp.where(duplicate, EXCLUDED_LOG_PROB, scores), axis=-1)

@@ -18,6 +18,7 @@ from realm_jax.losses import (
     retrieval_log_prob,
 )
 from realm_jax.models.modules import Modules
+from realm_jax.models.operations import relevance_scores
 from realm_jax.parallel.program import Program
 from realm_jax.retrieval.host_retriever import HostRetriever
 
@@ -79,7 +80,7 @@ class _Forward:
         size, count, _ = joint.ids.shape
         queries = networks.embedder.embed(*text.queries)
         vectors = networks.embedder.embed(*_flat(passages)).reshape(size, count, -1)
-        log_p_z = retrieval_log_prob(jnp.einsum("be,bke->bk", queries, vectors), valid)
+        log_p_z = retrieval_log_prob(relevance_scores("be,bke->bk", queries, vectors), valid)
         positions = jnp.repeat(text.positions, count, axis=0)
         logits = networks.reader.mlm_logits(*_flat(joint), positions).astype(jnp.float32)
         all_log_p = jax.nn.log_softmax(logits, axis=-1).reshape(size, count, *logits.shape[1:])

@@ -12,6 +12,7 @@ from realm_jax.data import sampling
 from realm_jax.data.open_qa import QuestionBatch, QuestionSource
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.operations import relevance_scores
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
@@ -51,7 +52,7 @@ class QaStage(IndexFreeStage):
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         question_vectors = networks.embedder.embed(*batch.questions, keys[0])
-        scores = jnp.einsum("be,bre->br", question_vectors, batch.vectors)
+        scores = relevance_scores("be,bre->br", question_vectors, batch.vectors)
         best_scores, best = jax.lax.top_k(
             scores, min(self.settings.reader_passages, scores.shape[1])
         )
@@ -91,7 +92,7 @@ def _in_batch_scores(questions: Float[Array, "B E"], batch: QuestionBatch) -> tu
     that count: its own, and those of other questions that are not among its own.
     """
     size, count, width = batch.vectors.shape
-    scores = questions @ batch.vectors.reshape(-1, width).T
+    scores = relevance_scores("be,ne->bn", questions, batch.vectors.reshape(-1, width))
     owner = jnp.repeat(jnp.arange(size), count)
     own = owner[None, :] == jnp.arange(size)[:, None]
     held = (batch.hits.reshape(-1)[None, :, None] == batch.hits[:, None, :]).any(-1)

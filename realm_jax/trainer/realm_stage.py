@@ -21,6 +21,7 @@ from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.models.operations import relevance_scores
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
@@ -251,10 +252,10 @@ def _scores(
     size = batch.valid.shape[1]
     vectors = networks.embedder.embed_packed(*batch.embedded, key)
     queries, null, found = jnp.split(vectors, (size, size + 1), axis=1)
-    found = jnp.einsum(
+    found = relevance_scores(
         "gbe,gbke->gbk", queries, found.reshape(*queries.shape[:2], -1, queries.shape[2])
     )
-    return jnp.concatenate([jnp.einsum("gbe,gke->gbk", queries, null), found], axis=2)
+    return jnp.concatenate([relevance_scores("gbe,gke->gbk", queries, null), found], axis=2)
 
 
 def _token_log_p(

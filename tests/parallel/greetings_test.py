@@ -148,5 +148,5 @@ def test_a_message_is_bounded_and_an_object(reception, monkeypatch):
     joined = [connect("127.0.0.1", reception.port, TOKEN, number) for number in (1, 2)]
     first, second = reception.ready()
     joined[0]._socket.sendall(b"[1]\n")
-    joined[1]._socket.sendall(b"x" * 10_000)
+    joined[1]._socket.sendall(json.dumps({"value": "x" * 200}).encode() + b"\n")
     assert first.receive() == {} and second.receive() == {}
