@@ -27,6 +27,7 @@ from realm_jax import runtime
 from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.corpus.almanac_store import build_almanac
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.rows import passage_rows
 from realm_jax.index_builder.run import refresh
 from realm_jax.models.modules import Modules
 from realm_jax.retrieval.exact_searcher import ExactSearcher
@@ -64,12 +65,15 @@ def seconds_by_phase(folder: Path, size: str) -> dict[str, Any]:
     config.model.update(layers=layers, hidden=hidden, heads=heads, mlp=4 * hidden)
     config.corpus.knowledge = str(folder / "almanac" / "knowledge")
     config.builder.recall_floor = 0.0
-    vocabulary = PassageStore.open(config.corpus.knowledge).vocabulary.size
+    store = PassageStore.open(config.corpus.knowledge)
+    vocabulary = store.vocabulary.size
+    probes = passage_rows(store, np.arange(config.builder.probes), config.lengths.query)
     modules = Modules(config.model, vocabulary, ("embedder", "reader"))
     run, as_json = RunDir(folder / "run"), config_lib.to_json(config_lib.check(config))
     metrics: dict[str, Any] | None = None
     for step in (0, 1):
-        publish_snapshot(run, step, modules.init(jax.random.key(step)), as_json, {})
+        params = modules.init(jax.random.key(step))
+        publish_snapshot(run, step, params, as_json, {}, probes=probes)
         began = time.monotonic()
         snapshot = read_snapshot(run.snapshots / step_name(step))
         restored = time.monotonic() - began

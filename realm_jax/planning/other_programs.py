@@ -1,4 +1,4 @@
-"""Lowers the programs that embed and search: the builder's, and those of the trainer's retriever."""
+"""Lowers the programs of the builder, and those of the trainer that embed and search."""
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ def _of_one_host(target: Target) -> Target:
 
 def _embed(target: Target, rows: int, length: int) -> LoweredProgram:
     encoder = Encoder(target.config, target.vocabulary, target.mesh)
-    params = abstract(encoder.modules.shapes["embedder"], replicated(target.mesh))
+    shapes = jax.eval_shape(encoder.cast, encoder.modules.shapes["embedder"])
+    params = abstract(shapes, replicated(target.mesh))
     sharded = NamedSharding(target.mesh, PartitionSpec(target.mesh.axis_names))
     return lowered(
         encoder.program,

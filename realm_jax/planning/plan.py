@@ -32,7 +32,7 @@ def plan(
       builder_share: share of the builder's chips among all chips, between 0 and 1 (the paper: 16
         of 80).
       config: of the run.
-      reports: compile reports of steps `train` and `embed`, for this kind of chip.
+      reports: compile reports by program (`reference_reports.PROGRAMS`), for this kind of chip.
       assumed: assumptions; None is the defaults.
 
     Returns:
@@ -52,13 +52,18 @@ def plan(
     parts = refresh_parts(passages, chips, trainer, config, reports["embed"], assumed)
     refresh = sum(parts.values())
     found = limits(passages, step, refresh, trainer, config, reports["realm/train"], assumed)
-    hours = config.stages.realm.steps * step / 3600
+    evaluation = evaluation_seconds(reports["realm/evaluate"], trainer.chips, config, assumed)
+    steps, every = config.stages.realm.steps, config.stages.realm.evaluate_every
+    evaluations = steps // every if every else 1
+    hours = (steps * step + evaluations * evaluation) / 3600
     return {
         "topology": trainer.name,
         "passages": passages,
         "train_chips": trainer.chips,
         "builder_chips": chips,
         "step_seconds": step,
+        "evaluation_seconds": evaluation,
+        "first_step_seconds": refresh,
         "refresh_seconds": refresh,
         "refresh_parts": parts,
         "refresh_steps": refresh / step,
@@ -67,6 +72,7 @@ def plan(
         ),
         "staleness_steps": staleness(refresh / step, config.refresh.every),
         "index_bytes": passages * index_row_bytes(config),
+        "store": store_traffic(passages, trainer.hosts, config),
         "days": hours / 24,
         "chip_hours": hours * (trainer.chips + chips),
         "breaks_first": found[0].part,
@@ -75,6 +81,27 @@ def plan(
         "limits": [asdict(limit) for limit in found],
         "assumed": asdict(assumed),
     }
+
+
+def evaluation_seconds(
+    report: dict[str, Any], chips: int, config: ConfigDict, assumed: Assumptions
+) -> float:
+    """Seconds of one evaluation of stage realm, from a report of its program."""
+    batches = -(-config.evaluation.queries // config.stages.realm.batch)
+    return batches * step_seconds(report, chips, assumed)
+
+
+def store_traffic(passages: int, hosts: int, config: ConfigDict) -> dict[str, float]:
+    """Requests and bytes of one refresh on an object store.
+
+    Each shard of vectors is written once and read once. The index, with the vectors in float16, is
+    written once and read by each trainer host. Snapshot, manifests, pointers and listings add less
+    than a per cent and are not counted.
+    """
+    shards = -(-passages // config.builder.shard)
+    width = config.model.embedding
+    vectors, published = passages * width * 4.0, passages * (index_row_bytes(config) + 2.0 * width)
+    return {"requests": 2.0 * shards, "bytes": 2 * vectors + (1 + hosts) * published}
 
 
 def builder_chips(trainer: Slice, share: float) -> int:
@@ -171,11 +198,14 @@ def plan_lines(planned: dict[str, Any]) -> list[str]:
     lines = [
         f"{p['topology']}: {p['train_chips']} chips train, {p['builder_chips']} chips of the same "
         f"kind build the index; {p['passages']:,} passages",
-        f"step        {p['step_seconds']:.3f} s",
+        f"step        {p['step_seconds']:.3f} s; an evaluation {seconds(p['evaluation_seconds'])}; "
+        f"the first step waits {seconds(p['first_step_seconds'])} for the first index",
         f"refresh     {seconds(p['refresh_seconds'])} = {p['refresh_steps']:,.0f} steps ({parts})",
         f"staleness   {p['staleness_steps']:,.0f} steps on average; one refresh per snapshot needs "
         f"a builder share of {p['share_to_refresh_every']:.2f}",
-        f"index       {p['index_bytes'] / 1e9:,.1f} GB",
+        f"index       {p['index_bytes'] / 1e9:,.1f} GB; a refresh moves "
+        f"{p['store']['bytes'] / 1e9:,.1f} GB in {p['store']['requests']:,.0f} requests through an "
+        "object store",
         f"run         {p['days']:.1f} days, {p['chip_hours']:,.0f} chip-hours",
     ]
     for limit in p["limits"]:

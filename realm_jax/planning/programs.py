@@ -25,11 +25,13 @@ class Entry:
       job: the job that runs it.
       lower: lowers it for a target.
       stage: the stage that runs it; "" if all do.
+      program: name in the source code, if it is another one: the same program with other shapes.
     """
 
     job: str
     lower: Callable[[Target], LoweredProgram]
     stage: str = ""
+    program: str = ""
 
 
 def _train(stage: str) -> Entry:
@@ -51,12 +53,12 @@ ENTRIES = {
     "realm/evaluate": _evaluate("realm"),
     "qa/train": _train("qa"),
     "gather": Entry(TRAINER, stage_programs.gather),
-    "embed/queries": Entry(TRAINER, other_programs.embed_queries),
-    "embed/rerank": Entry(TRAINER, other_programs.embed_rerank, "realm"),
+    "embed/queries": Entry(TRAINER, other_programs.embed_queries, program="embed"),
+    "embed/rerank": Entry(TRAINER, other_programs.embed_rerank, "realm", "embed"),
     "search": Entry(TRAINER, other_programs.search, "realm"),
-    "search/questions": Entry(TRAINER, other_programs.search_questions, "qa"),
+    "search/questions": Entry(TRAINER, other_programs.search_questions, "qa", "search/vectors"),
     "embed": Entry(BUILDER, other_programs.embed),
-    "search/probes": Entry(BUILDER, other_programs.search_probes),
+    "search/probes": Entry(BUILDER, other_programs.search_probes, program="search/vectors"),
 }
 NAMES = tuple(ENTRIES)
 

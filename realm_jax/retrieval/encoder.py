@@ -60,12 +60,15 @@ class Encoder:
         Args:
           params: of the embedder, on the host or on devices of the mesh.
         """
+        return jax.device_put(self.cast(params), replicated(self._mesh))
+
+    def cast(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Casts kernels to the dtype of the products."""
         compute = jnp.dtype(self._compute)
-        cast = jax.tree_util.tree_map_with_path(
+        return jax.tree_util.tree_map_with_path(
             lambda path, leaf: leaf.astype(compute) if path[-1].key.endswith("kernel") else leaf,
             params,
         )
-        return jax.device_put(cast, replicated(self._mesh))
 
     def forward(self, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
         """Traces the embedder inside a larger program."""
@@ -147,7 +150,7 @@ class Encoder:
 @functools.lru_cache(maxsize=4)
 def _compiled(
     model_json: str, vocabulary: int
-) -> tuple[Modules, Callable[..., Float[Array, "R E"]]]:
+) -> tuple[Modules, Program]:
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
     return modules, Program("embed", functools.partial(_forward, modules))
 

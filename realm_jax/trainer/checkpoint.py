@@ -55,7 +55,7 @@ class Checkpoints:
         """
         step = int(state.step)
         folder = self._parent / step_name(step)
-        new = hosts.all_gather(self._topic("new"), step, not commit.is_published(folder))[0]
+        new = hosts.agreed(self._topic("new"), step, lambda: not commit.is_published(folder))
         if hosts.is_leader():
             manifest = {"kind": KIND, "stage": self._stage, "networks": sorted(state.parameters)}
             write = lambda folder: self._write(folder, state)  # noqa: E731
@@ -85,8 +85,7 @@ class Checkpoints:
 
     def newest(self) -> int | None:
         """The step of the newest checkpoint, which process 0 finds for all; None if none."""
-        [step, *_] = hosts.all_gather(self._topic("newest"), 0, commit.latest(self._parent))
-        return step
+        return hosts.agreed(self._topic("newest"), 0, lambda: commit.latest(self._parent))
 
     def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
         """Reads a checkpoint; each device receives its shards.
@@ -117,11 +116,14 @@ class Checkpoints:
 def final_params(run: RunDir, stage: str) -> tuple[int, Parameters] | None:
     """Step and params of a stage's newest checkpoint, on the host; None if it has none."""
     step = commit.latest(run.checkpoints(stage))
-    if step is None:
-        return None
+    return None if step is None else (step, params_at(run, stage, step))
+
+
+def params_at(run: RunDir, stage: str, step: int) -> Parameters:
+    """Params of the checkpoint of a stage at a step, on the host."""
     folder = run.checkpoints(stage) / step_name(step)
     with integrity.verified(folder, KIND) as (copy, _):
-        return step, load_parameters(copy / PARAMETERS)
+        return load_parameters(copy / PARAMETERS)
 
 
 def _checked(saved: Any, like: Any, folder: epath.Path) -> Any:

@@ -8,12 +8,20 @@ from typing import Any
 from jax.sharding import Mesh
 
 from realm_jax.artifacts.snapshots import publish_snapshot
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.rows import Rows
 from realm_jax.errors import RealmError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.storage.layout import SNAPSHOTS, RunDir
 from realm_jax.storage.leases import retain
+
+
+def probe_queries(held_out: MaskedTextSource, text: MaskedTextSource, count: int) -> Rows:
+    """At most `count` masked sentences [B, Q], held out if any held-out passage has one."""
+    queries = held_out.first(count).queries
+    return queries if len(queries.ids) else text.first(count).queries
 
 
 class Publisher:
@@ -25,6 +33,7 @@ class Publisher:
       config_json: the run's config.
       fields: JSON fields for the manifests.
       mesh: devices that hold the params.
+      probes: queries [B, Q] with which the builder measures the recall of an index.
       still_allowed: see `commit.publish`.
     """
 
@@ -35,10 +44,11 @@ class Publisher:
         config_json: str,
         fields: dict[str, Any],
         mesh: Mesh,
+        probes: Rows,
         still_allowed: Callable[[], None] = lambda: None,
     ):
         self._run, self._keep, self._config, self._fields = run, keep, config_json, fields
-        self._mesh, self._still_allowed = mesh, still_allowed
+        self._mesh, self._probes, self._still_allowed = mesh, probes, still_allowed
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
@@ -63,7 +73,7 @@ class Publisher:
     def _write(self, step: int, params: Parameters, fields: dict[str, Any]) -> None:
         try:
             allowed = self._still_allowed
-            publish_snapshot(self._run, step, params, self._config, fields, allowed)
+            publish_snapshot(self._run, step, params, self._config, fields, allowed, self._probes)
             retain(self._run, SNAPSHOTS, self._keep)
         except Exception as error:  # noqa: BLE001 - `wait` raises it again
             self._failure = error

@@ -15,14 +15,15 @@ from realm_jax import config as config_lib
 from realm_jax.artifacts.export import publish_export
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import read_swaps, required_indexes
-from realm_jax.errors import Stopped
+from realm_jax.data.open_qa import questions_hash
+from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
 from realm_jax.storage import commit, follow, heartbeat
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock, still_allowed
-from realm_jax.trainer.checkpoint import final_params
+from realm_jax.trainer.checkpoint import params_at
 from realm_jax.trainer.fine_tuning import fine_tune
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
@@ -31,7 +32,7 @@ from realm_jax.trainer.init_params import initial_params, run_modules
 from realm_jax.trainer.inputs import warn_truncated_passages
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
-from realm_jax.trainer.publisher import NoPublisher, Publisher
+from realm_jax.trainer.publisher import NoPublisher, Publisher, probe_queries
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import check_steps_not_reduced, save_run_config
@@ -86,9 +87,9 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     with _trainer_lock(prepared.run_dir, stop) as stop_or_lost:
         training = _Training(prepared, stop_or_lost)
         training.claim()
-        pretrained = final_params(prepared.run_dir, "realm")
+        pretrained = _newest_params(prepared.run_dir, "realm")
         assert pretrained is not None
-        reader = final_params(prepared.run_dir, "reader")
+        reader = _newest_params(prepared.run_dir, "reader")
         training.replace((reader[1] if reader else {}) | pretrained[1])
         step = training.finish()
         training.beat("done", config.stages.realm.steps)
@@ -100,6 +101,13 @@ def _trainer_lock(
 ) -> AbstractContextManager[threading.Event]:
     """Process 0 takes the lock for all processes."""
     return job_lock(run_dir, JOB, stop) if hosts.is_leader() else nullcontext(stop)
+
+
+def _newest_params(run_dir: RunDir, stage: str) -> tuple[int, Parameters] | None:
+    """Step and params of a stage's newest checkpoint, which process 0 finds for all."""
+    parent = run_dir.checkpoints(stage)
+    step = hosts.agreed(f"{stage}/newest", 0, lambda: commit.latest(parent))
+    return None if step is None else (step, params_at(run_dir, stage, step))
 
 
 class _Training:
@@ -124,7 +132,28 @@ class _Training:
             trained = commit.latest(self._run_dir.checkpoints("realm"))
             if trained is None or trained < self._config.stages.realm.steps:
                 follow.clear_end(self._run_dir)
-        hosts.all_gather("workdir", 0)
+        self._check_same_inputs()
+
+    def _check_same_inputs(self) -> None:
+        """Raises a MismatchError if the processes were started with other configs or files."""
+        config, inputs = self._config, self._inputs
+        mine = {
+            "config": config_lib.model_hash(config),
+            "steps": [config.stages[name].steps for name in MODULES],
+            "knowledge corpus": inputs.knowledge.corpus_hash,
+            "questions": questions_hash(inputs.questions),
+        }
+        everyone = hosts.all_gather("inputs", 0, mine)
+        for process, theirs in enumerate(everyone):
+            for what, expected in everyone[0].items():
+                if theirs[what] != expected:
+                    raise MismatchError(
+                        f"process {process} was started with another {what} than process 0",
+                        where=self._run_dir.workdir,
+                        expected=expected,
+                        found=theirs[what],
+                        fix="give all processes the same flags and the same files",
+                    )
 
     def beat(self, stage: str, step: int) -> None:
         """Writes a heartbeat."""
@@ -147,7 +176,7 @@ class _Training:
 
     def pretrain(self) -> None:
         """REALM pre-training; publishes snapshots and searches the indexes built from them."""
-        config, finished = self._config, final_params(self._run_dir, "realm")
+        config, finished = self._config, _newest_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
             self.replace(finished[1])
             return
@@ -159,9 +188,10 @@ class _Training:
             as_json,
             fields,
             self._mesh,
+            probe_queries(self._inputs.held_out, self._inputs.text, config.builder.probes),
             still_allowed(self._stop),
         )
-        [swaps, *_] = hosts.all_gather("swaps", 0, read_swaps(self._run_dir))
+        swaps = hosts.agreed("swaps", 0, lambda: read_swaps(self._run_dir))
         replay = [(first, index_step) for first, index_step in swaps]
         index = self._index_manager(replay, publisher.check)
         stage = RealmStage(

@@ -78,7 +78,7 @@ def test_experiments_of_the_paper_document_expected_results(name):
 def test_documented_hours_match_the_compile_report(name):
     """Compares the hours of the training chips; the docstring may round."""
     config = config_lib.load(EXPERIMENTS / f"{name}.py")
-    report = reports_for(slice_of("v5e:8x8"))["train"]
+    report = reports_for(slice_of("v5e:8x8"))["realm/train"]
     hours = [stage_chip_hours(config, stage, report, BERT_VOCABULARY) for stage in STAGES[name]]
     hours_text = section(header(EXPERIMENTS / f"{name}.py"), "Hours")
     found = re.match(r"([\d,.]+) v5e chip-hours", hours_text)

@@ -38,3 +38,15 @@ def test_the_smallest_shape_of_each_chip_is_one_machine():
     for kind, chip in CHIPS.items():
         assert slice_of(f"{kind}:{chip.shapes[0]}").hosts == 1
     assert len(set(known_slices())) == len(known_slices())
+
+
+def test_several_slices_have_all_their_chips():
+    place = slice_of("2xv5e:8x8")
+    assert (place.name, place.one_slice) == ("2xv5e:8x8", "v5e:8x8")
+    assert (place.chips, place.hosts, place.slices) == (128, 32, 2)
+
+
+@pytest.mark.parametrize("name", ["0xv5e:8x8", "xv5e:8x8", "2v5e:8x8", "2xv5e", "100xv5e:8x8"])
+def test_an_invalid_number_of_slices_is_refused(name):
+    with pytest.raises(InputError, match="unknown topology"):
+        slice_of(name)

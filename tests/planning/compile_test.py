@@ -11,16 +11,22 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.main import main
-from realm_jax.parallel.sharding import make_mesh
+from realm_jax.errors import InputError
+from realm_jax.parallel.sharding import local_mesh, make_mesh
+from realm_jax.planning import programs
 from realm_jax.planning.chips import CHIPS
 from realm_jax.planning.compile_report import checks, roofline
 from realm_jax.planning.flops import train_flops
-from realm_jax.planning.programs import embed_program, train_program
+from realm_jax.planning.lowered import Target
+from realm_jax.planning.other_programs import embed
+from realm_jax.planning.programs import lower
+from realm_jax.planning.stage_programs import train
 
 CONTRACT = """
 hbm_bytes_chip hbm_bytes_peak hbm_share flops_per_chip flops_analytic_ratio collectives
 roofline_seconds compile_seconds
 """
+OF_EACH_PROGRAM = "name job hbm_share hbm_bytes_peak flops_per_chip roofline_seconds collectives"
 SMALL = {
     "model.layers": 6,
     "model.hidden": 128,
@@ -49,8 +55,8 @@ def test_an_unknown_topology_is_refused_with_a_list_of_known_ones(capsys):
 @pytest.mark.parametrize("stage", ["ict", "realm"])
 def test_a_step_is_lowered_from_its_config_only(stage):
     config = tiny_config(**{f"stages__{stage}__steps": 5})
-    program = train_program(config, make_mesh(config.mesh), 200)
-    assert (program.name, program.rows) == (stage, 8)
+    program = train(Target(config, make_mesh(config.mesh), 200, 0), stage)
+    assert (program.program, program.rows) == (f"{stage}/train", 8)
     assert program.flops == train_flops(config, stage, 200)
     text = program.lowered.as_text()
     assert "tensor<200x16xf32>" in text  # the word-piece embedding table
@@ -59,14 +65,14 @@ def test_a_step_is_lowered_from_its_config_only(stage):
 
 def test_the_embedding_program_fills_every_device():
     config = tiny_config()
-    program = embed_program(config, make_mesh(config.mesh), 200)
+    program = embed(Target(config, local_mesh(), 200, 0))
     assert program.rows == 8 * (320 // 40)
 
 
 def test_a_config_without_steps_is_refused():
     config = tiny_config()
-    with pytest.raises(config_lib.ConfigError, match="no stage to compile"):
-        train_program(config, make_mesh(config.mesh), 200)
+    with pytest.raises(InputError, match="no such program"):
+        lower("realm/train", config, make_mesh(config.mesh), local_mesh(), 200, 1000)
 
 
 def test_roofline_of_a_chip():
@@ -100,13 +106,13 @@ def test_fsdp_may_gather_all_parameters():
     assert all(checks(report, parameter_bytes=100, fsdp=8).values())
 
 
-def compiled(step, *arguments):
+def compiled(step, *arguments, topology="v5e:2x2", code=0):
     """Runs `realm compile` in a subprocess and returns its report."""
     overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
     command = [sys.executable, "-m", "realm_jax.cli.main", "compile", f"--step={step}", "--json"]
-    command += ["--topology=v5e:2x2", "--vocabulary=2000", *overrides, *arguments]
+    command += [f"--topology={topology}", "--vocabulary=2000", *overrides, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
-    assert ran.stdout, ran.stderr[-2000:]
+    assert ran.stdout and ran.returncode == code, ran.stderr[-2000:]
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -120,7 +126,7 @@ def test_tpu_compiler_compiles_a_training_step(tmp_path):
     assert 0 < report["hbm_bytes_peak"] < report["hbm_bytes_chip"]
     assert any(one["kind"] == "all-reduce" for one in report["collectives"])
     assert report["roofline_seconds"] == max(report["roofline"].values()) > 0
-    assert [one["program"] for one in json.loads(kept.read_text())] == ["realm"]
+    assert [one["name"] for one in json.loads(kept.read_text())] == ["realm/train"]
 
 
 @pytest.mark.slow
@@ -131,3 +137,34 @@ def test_tpu_compiler_compiles_the_embedding_program():
     assert report["rows"] == 4 * 16
     assert report["refresh"]["builder_chips"] == 1
     assert all(report["checks"].values()), report["checks"]
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("topology", "changes"), [("v5e:2x2", []), ("2xv5e:2x2", ["--config.mesh.replica=2"])]
+)
+def test_tpu_compiler_compiles_every_program_of_both_jobs(topology, changes):
+    """Small sizes; two slices are joined by `replica`."""
+    steps = ["--config.stages.qa.batch=8", "--config.stages.ict.batch=16", "--passages=100000"]
+    report = compiled("all", *steps, *changes, topology=topology)
+    names = [one["name"] for one in report["programs"]]
+    assert names == programs.names(config_lib.load(None))
+    for one in report["programs"]:
+        assert "error" not in one, one
+        assert set(OF_EACH_PROGRAM.split()) <= one.keys()
+        assert one["hbm_share"] < 0.85
+    assert set(report["host_bytes"]) == {"trainer", "builder"}
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_program_that_does_not_fit_is_reported(capfd):
+    """Every program of the others is still compiled; the exit code is 1."""
+    changes = ["--config.stages.realm.batch=65536", "--config.stages.ict.steps=0"]
+    changes += ["--config.stages.qa.steps=0", "--config.lengths.passage=480", "--passages=1000"]
+    report = compiled("all", *changes, "--config.lengths.joint=512", code=1)
+    failed = {one["name"] for one in report["programs"] if "error" in one}
+    assert "realm/train" in failed and "embed" not in failed
+    [train] = [one for one in report["programs"] if one["name"] == "realm/train"]
+    assert "does not fit into the memory of a chip" in train["error"]

@@ -21,7 +21,7 @@ def test_flops_of_a_refresh_and_a_step_at_the_papers_sizes():
     config = config_lib.default()
     # The expected 0.70 EFLOPs and 1.54 PFLOPs include the whole last layer, and rows of full length
     # for the null passage.
-    refresh = embed_flops(config, 13_353_718) + 13_353_718 * unused_flops(config.model, 288, 1)
+    refresh = embed_flops(config, 13_353_718, 288) + 13_353_718 * unused_flops(config.model, 288, 1)
     step = train_flops(config, "realm", VOCABULARY)
     full, short = (
         encoder_flops(config.model, 512, 384),
@@ -59,5 +59,7 @@ def test_xla_counts_the_same_products():
         return modules.bind(params).embedder.embed(ids, mask, segments)
 
     counted = jax.jit(embed).lower(modules.shapes, *rows).cost_analysis()["flops"]
-    assert embed_flops(config, 8) == pytest.approx(counted, rel=0.1)
-    assert embed_flops(config, 8) < counted  # XLA also counts element-wise work
+    assert embed_flops(config, 8, config.lengths.passage) == pytest.approx(counted, rel=0.1)
+    assert (
+        embed_flops(config, 8, config.lengths.passage) < counted
+    )  # XLA also counts element-wise work

@@ -10,7 +10,7 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.planning import reference_reports
 from realm_jax.planning.chips import slice_of
-from realm_jax.planning.flops import embed_flops, train_flops
+from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
 from realm_jax.planning.limits import Assumptions
 from realm_jax.planning.plan import (
     embedding_seconds,
@@ -22,7 +22,8 @@ from realm_jax.planning.plan import (
 # 64 chips: a step takes 0.1 s; 6,400 passages are embedded in 1 s, 100 per chip and second
 TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30}
 EMBED = {"roofline_seconds": 1.0, "chips": 64, "rows": 6400}
-REPORTS = {"train": TRAIN, "embed": EMBED}
+EVALUATE = {"roofline_seconds": 0.05, "chips": 64}
+REPORTS = {"realm/train": TRAIN, "realm/evaluate": EVALUATE, "embed": EMBED}
 ASSUMED = Assumptions(share_of_roofline=0.5, build_seconds=32e-6, build_threads=32)
 
 
@@ -42,8 +43,18 @@ def test_a_million_passages_by_hand():
     assert found["refresh_steps"] == pytest.approx(1251.64 / 0.2)
     assert found["staleness_steps"] == pytest.approx(1.5 * 6258.2 + 250)
     assert found["index_bytes"] == 320e6
-    assert found["days"] == pytest.approx(200_000 * 0.2 / 86_400)
-    assert found["chip_hours"] == pytest.approx(200_000 * 0.2 / 3600 * 80)
+    assert found["evaluation_seconds"] == pytest.approx(0.1)  # one batch of 512 queries
+    hours = (200_000 * 0.2 + 200 * 0.1) / 3600
+    assert found["days"] == pytest.approx(hours / 24)
+    assert found["chip_hours"] == pytest.approx(hours * 80)
+    assert found["first_step_seconds"] == found["refresh_seconds"]
+
+
+def test_requests_and_bytes_of_a_refresh_by_hand():
+    """245 shards of 4,096 passages; vectors of 512 bytes go both ways, 576 are published."""
+    store = make_plan()["store"]
+    assert store["requests"] == 2 * 245
+    assert store["bytes"] == pytest.approx(2 * 512e6 + 17 * (320 + 256) * 1e6)
 
 
 def test_staleness_breaks_first_if_builders_are_few():
@@ -109,10 +120,14 @@ def test_impossible_arguments_are_refused(passages, share):
 def test_plan_command_prints_all_documented_fields(tmp_path, capsys):
     kept = tmp_path / "reports.json"
     config = config_lib.load(None)
-    flops = {"train": train_flops(config, "realm", 30_522), "embed": embed_flops(config, 6400)}
-    for step, report in REPORTS.items():
-        described = {"topology": "v4:4x4x4", "step": step, "program": step}
-        described |= {"flops_per_chip": flops[step] / 64, "flops_analytic_ratio": 1.0}
+    flops = {
+        "realm/train": train_flops(config, "realm", 30_522),
+        "realm/evaluate": evaluation_flops(config, "realm", 30_522),
+        "embed": embed_flops(config, 6400, 288),
+    }
+    for name, report in REPORTS.items():
+        described = {"topology": "v4:4x4x4", "name": name}
+        described |= {"flops_per_chip": flops[name] / 64, "flops_analytic_ratio": 1.0}
         reference_reports.add_report(kept, {**report, **described})
     arguments = ["plan", "--topology=v4:4x4x4", "--builder_share=0.2", f"--reports={kept}"]
     assert main([*arguments, "--passages=1e9", "--json"]) == exit_codes.DONE
@@ -132,19 +147,19 @@ def test_an_invalid_number_of_passages_is_refused(passages, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "step"),
+    ("changes", "name"),
     [
-        (["model.layers=4", "model.hidden=256", "model.heads=4", "model.mlp=1024"], "train"),
-        (["stages.realm.batch=64"], "train"),
-        (["retrieval.candidates=4"], "train"),
+        (["model.layers=4", "model.hidden=256", "model.heads=4", "model.mlp=1024"], "realm/train"),
+        (["stages.realm.batch=64"], "realm/train"),
+        (["retrieval.candidates=4"], "realm/train"),
         (["lengths.passage=512"], "embed"),
     ],
 )
-def test_reports_of_other_sizes_are_refused(changes, step, capsys):
+def test_reports_of_other_sizes_are_refused(changes, name, capsys):
     overrides = [f"--config.{change}" for change in changes]
     assert main(["plan", "--topology=v4:4x4x4", *overrides]) == exit_codes.ERROR
     error = capsys.readouterr().err
-    assert f"step {step} has other sizes" in error and "realm compile --topology=v4" in error
+    assert f"{name} has other sizes" in error and "realm compile --topology=v4" in error
 
 
 def test_reports_may_differ_in_remat(capsys):
@@ -155,7 +170,7 @@ def test_reports_may_differ_in_remat(capsys):
 
 def test_a_chip_without_reports_is_refused_with_the_compile_command(tmp_path, capsys):
     kept = tmp_path / "reports.json"
-    report = {"topology": "v4:4x4x4", "step": "train", "program": "realm"}
+    report = {"topology": "v4:4x4x4", "name": "realm/train"}
     reference_reports.add_report(kept, report)
     assert main(["plan", "--topology=v6e:8x8", f"--reports={kept}"]) == exit_codes.ERROR
     assert "realm compile --topology=v6e:8x8" in capsys.readouterr().err
@@ -164,6 +179,6 @@ def test_a_chip_without_reports_is_refused_with_the_compile_command(tmp_path, ca
 def test_a_new_report_replaces_an_older_one(tmp_path):
     kept = tmp_path / "reports.json"
     for seconds in (1, 2):
-        report = {"topology": "v4:4x4x4", "step": "train", "program": "realm", "n": seconds}
+        report = {"topology": "v4:4x4x4", "name": "realm/train", "n": seconds}
         reference_reports.add_report(kept, report)
     assert [one["n"] for one in reference_reports.read_reports(kept)] == [2]
