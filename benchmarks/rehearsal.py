@@ -41,25 +41,7 @@ PROCESSES, DEVICES, STEPS, EVERY = 8, 8, 20, 10
 PASSAGES, SENTENCES = 600, 16
 JOB = Path(__file__).with_name("rehearsal_job.py")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
-_WORDS = tuple(
-    [
-        "river",
-        "city",
-        "king",
-        "north",
-        "south",
-        "old",
-        "great",
-        "first",
-        "lake",
-        "land",
-        "people",
-        "trade",
-        "war",
-        "stone",
-        "road",
-    ]
-)
+_WORDS = ("river", "city", "king", "north", "old", "great", "first", "lake", "land", "people")
 _NAMES = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm", "Ibo", "Ero", "Ats", "Oni")
 OVERRIDES = {
     "model.start": "",
