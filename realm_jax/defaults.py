@@ -306,7 +306,7 @@ def _builder() -> ConfigDict:
     # Loss of recall@10 since the last full build above which the index is built in full again.
     builder.reencode_loss = 0.02
     # Held-out masked sentences that each snapshot carries. The builder measures the recall of the
-    # new index with them, and with as many passages as queries.
+    # new index with them (the floor applies to it), and with as many passages as queries.
     builder.probes = 128
     builder.poll_seconds = 0.5  # seconds between checks for a new snapshot
     return builder

@@ -16,16 +16,13 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import DamageError, MismatchError
-from realm_jax.index_builder.recall import PROBE_HITS, probe_recall, widen_to_floor
-from realm_jax.retrieval.search_plan import make_plan
+from realm_jax.index_builder.recall import PROBE_HITS, Probes, passage_probes, widen_to_floor
 from realm_jax.retrieval.searcher import LocalSearcher, ReencodableSearcher, build_searcher
 from realm_jax.storage import commit
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
 
 log = logging.getLogger(__name__)
-# Keys that must be equal in two plans for their centres and codebooks to be interchangeable.
-_TRAINED_BY = ("size", "dims", "leaves", "rescore", "dims_per_code", "soar")
 
 
 @dataclass(frozen=True)
@@ -34,14 +31,16 @@ class BuiltIndex:
 
     Attributes:
       searcher: widened until it reaches the recall floor.
-      recall: its recall; see `probe_recall`.
+      recall: with queries of the kind that will be asked; the floor applies to it.
+      recall_passages: with indexed passages as queries.
       trained: fields for the manifest. `trained_step`: the snapshot whose vectors trained the
-        centres and codebooks; `trained_recall`: the recall on those vectors.
+        centres and codebooks; `trained_recall`: the recall on those vectors before widening.
       seconds: `seconds_build` and `seconds_check`.
     """
 
     searcher: LocalSearcher
     recall: float
+    recall_passages: float
     trained: dict[str, Any]
     seconds: dict[str, float]
 
@@ -52,6 +51,7 @@ def build_index(
     config: ConfigDict,
     corpus_hash: str,
     vectors: Float32[np.ndarray, "N E"],
+    queries: Float32[np.ndarray, "B E"],
 ) -> BuiltIndex:
     """Builds the searcher of a snapshot.
 
@@ -61,18 +61,36 @@ def build_index(
       config: `search` and `builder` are used.
       corpus_hash: of the knowledge corpus.
       vectors: of all passages, which may be memory-mapped.
+      queries: of the kind that will be asked, to measure recall.
     """
+    probes = Probes(vectors, queries)
     if config.builder.reencode:
         # The last index is freed when this call returns, before a new one takes memory.
-        reencoded = _reencode(_newest_index(run, config, corpus_hash), config, vectors)
+        reencoded = _reencode(_newest_index(run, config, corpus_hash), config, vectors, probes)
         if reencoded is not None:
             return reencoded
     began = time.monotonic()
     searcher = build_searcher(config.search.kind, vectors, config.search, config.seed)
     built = time.monotonic()
-    measured = widen_to_floor(searcher, vectors, config.builder)
-    trained = {"trained_step": step, "trained_recall": measured}
-    return BuiltIndex(searcher, measured, trained, _seconds(began, built))
+    first = probes.recall(searcher)
+    measured = widen_to_floor(searcher, probes, config.builder.recall_floor, first)
+    trained = {"trained_step": step, "trained_recall": first}
+    return _built(searcher, measured, trained, config, vectors, began, built)
+
+
+def _built(
+    searcher: LocalSearcher,
+    measured: float,
+    trained: dict[str, Any],
+    config: ConfigDict,
+    vectors: Float32[np.ndarray, "N E"],
+    began: float,
+    built: float,
+) -> BuiltIndex:
+    """Measures recall with passages as queries; `began` and `built` are times of the build."""
+    with_passages = passage_probes(vectors, config.builder.probes).recall(searcher)
+    seconds = {"seconds_build": built - began, "seconds_check": time.monotonic() - built}
+    return BuiltIndex(searcher, measured, with_passages, trained, seconds)
 
 
 def _newest_index(run: RunDir, config: ConfigDict, corpus_hash: str) -> PublishedIndex | None:
@@ -91,29 +109,30 @@ def _newest_index(run: RunDir, config: ConfigDict, corpus_hash: str) -> Publishe
 
 
 def _reencode(
-    last: PublishedIndex | None, config: ConfigDict, vectors: Float32[np.ndarray, "N E"]
+    last: PublishedIndex | None,
+    config: ConfigDict,
+    vectors: Float32[np.ndarray, "N E"],
+    probes: Probes,
 ) -> BuiltIndex | None:
     """Puts new vectors into the last index; None if its kind or plan differs or recall falls."""
     if last is None:
         return None
     searcher, trained = last.searcher, _trained_fields(last)
-    size, dims = vectors.shape
-    plan = make_plan(size, dims, config.search)
     if (
         not isinstance(searcher, ReencodableSearcher)
         or searcher.kind != config.search.kind
+        or searcher.size != len(vectors)
         or not trained
+        or not searcher.replan(config.search)
     ):
-        return None
-    if not plan["reorder"] or any(searcher.plan[key] != plan[key] for key in _TRAINED_BY):
         return None
     began = time.monotonic()
     searcher.reencode(vectors)
     built = time.monotonic()
-    measured = probe_recall(searcher, vectors, config.builder)
-    least = max(
-        config.builder.recall_floor, trained["trained_recall"] - config.builder.reencode_loss
-    )
+    floor, measured = config.builder.recall_floor, probes.recall(searcher)
+    least = trained["trained_recall"] - config.builder.reencode_loss
+    if measured >= least:
+        least, measured = floor, widen_to_floor(searcher, probes, floor, measured)
     if measured < least:
         log.info(
             "recall@%d with the partitions of step %d is %.3f, below %.3f: training them again",
@@ -123,11 +142,7 @@ def _reencode(
             least,
         )
         return None
-    return BuiltIndex(searcher, measured, trained, _seconds(began, built))
-
-
-def _seconds(began: float, built: float) -> dict[str, float]:
-    return {"seconds_build": built - began, "seconds_check": time.monotonic() - built}
+    return _built(searcher, measured, trained, config, vectors, began, built)
 
 
 def _trained_fields(index: PublishedIndex) -> dict[str, Any]:

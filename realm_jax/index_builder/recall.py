@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 from jaxtyping import Float32
-from ml_collections import ConfigDict
 
 from realm_jax.data import sampling
 from realm_jax.retrieval.exact_searcher import ExactSearcher
@@ -15,26 +14,64 @@ PROBE_HITS = 10  # k of the measured recall@k
 log = logging.getLogger(__name__)
 
 
-def widen_to_floor(
-    searcher: LocalSearcher, vectors: Float32[np.ndarray, "N E"], builder: ConfigDict
-) -> float:
+class Probes:
+    """Queries whose exact hits are known, to measure the recall@10 of searchers.
+
+    A hit counts if its score is at least that of the exact tenth hit, less the rounding error of
+    float32. Without this tolerance, the nearly equal vectors of an untrained embedder would give
+    exact search itself a low recall.
+
+    Args:
+      vectors: [N, E], of all rows of the index; may be memory-mapped.
+      queries: [B, E], at least one.
+    """
+
+    def __init__(self, vectors: Float32[np.ndarray, "N E"], queries: Float32[np.ndarray, "B E"]):
+        self._vectors, self._queries = vectors, queries
+        self._k = min(PROBE_HITS, len(vectors))
+        exact, _ = ExactSearcher(vectors).search(queries, self._k)
+        best = vectors[exact].astype(np.float64)
+        norms = np.linalg.norm(best, axis=2).max(1) * np.linalg.norm(queries, axis=1)
+        rounding = np.finfo(np.float32).eps * vectors.shape[1] ** 0.5 * norms
+        tenth = np.einsum("bke,be->bk", best, queries.astype(np.float64)).min(1)
+        self._least = (tenth - rounding)[:, None]
+
+    def recall(self, searcher: Searcher) -> float:
+        """Share of the hits of `searcher` that count, 0 to 1."""
+        found, _ = searcher.search(self._queries, self._k)
+        hits, queries = self._vectors[found].astype(np.float64), self._queries.astype(np.float64)
+        return float(np.mean(np.einsum("bke,be->bk", hits, queries) >= self._least))
+
+
+def passage_probes(vectors: Float32[np.ndarray, "N E"], count: int) -> Probes:
+    """`count` passages as queries, the same ones each time.
+
+    Each query is a row of the index itself, so an approximate index finds its hits more often than
+    those of masked sentences.
+    """
+    rng = sampling.generator(0, "probes")
+    chosen = rng.choice(len(vectors), min(count, len(vectors)), replace=False)
+    return Probes(vectors, vectors[chosen])
+
+
+def widen_to_floor(searcher: LocalSearcher, probes: Probes, floor: float, first: float) -> float:
     """Widens the search until its recall reaches the floor or it scans everything.
 
     The vectors of an embedder at the start of training are nearly equal, so quantised scores hardly
     separate them and recall is low.
 
     Args:
-      searcher: over `vectors`; modified in place.
-      vectors: [N, E].
-      builder: `config.builder`.
+      searcher: modified in place.
+      probes: queries.
+      floor: `builder.recall_floor`.
+      first: the recall of the searcher before it is widened.
 
     Returns:
-      The recall that was reached; see `probe_recall`.
+      The recall that was reached.
     """
-    measured = first = probe_recall(searcher, vectors, builder)
-    factor = 1
-    while measured < builder.recall_floor and searcher.widen():
-        measured = probe_recall(searcher, vectors, builder)
+    measured, factor = first, 1
+    while measured < floor and searcher.widen():
+        measured = probes.recall(searcher)
         factor *= 4
     if factor > 1:
         log.warning(
@@ -42,33 +79,9 @@ def widen_to_floor(
             "wide, which makes each search slower; recall@%d is now %.3f",
             PROBE_HITS,
             first,
-            builder.recall_floor,
+            floor,
             factor,
             PROBE_HITS,
             measured,
         )
     return measured
-
-
-def probe_recall(
-    searcher: Searcher, vectors: Float32[np.ndarray, "N E"], builder: ConfigDict
-) -> float:
-    """Measures recall@10 with `builder.probes` passages as queries, the same ones each time.
-
-    A hit counts if its score is at least that of the exact tenth hit, less the rounding error of
-    float32. Without this tolerance, the nearly equal vectors of an untrained embedder would give
-    exact search itself a low recall.
-
-    Returns:
-      Share of hits that count, 0 to 1.
-    """
-    k = min(PROBE_HITS, len(vectors))
-    rng = sampling.generator(0, "probes")
-    probes = vectors[rng.choice(len(vectors), min(builder.probes, len(vectors)), replace=False)]
-    exact, found = (s.search(probes, k)[0] for s in (ExactSearcher(vectors), searcher))
-    best = vectors[exact].astype(np.float64)
-    norms = np.linalg.norm(best, axis=2).max(1) * np.linalg.norm(probes, axis=1)
-    rounding = np.finfo(np.float32).eps * vectors.shape[1] ** 0.5 * norms
-    tenth = np.einsum("bke,be->bk", best, probes.astype(np.float64)).min(1)
-    scores = np.einsum("bke,be->bk", vectors[found].astype(np.float64), probes.astype(np.float64))
-    return float(np.mean(scores >= (tenth - rounding)[:, None]))

@@ -64,7 +64,7 @@ class FaissSearcher:
           ConfigError: `search.dims_per_code` does not divide E.
         """
         size, dims = vectors.shape
-        plan = search_plan.make_plan(size, dims, options) | {"soar": False}
+        plan = _make_plan(size, dims, options)
         if plan["reorder"] and dims % plan["dims_per_code"]:
             raise ConfigError(
                 "the embedding does not divide into product codes",
@@ -116,6 +116,10 @@ class FaissSearcher:
         scores, rows = self.index.search(np.ascontiguousarray(queries), k, params=parameters)
         return rows.astype(np.int32), scores
 
+    def replan(self, options: Any) -> bool:
+        """See `ReencodableSearcher.replan`."""
+        return search_plan.replan(self.plan, _make_plan(self.size, self.dims, options))
+
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """See `ReencodableSearcher.reencode`."""
         check_vectors(vectors)
@@ -149,6 +153,12 @@ class FaissSearcher:
             )
         mean = Mean.load(folder, description["dims"])
         return cls(index, search_plan.of_description(description), mean)
+
+
+def _make_plan(size: int, dims: int, options: Any) -> search_plan.Plan:
+    """The plan without what this searcher lacks: SOAR, and partitions of unquantised vectors."""
+    plan = search_plan.make_plan(size, dims, options) | {"soar": False}
+    return plan if plan["reorder"] else plan | {"leaves": 0, "leaves_searched": 0}
 
 
 def _fill(index: Any, vectors: Float32[np.ndarray, "N E"], mean: Mean) -> None:

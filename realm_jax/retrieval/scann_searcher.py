@@ -113,6 +113,11 @@ class ScannSearcher:
         """Replaces the search threads by new ones with the priority of the calling thread."""
         self.index.searcher.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # ScaNN's default
 
+    def replan(self, options: Any) -> bool:
+        """See `ReencodableSearcher.replan`."""
+        new = search_plan.make_plan(self.size, self.dims, options)
+        return search_plan.replan(self.plan, new)
+
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """See `ReencodableSearcher.reencode`."""
         check_vectors(vectors)

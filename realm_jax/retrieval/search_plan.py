@@ -13,6 +13,8 @@ TRAINING_SAMPLE = 100_000  # least number of rows that partition centres are tra
 # clusters of the vectors get no centre.
 TRAINING_PER_LEAF = 100
 RESCORED_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per dimension of a row
+# Keys that must be equal in two plans for their centres and codebooks to be interchangeable.
+TRAINED_BY = ("size", "dims", "leaves", "rescore", "dims_per_code", "soar")
 
 Plan = dict[str, Any]
 
@@ -74,8 +76,20 @@ def training_sample(plan: Plan) -> int:
 
 def widen(plan: Plan) -> bool:
     """Searches and rescores four times as much, in place; False if everything is already."""
-    if plan["reorder"] in (0, plan["size"]):
-        return False
+    before = dict(plan)
     for key, most in {"leaves_searched": "leaves", "reorder": "size"}.items():
         plan[key] = min(4 * plan[key], plan[most])
+    return plan != before
+
+
+def replan(plan: Plan, new: Plan) -> bool:
+    """Takes the settings of the search from `new`, in place.
+
+    Returns:
+      False, and changes nothing, if the centres and codebooks of a built index do not fit `new`, or
+      if it has none.
+    """
+    if not (plan["reorder"] and new["reorder"]) or any(plan[k] != new[k] for k in TRAINED_BY):
+        return False
+    plan.update({key: new[key] for key in ("leaves_searched", "reorder")})
     return True

@@ -77,6 +77,13 @@ class ReencodableSearcher(LocalSearcher, Protocol):
 
     plan: dict[str, Any]  # see `search_plan.make_plan`
 
+    def replan(self, options: Any) -> bool:
+        """Searches as `config.search`, `options`, says from now on; undoes `widen`.
+
+        Returns:
+          False if the index has to be trained again for these settings; then nothing is changed.
+        """
+
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """Replaces all vectors, assigned to the trained partitions and codes.
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from etils import epath
 from support.object_store import BUCKET, serve_object_store
+from support.probes import random_probes
+from support.tiny_corpus import tiny_config
 
 from realm_jax import config as configs
 from realm_jax.artifacts.params import load_parameters, save_parameters
@@ -60,6 +62,24 @@ def test_run_folder_may_be_a_relative_path(tmp_path, monkeypatch):
     publish_snapshot(run, 3, {"w": np.arange(4.0)}, "{}", {"config_hash": "c"})
     snapshot = read_snapshot(run.snapshots / step_name(3))
     np.testing.assert_array_equal(snapshot.params["w"], np.arange(4.0))
+
+
+def test_probe_queries_of_a_snapshot_are_read_back(tmp_path):
+    run, config = RunDir(tmp_path), tiny_config()
+    probes = random_probes(config)
+    publish_snapshot(run, 2, TREE, "{}", {}, probes=probes)
+    found = read_snapshot(run.snapshots / step_name(2)).require_probes()
+    for part, expected in zip(found, probes, strict=True):
+        assert part.dtype == expected.dtype
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_a_snapshot_without_probe_queries_is_refused_by_the_builder(tmp_path):
+    run = RunDir(tmp_path)
+    publish_snapshot(run, 2, TREE, "{}", {})
+    snapshot = read_snapshot(run.snapshots / step_name(2))
+    with pytest.raises(MismatchError, match=r"(?s)no probe queries.*step 2.*continue the run"):
+        snapshot.require_probes()
 
 
 def test_snapshot_written_in_a_thread_is_read_back(tmp_path):

@@ -6,6 +6,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -73,7 +74,9 @@ def test_builder_keeps_the_index_of_a_checkpoint_while_the_trainer_is_down(tiny,
     parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
     follow.mark_end(run)  # the builder ends after the newest snapshot
     for step in (2, 4, 6):
-        publish_snapshot(run, step, parameters, config_lib.to_json(config), {})
+        publish_snapshot(
+            run, step, parameters, config_lib.to_json(config), {}, probes=random_probes(config)
+        )
         assert index_builder.run(str(run.root), 0.02, threading.Event()) == 1
         if step == 2:
             publish_checkpoint(run, 3, [(0, 0), (2, 2)])

@@ -28,8 +28,14 @@ def config_of(**changes):
     return config_lib.ConfigDict(tiny_config(**{**settings, **changes}).to_dict())
 
 
+def queries_of(rows):
+    """Queries near rows of the index, but not equal to them."""
+    noise = np.random.default_rng(7).normal(size=(200, E))
+    return (rows[:: N // 200][:200] + 0.3 * noise).astype(np.float32)
+
+
 def publish(run, step, config, rows):
-    made = build_index(run, step, config, CORPUS, rows)
+    made = build_index(run, step, config, CORPUS, rows, queries_of(rows))
     fields = {"corpus_hash": CORPUS, **made.trained}
     publish_index(run, step, made.searcher, np.arange(N), rows, QUERY, fields, "{}")
     return made
@@ -66,7 +72,9 @@ def test_partitions_are_retrained_if_recall_falls(run, caplog):
     config = config_of(builder__reencode_loss=0.0)
     publish(run, 0, config, vectors(1))
     made = publish(run, 10, config, vectors(2))
-    rebuilt = build_index(run, 10, config_of(builder__reencode=False), CORPUS, vectors(2))
+    rows = vectors(2)
+    config = config_of(builder__reencode=False)
+    rebuilt = build_index(run, 10, config, CORPUS, rows, queries_of(rows))
     assert made.trained == rebuilt.trained == {"trained_step": 10, "trained_recall": rebuilt.recall}
     assert "partitions of step 0" in caplog.text and "training them again" in caplog.text
 
@@ -91,3 +99,40 @@ def test_partitions_of_a_damaged_index_are_not_reused(run, caplog):
     codes.write_bytes(codes.read_bytes()[:-1] + b"?")
     assert publish(run, 10, config_of(), vectors(1)).trained["trained_step"] == 10
     assert "index of step 0 cannot be re-encoded" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_reencoding_uses_the_search_settings_of_the_config(run, kind):
+    """Settings that need no training change without it; they are kept in the index."""
+    publish(run, 0, config_of(search__kind=kind, builder__reencode_loss=1.0), vectors(1))
+    changed = {"search__leaves_searched": 37, "search__reorder": 55, "builder__reencode_loss": 1.0}
+    made = publish(run, 10, config_of(search__kind=kind, **changed), vectors(1))
+    assert made.trained["trained_step"] == 0
+    plan = open_index(run.published_index / step_name(10)).searcher.plan
+    assert (plan["leaves_searched"], plan["reorder"]) == (37, 55)
+
+
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_a_widened_search_is_narrow_again_once_recall_allows(run, kind):
+    narrow = {"search__kind": kind, "search__leaves_searched": 1, "builder__reencode_loss": 1.0}
+    widened = publish(run, 0, config_of(**narrow, builder__recall_floor=0.97), vectors(1))
+    assert widened.searcher.plan["leaves_searched"] > 1 and widened.recall >= 0.97
+    assert widened.trained["trained_recall"] < widened.recall
+    made = publish(run, 10, config_of(**narrow, builder__recall_floor=0.1), vectors(1))
+    assert made.trained == widened.trained
+    assert made.searcher.plan["leaves_searched"] == 1
+    again = publish(run, 20, config_of(**narrow, builder__recall_floor=0.97), vectors(1))
+    assert again.trained == widened.trained
+    assert again.searcher.plan["leaves_searched"] > 1 and again.recall >= 0.97
+
+
+@pytest.mark.parametrize("kind", ["scann", "faiss"])
+def test_partitions_of_unquantised_vectors_are_widened_to_the_floor(run, kind):
+    """search.reorder=0: rows of the searched partitions are scored exactly."""
+    settings = {"search__kind": kind, "search__leaves_searched": 1, "search__reorder": 0}
+    config = config_of(**settings, builder__reencode=False, builder__recall_floor=0.99)
+    rows = vectors(1)
+    made = build_index(run, 0, config, CORPUS, rows, queries_of(rows))
+    assert made.recall >= 0.99
+    searched = made.searcher.plan["leaves_searched"]
+    assert searched > 1 if kind == "scann" else searched == 0  # FAISS then searches all rows

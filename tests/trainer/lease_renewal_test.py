@@ -8,6 +8,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -58,7 +59,9 @@ def test_builder_keeps_its_snapshot_during_a_long_refresh(run, tiny, monkeypatch
     config = tiny_config(tiny.folder, model__layers=1)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
-    publish_snapshot(run, 2, parameters, config_lib.to_json(config), {})
+    publish_snapshot(
+        run, 2, parameters, config_lib.to_json(config), {}, probes=random_probes(config)
+    )
     follow.mark_end(run)
 
     def long_refresh(*_):
