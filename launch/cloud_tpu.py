@@ -10,7 +10,7 @@ Needs:    gcloud, logged in; the folders runs/... and weights/... of the config 
 waits for them, copies the code of HEAD and starts the jobs as services. A job that exits with code
 75 (stopped, progress saved) or 76 (another host was lost) is restarted by its machine. After a
 preemption, run the same command with --again, which does not create the bucket. Each builder is one
-machine; builders can be added and removed at any time.
+machine with its own share of the corpus; an index is published when all have embedded theirs.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 
 from realm_jax.cli.arguments import natural
 from realm_jax.cli.launching import (
+    EXTRAS,
     RESTART_CODES,
     check_bucket,
     check_config,
@@ -126,7 +127,7 @@ def start(options: argparse.Namespace) -> list[list[str]]:
     commands = [["git", "archive", f"--prefix={prefix}/", f"--output={CODE}", "HEAD"]]
     install = (
         f"tar -xzf {CODE} && sudo apt-get install -y python3.11-venv"
-        f" && python3.11 -m venv venv && venv/bin/pip install './{prefix}[tpu]'"
+        f" && python3.11 -m venv venv && venv/bin/pip install './{prefix}[{EXTRAS}]'"
         f" && gcloud storage rsync --recursive {options.bucket}/data {prefix}"
     )
     tpu = ["gcloud", "compute", "tpus", "tpu-vm"]
@@ -141,7 +142,8 @@ def start(options: argparse.Namespace) -> list[list[str]]:
 def service(options: argparse.Namespace, name: str) -> str:
     """Shell command that starts a job as a service; some exit codes restart it."""
     workdir = f"{options.bucket}/{options.name}"
-    command = index_command(workdir, name.removeprefix(f"{options.name}-"))
+    number = name.removeprefix(f"{options.name}-builder-")
+    command = index_command(workdir, number, options.builders)
     if name.endswith("-trainer"):
         many = ["--coordinator=auto"] if options.place.hosts > 1 else []
         command = train_command(workdir, options.config, [*options.extra, *many])

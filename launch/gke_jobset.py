@@ -3,7 +3,7 @@ r"""Both jobs on GKE: a JobSet with one replicated job for training and one for 
 Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \
               --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
 Needs:    kubectl; a GKE cluster with JobSet and TPU node pools (XPK creates such clusters and
-          accepts this manifest); an image with this package, its `tpu` extra and the config; a
+          accepts this manifest); an image with the config and `pip install '.[tpu,gs]'`; a
           Kubernetes service account with write access to the bucket; the folders runs/... and
           weights/... of the config under gs://BUCKET/data/. Each pod first copies them into its
           working folder
@@ -36,7 +36,6 @@ from realm_jax.planning.chips import Slice, slice_of
 
 _DATA, _GCLOUD = "/data", "gcr.io/google.com/cloudsdktool/google-cloud-cli:stable"
 _FETCH = ("gcloud", "storage", "rsync", "--recursive")
-_OF_THE_SET = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
 _NODE_POOL = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -96,7 +95,7 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
         many = (first, place.hosts, "$(JOB_COMPLETION_INDEX)")
     literal = [argument.replace("$(", "$$(") for argument in options.extra]
     trainer = train_command(workdir, options.config, literal, many)
-    builder = index_command(workdir, "builder-$(JOB_INDEX)")
+    builder = index_command(workdir, "$(JOB_COMPLETION_INDEX)", options.builders)
     machine = Slice(place.kind, place.chip.shapes[0])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -119,27 +118,31 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
                 ],
             },
             "replicatedJobs": [
-                _replicated("trainer", 1, place, trainer, options),
-                _replicated("builder", options.builders, machine, builder, options),
+                _replicated("trainer", place.hosts, place, trainer, options),
+                *(
+                    [_replicated("builder", options.builders, machine, builder, options)]
+                    if options.builders
+                    else []
+                ),
             ],
         },
     }
 
 
 def _replicated(
-    name: str, replicas: int, place: Slice, command: list[str], options: argparse.Namespace
+    name: str, pods: int, place: Slice, command: list[str], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """One Job per slice, with one pod per machine."""
+    """One Job: a pod for each host of the trainer's slice, or for each builder's machine."""
     stopped = {"containerName": name, "operator": "In", "values": list(RESTART_CODES)}
     job = {
         "completionMode": "Indexed",
-        "parallelism": place.hosts,
-        "completions": place.hosts,
+        "parallelism": pods,
+        "completions": pods,
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": stopped}]},
         "template": {"spec": _pod(name, place, command, options)},
     }
-    return {"name": name, "replicas": replicas, "template": {"spec": job}}
+    return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
 def _pod(
@@ -169,7 +172,6 @@ def _pod(
                 "name": name,
                 "image": options.image,
                 "command": command,
-                "env": [{"name": "JOB_INDEX", "valueFrom": _OF_THE_SET}],
                 "workingDir": _DATA,
                 "volumeMounts": mounts,
                 "ports": [{"containerPort": COORDINATOR_PORT}],

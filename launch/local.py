@@ -62,8 +62,8 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
         (f"localhost:{port}", options.processes, str(number)) for number in range(options.processes)
     ]
     trainers = [train_command(*common, one if options.processes > 1 else None) for one in many]
-    names = [f"builder-{number}" for number in range(options.builders)]
-    builders = [index_command(options.workdir, name) + devices for name in names]
+    count = options.builders
+    builders = [index_command(options.workdir, i, count) + devices for i in range(count)]
     return trainers + builders
 
 

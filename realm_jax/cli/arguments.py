@@ -1,7 +1,6 @@
 """Flags that several verbs share, and argument types with clear errors."""
 
 import argparse
-import re
 
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,10 +72,3 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected seconds above 0, found {text!r}")
     return value
-
-
-def file_name(text: str) -> str:
-    """Characters that are allowed in file names of every storage; "" is allowed."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]*", text):
-        raise argparse.ArgumentTypeError(f"expected only letters, digits and ._-, found {text!r}")
-    return text

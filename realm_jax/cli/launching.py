@@ -12,6 +12,7 @@ from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice
 
 COORDINATOR_PORT = 8476
+EXTRAS = "tpu,gs"  # of this package, on machines with TPUs whose run folder is gs://
 RESTART_CODES = (STOPPED, PEER_GONE)  # exit codes after which the same command resumes
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
@@ -36,9 +37,9 @@ def train_command(
     return command
 
 
-def index_command(workdir: str, worker: str) -> list[str]:
-    """The command `realm index`; several builders of one run need different worker names."""
-    return ["realm", "index", f"--workdir={workdir}", f"--worker={worker}"]
+def index_command(workdir: str, number: int | str, count: int) -> list[str]:
+    """The command `realm index` of builder `number`, or a placeholder for it, of `count`."""
+    return ["realm", "index", f"--workdir={workdir}", f"--worker={number}/{count}"]
 
 
 def check_overrides(extra: Sequence[str]) -> list[str]:

@@ -7,9 +7,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
-from realm_jax.errors import UsageError
+from realm_jax.cli.processes import add_process_arguments, check_processes, join_processes
 
 EXAMPLE = "realm train --config=almanac --workdir=runs/a"
 
@@ -22,40 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="run the saved batch of RUN/replay/FILE once more, and nothing else",
     )
-    parser.add_argument("--coordinator", help="HOST:PORT of process 0; auto: detected on Cloud TPU")
-    parser.add_argument(
-        "--processes", type=positive, default=1, help="number of trainer processes on all hosts"
-    )
-    parser.add_argument("--process", type=natural, default=0, help="number of this process, from 0")
+    add_process_arguments(parser, "trainer")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains until the last step or a stop signal.
 
     Raises:
-      UsageError: several processes without a coordinator, or process numbers with auto.
+      UsageError: see `check_processes`.
     """
-    numbered = arguments.processes > 1 or arguments.process > 0
-    if numbered and not arguments.coordinator:
-        raise UsageError(
-            "--processes and --process need a coordinator",
-            where="--coordinator",
-            expected="HOST:PORT of process 0, with --processes and --process; auto on Cloud TPU",
-            fix="add it, or leave out --processes and --process to train in one process",
-        )
-    if numbered and arguments.coordinator == "auto":
-        raise UsageError(
-            "--coordinator=auto reads the process numbers from Cloud TPU",
-            where="--processes, --process",
-            expected="neither of them with --coordinator=auto",
-            found=f"--processes={arguments.processes} --process={arguments.process}",
-            fix="leave them out, or use --coordinator=HOST:PORT",
-        )
+    check_processes(arguments)
     stop = runtime.start(devices=arguments.devices)
     from realm_jax.parallel import hosts
 
-    if arguments.coordinator:
-        hosts.join(arguments.coordinator, arguments.processes, arguments.process)
+    join_processes(arguments)
     config = job_config(arguments)
     if arguments.dry_run:
         from realm_jax.cli.dry_run import dry_run

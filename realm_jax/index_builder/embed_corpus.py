@@ -1,6 +1,8 @@
 """Embeds the whole corpus shard by shard, so that a killed builder resumes at its last shard."""
 
+import logging
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,10 +13,13 @@ from ml_collections import ConfigDict
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import Stopped
 from realm_jax.index_builder.shards import Shards, open_shards
-from realm_jax.storage import files
-from realm_jax.storage.locks import Lock
+from realm_jax.index_builder.worker import ONLY_WORKER, Worker
 
 Embed = Callable[[np.ndarray], Float32[np.ndarray, "S E"]]
+Progress = Callable[[int], None]
+REPORT_SECONDS = 30.0  # between two heartbeats, and two warnings, while no shard arrives
+
+log = logging.getLogger(__name__)
 
 
 def embed_corpus(
@@ -23,13 +28,12 @@ def embed_corpus(
     embed: Embed,
     folder: epath.Path,
     stop: threading.Event,
-    progress: Callable[[int], None],
-    is_published: Callable[[], bool] = lambda: False,
-) -> Float32[np.ndarray, "N E"] | None:
-    """Embeds all passages; finished shards in `folder` are reused.
+    progress: Progress,
+    worker: Worker = ONLY_WORKER,
+) -> Float32[np.ndarray, "N E"]:
+    """Embeds the shards of worker 0, and waits for those of the other workers.
 
-    Several builders may do this at once: each locks the shards that it embeds, and takes over
-    those of builders that died.
+    Finished shards in `folder` are reused.
 
     Args:
       config: of the snapshot.
@@ -38,43 +42,96 @@ def embed_corpus(
       folder: holds the finished shards; see `shards`.
       stop: checked between shards.
       progress: called with the number of passages done.
-      is_published: whether another builder has published this index or a newer one; asked when a
-        shard is missing, because that builder then deletes all shards.
+      worker: worker 0 of n.
 
     Returns:
-      Vectors [N, E], memory-mapped; None if another builder has published.
+      Vectors [N, E], memory-mapped.
 
     Raises:
       Stopped: when `stop` is set.
     """
-    with open_shards(folder, len(store), config.model.embedding) as shards:
-        todo, done = list(range(0, len(store), config.builder.shard)), 0
-        while todo:
-            locked_by_others = []
-            for start in todo:
-                if stop.is_set():
-                    raise Stopped("embed")
-                ids = np.arange(start, min(start + config.builder.shard, len(store)))
-                finished = shards.load(start, start + len(ids))
-                if not finished and is_published():
-                    files.delete_tree(folder)
-                    return None
-                if not finished and not _embed_shard(shards, folder, ids, embed):
-                    locked_by_others.append(start)
-                    continue
-                done += len(ids)
-                progress(done)
-            if locked_by_others == todo:
-                stop.wait(config.builder.poll_seconds)
-            todo = locked_by_others
+    size, shard = len(store), config.builder.shard
+    with open_shards(folder, size, config.model.embedding, shared=worker.count > 1) as shards:
+        done, stored = 0, shards.stored()
+        for start in worker.starts(size, shard):
+            if stop.is_set():
+                raise Stopped("embed")
+            ids = np.arange(start, min(start + shard, size))
+            if start not in stored or not shards.load(start, start + len(ids)):
+                shards.save(start, embed(ids))
+            done += len(ids)
+            progress(done)
+        others = {
+            start: min(start + shard, size)
+            for number in range(1, worker.count)
+            for start in Worker(number, worker.count).starts(size, shard)
+        }
+        if others:
+            _Gathering(shards, others, worker.count, shard, done).run(
+                stop, config.builder.poll_seconds, progress
+            )
         return shards.vectors
 
 
-def _embed_shard(shards: Shards, folder: epath.Path, ids: np.ndarray, embed: Embed) -> bool:
-    """Embeds and stores a shard; False if another builder has locked it."""
-    lock = Lock(folder, f"shard_{ids[0]:010d}")
-    if not lock.acquire():
-        return False
-    with lock.renewed():
-        shards.save(int(ids[0]), embed(ids))
-    return True
+class _Gathering:
+    """Waits for the shards of the other workers; one listing for each poll.
+
+    Args:
+      shards: of the snapshot.
+      missing: first passage id of each shard to wait for -> its last one + 1.
+      workers: n.
+      shard: passages of a shard.
+      done: number of passages that are embedded.
+    """
+
+    def __init__(
+        self, shards: Shards, missing: dict[int, int], workers: int, shard: int, done: int
+    ):
+        self._shards, self._missing, self._done = shards, missing, done
+        self._workers, self._shard = workers, shard
+        self._arrived = self._reported = time.monotonic()
+
+    def run(self, stop: threading.Event, poll_seconds: float, progress: Progress) -> None:
+        """Returns when all shards are loaded; raises Stopped when `stop` is set."""
+        self._load_stored(stop)
+        if self._missing:
+            log.info("%s", self._waits())
+        while self._missing:
+            now = time.monotonic()
+            if now > self._reported + REPORT_SECONDS:
+                self._reported = now
+                progress(self._done)
+                self._warn(now - self._arrived)
+            if stop.wait(poll_seconds):
+                raise Stopped("embed")
+            if self._load_stored(stop):
+                self._arrived = time.monotonic()
+                progress(self._done)
+
+    def _load_stored(self, stop: threading.Event) -> int:
+        """Loads the shards that have arrived; returns their number."""
+        found = sorted(self._shards.stored() & self._missing.keys())
+        for start in found:
+            if stop.is_set():
+                raise Stopped("embed")
+            end = self._missing[start]
+            if self._shards.load(start, end):
+                del self._missing[start]
+                self._done += end - start
+            else:
+                log.warning("the shard of passage %d is damaged; its worker embeds it again", start)
+                self._shards.delete(start)
+        return len(found)
+
+    def _waits(self) -> str:
+        numbers = sorted({start // self._shard % self._workers for start in self._missing})
+        names = ", ".join(f"{number}/{self._workers}" for number in numbers)
+        return f"waiting for {len(self._missing)} shards of workers {names}"
+
+    def _warn(self, seconds: float) -> None:
+        log.warning(
+            "%s: none has arrived for %.0f s; start these workers again if they have ended "
+            "(realm index --worker=i/n)",
+            self._waits(),
+            seconds,
+        )

@@ -1,4 +1,9 @@
-"""Embedded vectors on disk, in shards that survive a killed builder."""
+"""Embedded vectors in shards that survive a killed builder.
+
+One worker on a local disk writes all shards into one memory-mapped file, which is also the array
+that the index is built from. Several workers, or one on an object store, write a file per shard:
+the rows, and their SHA-256 behind them, so that a shard is one object.
+"""
 
 import contextlib
 import hashlib
@@ -18,6 +23,8 @@ from realm_jax.storage import files
 from realm_jax.storage.failpoints import failpoint
 
 VECTORS = "vectors.f32"  # [N, E] little-endian float32 without a header, so shards are page-aligned
+_PREFIX, _ENDING, _MARK = "shard_", ".f32", ".json"
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 @runtime_checkable
@@ -25,50 +32,63 @@ class Shards(Protocol):
     """The vectors of all passages, some shards of which are finished.
 
     Attributes:
-      vectors: [N, E], memory-mapped; rows of unfinished shards are undefined.
+      vectors: [N, E], memory-mapped; rows that were neither loaded nor saved are undefined.
     """
 
     vectors: Float32[np.ndarray, "N E"]
 
+    def stored(self) -> set[int]:
+        """First rows of the shards in the folder, found by one listing; they may be damaged."""
+
     def load(self, start: int, stop: int) -> bool:
-        """Whether rows start .. stop - 1 are finished and match their checksum."""
+        """Reads rows start .. stop - 1 into `vectors`; False if they are missing or damaged."""
 
     def save(self, start: int, new: Float32[np.ndarray, "S E"]) -> None:
-        """Stores a finished shard durably; does nothing if the folder has been deleted."""
+        """Stores a finished shard durably, and puts it into `vectors`."""
+
+    def delete(self, start: int) -> None:
+        """Deletes a damaged shard, so that its worker embeds it again."""
 
 
 @contextlib.contextmanager
-def open_shards(folder: epath.Path, size: int, dims: int) -> Iterator[Shards]:
+def open_shards(
+    folder: epath.Path, size: int, dims: int, *, shared: bool = False
+) -> Iterator[Shards]:
     """Opens the shards in `folder`, which need not exist; `vectors` stay valid after the block.
 
     Args:
-      folder: of one snapshot; other builders may read, write and delete it at any moment.
+      folder: of one snapshot.
       size: N.
       dims: E.
+      shared: whether other workers write to the folder too.
     """
-    if not files.is_local(folder):
-        yield ShardFiles(folder, size, dims)
+    if shared or not files.is_local(folder):
+        yield CopiedShards(folder, size, dims)
         return
     failpoint("file.open")
-    with _open_array(folder) as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open_or_create(Path(folder / VECTORS)) as file:
         yield MappedShards(folder, file, size, dims)
 
 
 class MappedShards:
-    """Shards on a local disk: rows of one memory-mapped file, which is also the final array.
+    """Shards of one worker on a local disk: rows of one memory-mapped file.
 
-    A shard is finished once a sealed file with the checksum of its rows exists. If another builder
-    deletes the folder, this builder goes on with the deleted file, which is still open.
+    A shard is finished once a sealed file with the checksum of its rows exists.
     """
 
     def __init__(self, folder: epath.Path, file: FileIO, size: int, dims: int):
         self._folder, self._file = folder, file
         self.vectors = map_array(self._file, (size, dims))
 
+    def stored(self) -> set[int]:
+        """See `Shards.stored`."""
+        return _starts(self._folder, _MARK)
+
     def load(self, start: int, stop: int) -> bool:
         """See `Shards.load`."""
         try:
-            promised = files.read_sealed(_mark(self._folder, start))
+            promised = files.read_sealed(_path(self._folder, start, _MARK))
         except DamageError:
             return False
         return promised is not None and promised == _digest(self.vectors[start:stop])
@@ -81,9 +101,12 @@ class MappedShards:
         self._write(data, at)
         failpoint("file.flush")
         os.fsync(self._file.fileno())
-        with contextlib.suppress(FileNotFoundError):  # another builder has deleted the folder
-            files.write_sealed(_mark(self._folder, start), _digest(new))
+        files.write_sealed(_path(self._folder, start, _MARK), _digest(new))
         failpoint("shard.embedded")
+
+    def delete(self, start: int) -> None:
+        """See `Shards.delete`."""
+        files.delete_file(_path(self._folder, start, _MARK))
 
     def _write(self, data: memoryview, at: int) -> None:
         while data:  # a write may be partial
@@ -92,51 +115,72 @@ class MappedShards:
 
 
 class ShardFiles:
-    """Shards on an object store: one file each, copied into a temporary memory-mapped array."""
+    """Shards of several workers, or on an object store: one file each.
+
+    Args:
+      folder: of one snapshot.
+      dims: E.
+    """
+
+    def __init__(self, folder: epath.Path, dims: int):
+        self._folder, self._dims = folder, dims
+
+    def stored(self) -> set[int]:
+        """See `Shards.stored`."""
+        return _starts(self._folder, _ENDING)
+
+    def read(self, start: int, rows: int) -> Float32[np.ndarray, "S E"] | None:
+        """A shard of `rows` rows; None if it is missing, damaged or of another size."""
+        size = 4 * rows * self._dims + _CHECKSUM_BYTES
+        data = files.read_bytes(_path(self._folder, start, _ENDING), size + 1)
+        if data is None or len(data) != size:
+            return None
+        content = memoryview(data)[:-_CHECKSUM_BYTES]
+        if hashlib.sha256(content).digest() != data[-_CHECKSUM_BYTES:]:
+            return None
+        return np.frombuffer(content, np.float32).reshape(rows, self._dims)
+
+    def write(self, start: int, rows: Float32[np.ndarray, "S E"]) -> None:
+        """Stores a finished shard durably."""
+        data = np.ascontiguousarray(rows).tobytes()
+        path = _path(self._folder, start, _ENDING)
+        files.write_bytes(path, data + hashlib.sha256(data).digest())
+        failpoint("shard.embedded")
+
+    def delete(self, start: int) -> None:
+        """See `Shards.delete`."""
+        files.delete_file(_path(self._folder, start, _ENDING))
+
+
+class CopiedShards(ShardFiles):
+    """Shard files, copied into a temporary memory-mapped array."""
 
     def __init__(self, folder: epath.Path, size: int, dims: int):
-        self._folder = folder
+        super().__init__(folder, dims)
         self.vectors = temporary_array((size, dims))
 
     def load(self, start: int, stop: int) -> bool:
         """See `Shards.load`."""
-        path = self._path(start)
-        try:
-            promised = files.read_sealed(_mark(self._folder, start))
-            if promised is None or files.digest(path) != promised:
-                return False
-            with path.open("rb") as file:
-                shard = np.load(file)
-        except (DamageError, FileNotFoundError):
-            return False
-        if shard.shape != (stop - start, self.vectors.shape[1]):
-            return False
-        self.vectors[start:stop] = shard
-        return True
+        shard = self.read(start, stop - start)
+        if shard is not None:
+            self.vectors[start:stop] = shard
+        return shard is not None
 
     def save(self, start: int, new: Float32[np.ndarray, "S E"]) -> None:
         """See `Shards.save`."""
         self.vectors[start : start + len(new)] = new
-        path = self._path(start)
-        files.write_array(path, new)
-        files.write_sealed(_mark(self._folder, start), files.digest(path))
-        failpoint("shard.embedded")
-
-    def _path(self, start: int) -> epath.Path:
-        return self._folder / f"shard_{start:010d}.npy"
+        self.write(start, new)
 
 
-def _open_array(folder: epath.Path) -> FileIO:
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            return open_or_create(Path(folder / VECTORS))
-        except FileNotFoundError:
-            continue  # another builder has just deleted the folder
+def _path(folder: epath.Path, start: int, ending: str) -> epath.Path:
+    return folder / f"{_PREFIX}{start:010d}{ending}"
 
 
-def _mark(folder: epath.Path, start: int) -> epath.Path:
-    return folder / f"shard_{start:010d}.json"
+def _starts(folder: epath.Path, ending: str) -> set[int]:
+    """First rows of the shards that have a file with this ending."""
+    names = (name for name in files.list_names(folder) if name.startswith(_PREFIX))
+    starts = (name.removeprefix(_PREFIX).removesuffix(ending) for name in names)
+    return {int(start) for start in starts if start.isdecimal()}
 
 
 def _digest(rows: Float32[np.ndarray, "S E"]) -> dict[str, Any]:

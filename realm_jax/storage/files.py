@@ -156,16 +156,24 @@ def external_write(folder: epath.Path) -> Iterator[None]:
     failpoint("file.write")
 
 
-def read_bytes(path: epath.Path) -> bytes | None:
+def read_bytes(path: epath.Path, first: int | None = None) -> bytes | None:
     """Reads a small file; None if it does not exist.
 
-    An object is read in one request: between opening and reading it could be replaced.
+    An object is read by one call: between opening and reading it could be replaced.
+
+    Args:
+      path: the file.
+      first: number of bytes to read at most. s3fs then sends one request; otherwise it also asks
+        for the size.
     """
     try:
         if is_local(path):
-            return path.read_bytes()
+            with path.open("rb") as file:
+                return file.read(-1 if first is None else first)
         store, inside = on_store(path)
-        return store.cat_file(inside)
+        return (
+            store.cat_file(inside) if first is None else store.cat_file(inside, start=0, end=first)
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None
 

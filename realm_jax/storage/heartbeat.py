@@ -19,7 +19,7 @@ def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fie
 def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
     """The last heartbeat: time in seconds, pid and fields; None if there is no valid one.
 
-    If several workers share a job (index_builder-a, index_builder-b), the newest of theirs.
+    If several workers share a job (index_builder, index_builder-1), the newest of theirs.
     """
     names = [name for name in files.list_names(run.heartbeats) if name.endswith(".json")]
     ours = [name for name in names if name.removesuffix(".json").split("-")[0] == job]

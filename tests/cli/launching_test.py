@@ -79,12 +79,12 @@ def test_several_processes_are_started_on_this_machine(capsys):
         ["--processes=2", f"--process={n}"] for n in (0, 1)
     ]
     assert all("--devices=4" in line for line in lines)
-    assert [line[3] for line in lines[2:]] == ["--worker=builder-0", "--worker=builder-1"]
+    assert [line[3] for line in lines[2:]] == ["--worker=0/2", "--worker=1/2"]
 
 
 def test_if_one_process_fails_the_others_are_stopped(tmp_path):
     local = script("local")
-    index = ["realm", "index", f"--workdir={tmp_path}", "--worker=a"]
+    index = ["realm", "index", f"--workdir={tmp_path}", "--worker=1/2"]
     wanted = [index, ["realm", "check", str(tmp_path / "no")]]
     assert local.run(wanted) == exit_codes.ERROR
 
@@ -121,8 +121,8 @@ def test_cloud_tpu_requests_waits_installs_and_starts(capsys):
     order = [line.index("describe") for line in lines if "describe" in line]
     assert len(order) == 3
     assert sum(line[4:5] == ["scp"] for line in lines) == 3
-    workers = [word for line in lines for word in words(line[-1]) if word.startswith("--worker=b")]
-    assert workers == ["--worker=builder-0", "--worker=builder-1"]
+    started = [word for line in lines for word in words(line[-1]) if "/2" in word]
+    assert started == ["--worker=0/2", "--worker=1/2"]
 
 
 def remote(line):
@@ -240,8 +240,9 @@ def test_its_jobs_have_only_fields_of_the_batch_api(jobset):
 
 def test_each_machine_of_a_slice_has_a_pod(jobset):
     trainer, builder = (job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
-    assert (trainer["completions"], builder["completions"]) == (16, 1)
-    assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 4]
+    assert (trainer["completions"], builder["completions"]) == (16, 4)
+    assert (trainer["parallelism"], builder["parallelism"]) == (16, 4)
+    assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 1]
     shapes = [
         job["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
         for job in (trainer, builder)
@@ -258,11 +259,15 @@ def test_its_hosts_get_the_address_of_the_headless_service(jobset):
     assert "--config.corpus.knowledge=$$(JOB_COMPLETION_INDEX)" in container["command"]
 
 
-def test_each_builder_has_a_different_name(jobset):
+def test_each_builder_has_the_number_of_its_pod(jobset):
     [container] = pod_of(jobset, 1)["containers"]
-    assert "--worker=builder-$(JOB_INDEX)" in container["command"]
-    [index] = container["env"]
-    assert index["name"] == "JOB_INDEX" and "job-index" in str(index["valueFrom"])
+    assert "--worker=$(JOB_COMPLETION_INDEX)/4" in container["command"]
+    assert "env" not in container  # Kubernetes sets that variable in indexed jobs
+
+
+def test_a_jobset_without_builders_has_only_the_trainer(capsys):
+    manifest = yaml.safe_load(printed(capsys, "gke_jobset", "--builders=0"))
+    assert [job["name"] for job in manifest["spec"]["replicatedJobs"]] == ["trainer"]
 
 
 def test_resumable_exit_codes_restart_the_jobset_without_a_failure_count(jobset):

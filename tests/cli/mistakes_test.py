@@ -92,10 +92,25 @@ MISTAKES = {
         2,
         ["--devices", "at least 1", "'0'"],
     ),
-    "a builder whose name is a path": (
-        "index --workdir={new} --worker=a/b",
+    "a builder with a name": (
+        "index --workdir={new} --worker=a",
         2,
-        ["--worker", "letters, digits", "'a/b'"],
+        ["--worker", "i/n", "'a'", "--worker=0/n"],
+    ),
+    "a builder whose number is too large": (
+        "index --workdir={new} --worker=2/2",
+        2,
+        ["--worker", "0 <= i < n", "'2/2'"],
+    ),
+    "a builder with two kinds of numbers": (
+        "index --workdir={new} --worker=0/2 --coordinator=h:1 --processes=2",
+        2,
+        ["--worker", "--coordinator", "leave out --worker"],
+    ),
+    "several builder processes without a coordinator": (
+        "index --workdir={new} --processes=2",
+        2,
+        ["--coordinator", "HOST:PORT"],
     ),
     "no config": ("run --workdir={new}", 1, ["no config", "--config="]),
     "not a corpus folder": (

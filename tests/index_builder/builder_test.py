@@ -6,6 +6,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -46,7 +47,8 @@ def run(tmp_path):
 
 
 def snapshot(run, step, config, parameters):
-    publish_snapshot(run, step, parameters, config_lib.to_json(config), {})
+    as_json, probes = config_lib.to_json(config), random_probes(config)
+    publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
     return read_snapshot(run.snapshots / step_name(step))
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from etils import epath
 
-from realm_jax.index_builder.shards import MappedShards, ShardFiles, open_shards
+from realm_jax.index_builder.shards import CopiedShards, MappedShards, open_shards
 
 N, E = 40, 8
 
@@ -13,56 +14,74 @@ def vectors():
     return np.random.default_rng(0).normal(size=(N, E)).astype(np.float32)
 
 
-def stored(folder, vectors):
-    """Saves two of the three shards of 16 rows."""
-    with open_shards(folder, N, E) as shards:
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path) / "shards"
+
+
+@pytest.fixture(params=[MappedShards, CopiedShards])
+def opened(request, folder):
+    """Opens the shards as the only builder, or as one of several."""
+
+    def opened():
+        return open_shards(folder, N, E, shared=request.param is CopiedShards)
+
+    with opened() as shards:
+        assert isinstance(shards, request.param)
+    return opened
+
+
+@pytest.fixture
+def stored(opened, vectors):
+    """Two of the three shards of 16 rows are saved."""
+    with opened() as shards:
         shards.save(0, vectors[:16])
         shards.save(32, vectors[32:])
-        return shards
 
 
-@pytest.fixture(params=[MappedShards, ShardFiles])
-def folder(request, tmp_path, monkeypatch):
-    """An object store is simulated by a local folder, which has to exist."""
-    from etils import epath
-
-    from realm_jax.storage import files
-
-    monkeypatch.setattr(files, "is_local", lambda path: request.param is MappedShards)
-    monkeypatch.setattr(files, "write_bytes", lambda path, data: path.write_bytes(data))
-    folder = epath.Path(tmp_path) / "shards"
-    folder.mkdir()
-    return folder
-
-
-def test_finished_shards_are_reused_after_a_restart(folder, vectors):
-    stored(folder, vectors)
-    with open_shards(folder, N, E) as shards:
+def test_finished_shards_are_reused_after_a_restart(opened, stored, vectors):
+    with opened() as shards:
+        assert shards.stored() == {0, 32}
         assert [shards.load(0, 16), shards.load(16, 32), shards.load(32, N)] == [True, False, True]
     np.testing.assert_array_equal(shards.vectors[:16], vectors[:16])
     np.testing.assert_array_equal(shards.vectors[32:], vectors[32:])
 
 
-def test_shards_of_another_size_are_not_reused(folder, vectors):
-    stored(folder, vectors)
-    with open_shards(folder, N, E) as shards:
-        assert not shards.load(0, 20)
+def test_shards_of_another_size_are_not_reused(opened, stored):
+    with opened() as shards:
+        assert not shards.load(0, 20) and not shards.load(0, 12)
 
 
-def test_altered_rows_are_not_reused(folder, vectors):
-    stored(folder, vectors)
-    data = next(path for path in sorted(folder.iterdir()) if path.suffix in (".f32", ".npy"))
+@pytest.mark.parametrize("harm", ["first byte", "last byte", "cut", "empty"])
+def test_a_damaged_shard_is_not_reused(opened, stored, folder, harm):
+    data = next(path for path in sorted(folder.iterdir()) if path.suffix == ".f32")
     content = bytearray(data.read_bytes())
-    content[-1 if data.suffix == ".npy" else 0] ^= 1
-    data.write_bytes(bytes(content))
-    with open_shards(folder, N, E) as shards:
+    last = 16 * E * 4 - 1 if data.name == "vectors.f32" else len(content) - 1
+    if harm in ("first byte", "last byte"):
+        content[0 if harm == "first byte" else last] ^= 1
+    rest = {"cut": content[: last - 3], "empty": b""}.get(harm, content)
+    data.write_bytes(bytes(rest))
+    with opened() as shards:
         assert not shards.load(0, 16)
-        assert shards.load(32, N)
+        if data.name != "vectors.f32" or "byte" in harm:
+            assert shards.load(32, N)
 
 
-def test_vectors_stay_usable_after_the_folder_is_deleted(folder, vectors):
-    with open_shards(folder, N, E) as shards:
+def test_a_deleted_shard_is_not_stored(opened, stored):
+    with opened() as shards:
+        shards.delete(0)
+        assert shards.stored() == {32} and not shards.load(0, 16)
+
+
+def test_vectors_stay_usable_after_the_folder_is_deleted(opened, folder, vectors):
+    with opened() as shards:
         for start in range(0, N, 16):
             shards.save(start, vectors[start : start + 16])
         folder.rmtree()
     np.testing.assert_array_equal(shards.vectors, vectors)
+
+
+def test_a_shared_shard_is_one_file(folder, vectors):
+    with open_shards(folder, N, E, shared=True) as shards:
+        shards.save(16, vectors[16:32])
+    assert [path.name for path in folder.iterdir()] == ["shard_0000000016.f32"]

@@ -1,132 +1,258 @@
-"""Several builders of one run share the shards; one publishes; any of them may die or join."""
+"""Several builders share the shards of a run; worker 0 publishes; a killed one is started again."""
 
-import os
-import signal
 import threading
 import time
 
 import jax
 import numpy as np
 import pytest
-from support.processes import RealmProcess, environment
+from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
 from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
-from realm_jax.errors import RealmError
-from realm_jax.index_builder import embed_corpus as embedding
+from realm_jax.errors import MismatchError, RealmError, UsageError
+from realm_jax.index_builder import assist, embed_corpus
+from realm_jax.index_builder import refresh as refreshing
 from realm_jax.index_builder import run as index_builder
-from realm_jax.index_builder.embed_corpus import embed_corpus
+from realm_jax.index_builder.work_order import WorkOrder, newest_order, write_order
+from realm_jax.index_builder.worker import Worker, parse_worker
 from realm_jax.models.modules import Modules
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.storage import commit, files, follow
+from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.layout import RunDir, step_name
-from realm_jax.storage.locks import Lock
+from realm_jax.storage.locks import Lock, StopOrLost
 
 PATIENCE = 600.0
+POLL = 0.02
+
+
+@pytest.fixture(scope="module")
+def config(tiny):
+    """The corpus has five shards."""
+    return tiny_config(tiny.folder, model__layers=1, builder__shard=8, builder__poll_seconds=POLL)
+
+
+@pytest.fixture(scope="module")
+def parameters(config, tiny):
+    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
+    return jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
 
 
 @pytest.fixture
-def run(tmp_path, tiny):
-    """A run with one snapshot and a corpus of three shards."""
-    config = tiny_config(tiny.folder, model__layers=1)
-    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
-    parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
+def publish(config, parameters):
+    def publish(run, step):
+        as_json, probes = config_lib.to_json(config), random_probes(config)
+        publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
+        return read_snapshot(run.snapshots / step_name(step))
+
+    return publish
+
+
+@pytest.fixture
+def run(tmp_path, publish):
+    """A run with one snapshot."""
     run = RunDir(tmp_path / "run")
-    publish_snapshot(run, 2, parameters, config_lib.to_json(config), {})
+    publish(run, 2)
     return run
 
 
-def test_two_builders_embed_each_shard_once_and_publish_one_index(run, monkeypatch):
-    snapshot, embedded = read_snapshot(run.snapshots / step_name(2)), []
-    both_at_work = threading.Barrier(2, timeout=PATIENCE)
-    embed_passages = Encoder.embed_passages
+@pytest.fixture
+def embedded(monkeypatch):
+    """First passage ids of the shards that were embedded, in order."""
+    embedded, embed_passages = [], Encoder.embed_passages
 
     def recorded(self, params, store, ids):
         embedded.append(int(ids[0]))
-        if len(embedded) <= 2:
-            both_at_work.wait()
         return embed_passages(self, params, store, ids)
 
     monkeypatch.setattr(Encoder, "embed_passages", recorded)
-    published = []
-    threads = [
-        threading.Thread(
-            target=lambda name=name: published.append(
-                index_builder.refresh(run, snapshot, threading.Event(), f"index_builder-{name}")
-            )
-        )
-        for name in "ab"
-    ]
-    [thread.start() for thread in threads]
-    [thread.join(PATIENCE) for thread in threads]
-    assert sorted(embedded) == [0, 16, 32]
-    assert sorted(figures is None for figures in published) == [False, True]
-    assert len(open_index(run.published_index / step_name(2)).rows) == 40
-    assert not run.shards(2).exists()
+    return embedded
 
 
-def embed(run, tiny, progress=lambda done: None):
-    """Embeds the corpus as a builder does; it ends if another builder has published the index."""
+class Builder(threading.Thread):
+    """A worker in a thread; `published` and `error` are what it returned and raised."""
+
+    def __init__(self, run, number, count):
+        super().__init__(daemon=True)
+        self.given = (str(run.workdir), POLL, threading.Event(), Worker(number, count))
+        self.published, self.error = None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.published = index_builder.run(*self.given)
+        except RealmError as error:
+            self.error = error
+
+    def result(self):
+        self.join(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return self.published
+
+
+def wait_until(holds):
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("text", ["a", "2/2", "-1/2", "0/0", "1", "1/2/3", "builder-0", "", "٠/١"])
+def test_a_worker_that_is_not_i_of_n_is_refused(text):
+    with pytest.raises(UsageError, match=r"i/n[\s\S]*0 <= i < n[\s\S]*--worker=0/n"):
+        parse_worker(text)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_each_shard_has_one_worker(count):
+    workers = [parse_worker(f"{number}/{count}") for number in range(count)]
+    starts = [start for worker in workers for start in worker.starts(41, 8)]
+    assert sorted(starts) == [0, 8, 16, 24, 32, 40]
+    assert len({worker.name for worker in workers}) == count
+
+
+def test_workers_embed_each_shard_once_and_worker_0_publishes(
+    run, publish, embedded, tmp_path, monkeypatch
+):
+    follow.mark_end(run)
+    workers = [Builder(run, number, 3) for number in range(3)]
+    assert [worker.result() for worker in workers] == [1, 0, 0]
+    assert sorted(embedded) == [0, 8, 16, 24, 32]
+    assert files.list_names(run.builder) == []
+    assert len(list(run.indexes.read_text().splitlines())) == 1
+    one = RunDir(tmp_path / "one")
+    publish(one, 2)
+    follow.mark_end(one)
+    assert Builder(one, 0, 1).result() == 1
+    found, expected = (open_index(each.published_index / step_name(2)) for each in (run, one))
+    np.testing.assert_array_equal(found.vectors, expected.vectors)
+    for worker in ("index_builder", "index_builder-1", "index_builder-2"):
+        assert files.read_sealed(run.heartbeats / f"{worker}.json")["state"] == "stopped"
+
+
+def test_workers_build_each_snapshot_until_the_run_has_ended(run, publish, embedded):
+    workers = [Builder(run, number, 2) for number in range(2)]
+    wait_until(lambda: commit.latest(run.published_index) == 2)
+    publish(run, 4)
+    wait_until(lambda: commit.latest(run.published_index) == 4)
+    assert all(worker.is_alive() for worker in workers)
+    publish(run, 6)
+    follow.mark_end(run)
+    assert [worker.result() for worker in workers] == [3, 0]
+    assert sorted(embedded) == sorted(3 * [0, 8, 16, 24, 32])
+
+
+def test_worker_0_waits_and_names_the_missing_worker(run, embedded, monkeypatch, caplog):
+    monkeypatch.setattr(embed_corpus, "REPORT_SECONDS", 0.05)
+    caplog.set_level("INFO")
+    follow.mark_end(run)
+    first = Builder(run, 0, 2)
+    warning = "waiting for 2 shards of workers 1/2: none has arrived for"
+    wait_until(lambda: warning in caplog.text)
+    beat = heartbeat.last_beat(run, "index_builder")
+    assert (beat["state"], beat["done"], beat["total"]) == ("embedding", 24, 40)
+    assert embedded == [0, 16, 32] and commit.latest(run.published_index) is None
+    second = Builder(run, 1, 2)
+    assert (first.result(), second.result()) == (1, 0)
+    assert embedded == [0, 16, 32, 8, 24]
+
+
+def test_finished_shards_are_reused_and_a_damaged_one_is_embedded_again(run, embedded):
+    first, second = Builder(run, 0, 2), Builder(run, 1, 2)
+    wait_until(lambda: commit.latest(run.published_index) == 2)
+    stop_both(first, second)
+    expected = np.array(open_index(run.published_index / step_name(2)).vectors)
+    files.delete_tree(run.published_index)
+    embedded.clear()
+    second = Builder(run, 1, 2)  # continues when worker 0 has written the work order again
+    order = WorkOrder(2, 2, 8, read_hash(run))
+    write_order(run, order)
+    folder = run.shards(2)
+    wait_until(lambda: {"shard_0000000008.f32", "shard_0000000024.f32"} <= names(folder))
+    assert embedded == [8, 24]
+    damaged = bytearray((folder / "shard_0000000024.f32").read_bytes())
+    damaged[3] ^= 1
+    (folder / "shard_0000000024.f32").write_bytes(damaged)
+    follow.mark_end(run)
+    first = Builder(run, 0, 2)
+    assert (first.result(), second.result()) == (1, 0)
+    assert sorted(embedded) == [0, 8, 16, 24, 24, 32]
+    np.testing.assert_array_equal(open_index(run.published_index / step_name(2)).vectors, expected)
+
+
+def stop_both(*workers):
+    for worker in workers:
+        worker.given[2].set()
+    for worker in workers:
+        worker.result()
+
+
+def names(folder):
+    return set(files.list_names(folder))
+
+
+def read_hash(run):
+    from realm_jax.corpus.store import PassageStore
+
     snapshot = read_snapshot(run.snapshots / step_name(2))
     config = config_lib.from_json(snapshot.config_json, "snapshot")
-    encoder = Encoder(config, tiny.store.vocabulary.size)
-    return embed_corpus(
-        config,
-        tiny.store,
-        lambda ids: encoder.embed_passages(snapshot.params["embedder"], tiny.store, ids),
-        run.shards(2),
-        threading.Event(),
-        progress,
-        lambda: commit.is_published(run.published_index / step_name(2)),
-    )
+    return PassageStore.open(config.corpus.knowledge).corpus_hash
 
 
-@pytest.mark.parametrize("moment", ["at its start", "between two shards", "within a shard"])
-def test_a_late_builder_ends_if_another_deletes_the_shards(run, tiny, monkeypatch, moment):
-    assert embed(run, tiny) is not None
-    snapshot, finished = read_snapshot(run.snapshots / step_name(2)), []
-
-    def finish(*_):
-        if not finished:
-            finished.append(True)
-            assert index_builder.refresh(run, snapshot, threading.Event())
-
-    open_shards, read_sealed = embedding.open_shards, files.read_sealed
-
-    def open_late(*args):
-        finish()
-        return open_shards(*args)
-
-    def read_late(path, **shape):
-        if path.parent == run.shards(2) and path.suffix == ".json":
-            finish()
-        return read_sealed(path, **shape)
-
-    if moment == "at its start":
-        monkeypatch.setattr(embedding, "open_shards", open_late)
-    elif moment == "within a shard":
-        monkeypatch.setattr(files, "read_sealed", read_late)
-    assert embed(run, tiny, finish) is None
-    assert finished and not run.shards(2).exists()
+def test_a_work_order_for_another_number_of_workers_is_refused(run, monkeypatch):
+    monkeypatch.setattr(assist, "ORDER_SECONDS", 0.1)
+    write_order(run, WorkOrder(2, 3, 8, read_hash(run)))
+    expected = r"another number of workers[\s\S]*--worker=1/2[\s\S]*3 workers[\s\S]*--worker=2/3"
+    with pytest.raises(MismatchError, match=expected):
+        Builder(run, 1, 2).result()
 
 
-def test_a_builder_continues_if_another_deletes_its_shard(run, tiny, monkeypatch):
-    write_sealed, expected = files.write_sealed, np.array(embed(run, tiny))
-    files.delete_tree(run.shards(2))
-
-    def write_late(path, content):
-        files.delete_tree(run.shards(2))
-        write_sealed(path, content)
-
-    monkeypatch.setattr(files, "write_sealed", write_late)
-    np.testing.assert_array_equal(embed(run, tiny), expected)
+def test_an_order_of_an_earlier_start_is_replaced_in_time(run):
+    write_order(run, WorkOrder(2, 3, 8, read_hash(run)))
+    follow.mark_end(run)
+    second = Builder(run, 1, 2)
+    time.sleep(5 * POLL)
+    assert (Builder(run, 0, 2).result(), second.result()) == (1, 0)
 
 
-def test_shards_of_abandoned_older_steps_are_deleted(run, monkeypatch):
+def test_a_worker_with_another_corpus_is_refused(run):
+    write_order(run, WorkOrder(2, 2, 8, "another"))
+    with pytest.raises(MismatchError, match=r"another corpus than worker 0[\s\S]*another"):
+        Builder(run, 1, 2).result()
+
+
+def test_a_worker_leaves_an_older_order_for_the_newest_one(run, publish, embedded, monkeypatch):
+    monkeypatch.setattr(assist, "_CHECK_SECONDS", 0.0)
+    publish(run, 4)
+    write_order(run, WorkOrder(2, 2, 8, read_hash(run)))
+    embed = Encoder.embed_passages
+
+    def newer(self, *given):
+        if len(embedded) == 0:
+            write_order(run, WorkOrder(4, 2, 8, read_hash(run)))
+        return embed(self, *given)
+
+    monkeypatch.setattr(Encoder, "embed_passages", newer)
+    worker = Builder(run, 1, 2)
+    wait_until(lambda: "shard_0000000024.f32" in names(run.shards(4)))
+    stop_both(worker)
+    assert names(run.shards(2)) == {"WORK.json", "shard_0000000008.f32"}
+    assert newest_order(run).step == 4
+
+
+def test_an_order_whose_snapshot_was_deleted_is_not_followed(run, publish):
+    write_order(run, WorkOrder(1, 2, 8, read_hash(run)))
+    follow.mark_end(run)
+    second, first = Builder(run, 1, 2), Builder(run, 0, 2)
+    assert (first.result(), second.result()) == (1, 0)
+
+
+def test_shards_of_abandoned_older_steps_are_deleted(run, publish, monkeypatch):
     """Stopped after its first shard, a builder goes on at the newest snapshot."""
-    written, embed_passages = read_snapshot(run.snapshots / step_name(2)), Encoder.embed_passages
+    embed_passages = Encoder.embed_passages
     for step in (2, 4):
         stop = threading.Event()
 
@@ -135,67 +261,24 @@ def test_shards_of_abandoned_older_steps_are_deleted(run, monkeypatch):
             return embed_passages(self, params, store, ids)
 
         monkeypatch.setattr(Encoder, "embed_passages", one)
-        publish_snapshot(run, step, written.params, written.config_json, {})
-        assert index_builder.run(str(run.root), 0.02, stop) == 0
+        publish(run, step)
+        assert index_builder.run(str(run.root), POLL, stop) == 0
     assert files.list_names(run.builder) == [step_name(2), step_name(4)]
-    publish_snapshot(run, 6, written.params, written.config_json, {})
+    publish(run, 6)
     follow.mark_end(run)
-    assert index_builder.run(str(run.root), 0.02, threading.Event()) == 1
+    assert index_builder.run(str(run.root), POLL, threading.Event()) == 1
     assert files.list_names(run.builder) == []
-    files.write_bytes(run.shards(6) / "shard_0000000000.npy", b"of a builder killed just then")
-    assert index_builder.run(str(run.root), 0.02, threading.Event()) == 0
+    files.write_bytes(run.shards(6) / "shard_0000000000.f32", b"of a builder killed just then")
+    assert index_builder.run(str(run.root), POLL, threading.Event()) == 0
     assert files.list_names(run.builder) == []
 
 
 def test_shards_of_a_newer_step_than_the_published_one_are_kept(run):
-    newer = run.shards(4) / "shard_0000000000.npy"
+    newer = run.shards(4) / "shard_0000000000.f32"
     files.write_bytes(newer, b"of another builder")
     written = read_snapshot(run.snapshots / step_name(2))
     assert index_builder.refresh(run, written, threading.Event())
     assert newer.exists() and files.list_names(run.builder) == [step_name(4)]
-
-
-def test_a_builder_at_an_older_step_ends_if_a_newer_one_is_published(run, monkeypatch):
-    older = read_snapshot(run.snapshots / step_name(2))
-    embed_passages, published = Encoder.embed_passages, []
-    publish_snapshot(run, 4, older.params, older.config_json, {})
-    newer = read_snapshot(run.snapshots / step_name(4))
-
-    def overtaken(self, params, store, ids):
-        if not published:
-            published.append(4)
-            assert index_builder.refresh(run, newer, threading.Event(), "index_builder-b")
-        return embed_passages(self, params, store, ids)
-
-    monkeypatch.setattr(Encoder, "embed_passages", overtaken)
-    assert index_builder.refresh(run, older, threading.Event()) is None
-    assert commit.steps(run.published_index) == [4] == published
-    assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 4}
-    assert files.list_names(run.builder) == []
-
-
-def test_a_builder_that_lost_the_publication_lock_does_not_publish(run, monkeypatch):
-    snapshot, build = read_snapshot(run.snapshots / step_name(2)), index_builder.build_index
-
-    def held_up(*given):
-        later = Lock(run.shards(2), "finish", clock=lambda: time.time() + 120.0)
-        assert later.acquire()
-        made = build(*given)
-        mine[0].renew()
-        return made
-
-    class Noted(Lock):
-        def __init__(self, *given):
-            super().__init__(*given)
-            mine.append(self)
-
-    mine = []
-    monkeypatch.setattr(index_builder, "Lock", Noted)
-    monkeypatch.setattr(index_builder, "build_index", held_up)
-    with pytest.raises(RealmError, match="another process has taken over"):
-        index_builder.refresh(run, snapshot, threading.Event())
-    assert commit.steps(run.published_index) == []
-    assert run.shards(2).exists()
 
 
 def test_a_pointer_that_its_publisher_did_not_move_is_moved_by_another_builder(run):
@@ -207,23 +290,23 @@ def test_a_pointer_that_its_publisher_did_not_move_is_moved_by_another_builder(r
     assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 2}
 
 
-@pytest.mark.slow
-def test_if_one_of_two_builders_is_killed_the_other_finishes(run, tmp_path):
-    base = environment(tmp_path / "compiled")
-    workers = []
-    for name, failpoint in (("a", "shard.embedded:1=kill"), ("b", "")):
-        (tmp_path / name).mkdir()
-        more = base | ({"REALM_FAILPOINT": failpoint} if failpoint else {})
-        arguments = ("index", f"--workdir={run.workdir}", f"--worker={name}")
-        workers.append(RealmProcess(tmp_path / name, more, *arguments))
-        if name == "a":
-            assert workers[0].process.wait(PATIENCE) == -signal.SIGKILL
-    try:
-        workers[1].until(lambda: commit.is_published(run.published_index / step_name(2)), "index")
-        follow.mark_end(run)
-        workers[1].wait(0)
-    finally:
-        for worker in workers:
-            if worker.process.poll() is None:
-                os.killpg(worker.process.pid, signal.SIGKILL)
-    assert np.isfinite(open_index(run.published_index / step_name(2)).vectors).all()
+@pytest.mark.parametrize("moment", ["build_index", "publish_index", "audit_log.log_index"])
+def test_a_builder_that_was_overtaken_publishes_and_deletes_nothing(run, monkeypatch, moment):
+    """Another process takes the lock of the job just before a part of the refresh."""
+    snapshot, lock = read_snapshot(run.snapshots / step_name(2)), Lock(run.leases, "index_builder")
+    assert lock.acquire()
+    holder, _, name = moment.rpartition(".")
+    place = getattr(refreshing, holder) if holder else refreshing
+    then = getattr(place, name)
+
+    def held_up(*given):
+        later = Lock(run.leases, "index_builder", clock=lambda: time.time() + 120.0)
+        assert later.acquire()
+        return then(*given)
+
+    monkeypatch.setattr(place, name, held_up)
+    with pytest.raises(RealmError, match="another process has taken over"):
+        refreshing.refresh(run, snapshot, StopOrLost(threading.Event(), lock))
+    assert run.shards(2).exists()
+    if moment != "audit_log.log_index":
+        assert commit.steps(run.published_index) == []

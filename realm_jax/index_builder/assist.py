@@ -1,0 +1,161 @@
+"""Workers 1 to n - 1: each embeds its shards of the newest work order until the run has ended."""
+
+import logging
+import threading
+import time
+
+import numpy as np
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import MismatchError
+from realm_jax.index_builder.shards import ShardFiles
+from realm_jax.index_builder.work_order import WorkOrder, newest_order
+from realm_jax.index_builder.worker import Worker
+from realm_jax.retrieval.encoder import Encoder
+from realm_jax.storage import commit, heartbeat
+from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.follow import ended
+from realm_jax.storage.layout import SNAPSHOTS, RunDir, step_name
+from realm_jax.storage.leases import Lease
+
+# A work order with another number of workers may be of an earlier start: worker 0 replaces it when
+# it starts too.
+ORDER_SECONDS = 120.0
+_CHECK_SECONDS = 60.0  # between two checks, while shards are embedded, for a newer work order
+
+log = logging.getLogger(__name__)
+
+
+def assist(
+    run: RunDir, worker: Worker, poll_seconds: float, stop: threading.Event, lease: Lease
+) -> None:
+    """Embeds this worker's shards of each work order until the last index is published.
+
+    Args:
+      run: the run folder.
+      worker: not worker 0.
+      poll_seconds: time between two checks for new work.
+      stop: ends the wait, and the work after a shard.
+      lease: holds the snapshot in use.
+
+    Raises:
+      MismatchError: the newest work order has another number of workers or another corpus.
+    """
+    log.info("%s waits for work orders of worker 0/%d", worker.name, worker.count)
+    heartbeat.beat(run, worker.name, state="waiting")
+    share: _Share | None = None
+    began = time.monotonic()
+    while not stop.is_set():
+        over = ended(run)  # before the order: the last one must not be missed
+        order = newest_order(run)
+        if order is not None and order.workers != worker.count:
+            _refuse_after(began + ORDER_SECONDS, run, worker, order)
+        elif order is not None:
+            if share is None or share.order != order:
+                share = _open_share(run, worker, order, lease)
+            if share is not None and share.embed_missing(stop):
+                continue
+        if over and _last_is_published(run):
+            break
+        stop.wait(poll_seconds)
+    heartbeat.beat(run, worker.name, state="stopped")
+
+
+class _Share:
+    """This worker's shards of one work order.
+
+    Args:
+      run: the run folder.
+      worker: this worker.
+      order: the work order.
+    """
+
+    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder):
+        self.order, self._run, self._worker = order, run, worker
+        snapshot = read_snapshot(run.snapshots / step_name(order.step))
+        config = config_lib.from_json(snapshot.config_json, where=f"snapshot of step {order.step}")
+        self._store = PassageStore.open(config.corpus.knowledge)
+        _check_corpus(self._store, order, config.corpus.knowledge)
+        self._encoder = Encoder(config, self._store.vocabulary.size)
+        self._params = self._encoder.place(snapshot.params["embedder"])
+        self._files = ShardFiles(run.shards(order.step), config.model.embedding)
+        self._starts = worker.starts(len(self._store), order.shard)
+        log.info("work order of step %d: %d shards", order.step, len(self._starts))
+
+    def embed_missing(self, stop: threading.Event) -> bool:
+        """Embeds missing shards for `_CHECK_SECONDS`; returns whether there were any."""
+        stored = self._files.stored()
+        missing = [start for start in self._starts if start not in stored]
+        if not missing or _is_published(self._run, self.order.step):
+            return False
+        log.info("embeds %d of its %d shards", len(missing), len(self._starts))
+        until, size = time.monotonic() + _CHECK_SECONDS, len(self._store)
+        for number, start in enumerate(missing):
+            self._beat("embedding", (len(self._starts) - len(missing) + number) * self.order.shard)
+            ids = np.arange(start, min(start + self.order.shard, size))
+            vectors = self._encoder.embed_passages(self._params, self._store, ids)
+            self._files.write(start, vectors)
+            if stop.is_set() or time.monotonic() >= until:
+                return True
+        self._beat("waiting", self._total())
+        return True
+
+    def _total(self) -> int:
+        size, shard = len(self._store), self.order.shard
+        return sum(min(shard, size - start) for start in self._starts)
+
+    def _beat(self, state: str, done: int) -> None:
+        heartbeat.beat(
+            self._run,
+            self._worker.name,
+            state=state,
+            snapshot_step=self.order.step,
+            done=done,
+            total=self._total(),
+        )
+
+
+def _open_share(run: RunDir, worker: Worker, order: WorkOrder, lease: Lease) -> _Share | None:
+    """Opens a work order; None if its snapshot was deleted, so that a newer order will follow."""
+    lease.hold({SNAPSHOTS: [order.step]})
+    try:
+        return _Share(run, worker, order)
+    except NotPublishedError:
+        return None
+
+
+def _is_published(run: RunDir, step: int) -> bool:
+    newest = commit.latest(run.published_index)
+    return newest is not None and newest >= step
+
+
+def _last_is_published(run: RunDir) -> bool:
+    newest = commit.latest(run.snapshots)
+    return newest is None or _is_published(run, newest)
+
+
+def _refuse_after(until: float, run: RunDir, worker: Worker, order: WorkOrder) -> None:
+    """Raises an error if a work order with another number of workers has not been replaced."""
+    if time.monotonic() < until:
+        return
+    raise MismatchError(
+        "the index is built by another number of workers",
+        where=f"work order of step {order.step} in {run.builder}",
+        expected=f"{worker.count} workers, by --worker={worker.number}/{worker.count}",
+        found=f"{order.workers} workers, by worker 0",
+        fix=f"start all workers with the same n, from --worker=0/{order.workers} to "
+        f"--worker={order.workers - 1}/{order.workers}",
+    )
+
+
+def _check_corpus(store: PassageStore, order: WorkOrder, folder: str) -> None:
+    if store.corpus_hash != order.corpus_hash:
+        raise MismatchError(
+            "this worker has another corpus than worker 0",
+            where=folder,
+            expected=f"corpus hash {order.corpus_hash}",
+            found=f"corpus hash {store.corpus_hash}",
+            fix="copy the corpus of worker 0 to this machine",
+        )

@@ -1,0 +1,214 @@
+"""One refresh, by worker 0: embeds the corpus with a snapshot, builds, checks and publishes."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts import audit_log
+from realm_jax.artifacts.published_index import publish_index
+from realm_jax.artifacts.snapshots import Snapshot
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import RealmError
+from realm_jax.index_builder.build import BuiltIndex, build_index
+from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
+from realm_jax.index_builder.recall import PROBE_HITS
+from realm_jax.index_builder.work_order import WorkOrder, delete_shards, write_order
+from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
+from realm_jax.retrieval.encoder import Encoder
+from realm_jax.retrieval.searcher import searcher_class
+from realm_jax.storage import commit, heartbeat
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.locks import still_allowed
+
+log = logging.getLogger(__name__)
+
+
+def refresh(
+    run_dir: RunDir, snapshot: Snapshot, stop: threading.Event, worker: Worker = ONLY_WORKER
+) -> dict[str, Any] | None:
+    """Embeds the corpus with one snapshot, builds the index, checks its recall and publishes it.
+
+    Args:
+      run_dir: the run folder.
+      snapshot: its embedder is used.
+      stop: checked between shards. If it is that of a job lock, the lock is checked before
+        anything is published or deleted.
+      worker: worker 0 of n; the others embed their shards at the same time (`assist`).
+
+    Returns:
+      `passages`, `recall`, `recall_passages`, `seconds` in total and `seconds_*` by phase; None if
+      this index or a newer one is already published.
+
+    Raises:
+      Stopped: `stop` was set between two shards.
+      RealmError: the snapshot has no probe queries, the recall is below `builder.recall_floor`, or
+        another builder has taken over; nothing is published.
+    """
+    began, allowed = time.monotonic(), still_allowed(stop)
+    config = refresh_config(run_dir, snapshot)
+    searcher_class(config.search.kind)  # fails now, not after hours, if a package is missing
+    step = snapshot.step
+    metrics = None
+    if _is_published(run_dir, step):
+        # The builder that published it may have been killed before it moved the pointer.
+        allowed()
+        commit.advance_pointer(run_dir.published_index, step)
+    else:
+        store = PassageStore.open(config.corpus.knowledge)
+        vectors, queries = _embed(run_dir, snapshot, config, store, stop, worker)
+        embedded = time.monotonic()
+        built = _build(run_dir, step, config, store, vectors, queries)
+        published = _publish(run_dir, snapshot, config, store, vectors, built, began, stop)
+        if published is not None:
+            metrics = {**published, "seconds_embed": embedded - began}
+    allowed()
+    delete_shards(run_dir, step)
+    return metrics
+
+
+def _embed(
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    config: ConfigDict,
+    store: PassageStore,
+    stop: threading.Event,
+    worker: Worker,
+) -> tuple[Float32[np.ndarray, "N E"], Float32[np.ndarray, "B E"]]:
+    """The vectors of all passages, and of the probe queries of the snapshot."""
+    probes = snapshot.require_probes()
+    encoder = Encoder(config, store.vocabulary.size)
+    params = encoder.place(snapshot.params["embedder"])
+    order = WorkOrder(snapshot.step, worker.count, config.builder.shard, store.corpus_hash)
+    still_allowed(stop)()
+    write_order(run_dir, order)
+    vectors = embed_corpus(
+        config,
+        store,
+        lambda ids: encoder.embed_passages(params, store, ids),
+        run_dir.shards(snapshot.step),
+        stop,
+        _progress(run_dir, snapshot.step, len(store)),
+        worker,
+    )
+    return vectors, encoder.embed_queries(params, probes)
+
+
+def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
+    """Writes heartbeats; its argument is the number of passages done."""
+    began = time.monotonic()
+
+    def progress(done: int) -> None:
+        heartbeat.beat(
+            run_dir,
+            JOB,
+            state="embedding",
+            snapshot_step=step,
+            done=done,
+            total=total,
+            eta_s=(time.monotonic() - began) / done * (total - done),
+        )
+
+    return progress
+
+
+def _is_published(run_dir: RunDir, step: int) -> bool:
+    """Whether the index of this step or a newer one is published."""
+    newest = commit.latest(run_dir.published_index)
+    newer = newest is not None and newest > step
+    return newer or commit.is_published(run_dir.published_index / step_name(step))
+
+
+def _build(
+    run_dir: RunDir,
+    step: int,
+    config: ConfigDict,
+    store: PassageStore,
+    vectors: Float32[np.ndarray, "N E"],
+    queries: Float32[np.ndarray, "B E"],
+) -> BuiltIndex:
+    """The searcher; raises a RealmError if its recall is below the floor."""
+    size = len(store)
+    heartbeat.beat(run_dir, JOB, state="building", snapshot_step=step, done=size, total=size)
+    built = build_index(run_dir, step, config, store.corpus_hash, vectors, queries)
+    if built.recall < config.builder.recall_floor:
+        raise RealmError(
+            f"recall@{PROBE_HITS} of the new index is below the floor; it is not published",
+            where=f"index of step {step}",
+            expected=f"at least {config.builder.recall_floor} (config.builder.recall_floor)",
+            found=built.recall,
+            fix="start `realm run` or `realm train` again with a larger "
+            "--config.search.leaves_searched or --config.search.reorder; embedded shards are kept",
+        )
+    return built
+
+
+def _publish(
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    config: ConfigDict,
+    store: PassageStore,
+    vectors: Float32[np.ndarray, "N E"],
+    built: BuiltIndex,
+    began: float,
+    stop: threading.Event,
+) -> dict[str, Any] | None:
+    """Returns the metrics of the published index; None if it was published before."""
+    checked, allowed = time.monotonic(), still_allowed(stop)
+    size, step, recalls = len(store), snapshot.step, _recalls(built)
+    fields = {
+        "snapshot_step": step,
+        "config_hash": config_lib.model_hash(config),
+        "corpus_hash": store.corpus_hash,
+        "passages": size,
+        "dtype": str(vectors.dtype),
+        **recalls,
+        **built.trained,
+        "seconds": checked - began,
+        "snapshot_time": snapshot.manifest.get("time"),
+    }
+    rows, query_params = np.arange(size, dtype=np.int64), snapshot.params["embedder"]
+    arguments = (built.searcher, rows, vectors, query_params, fields, snapshot.config_json)
+    is_new = publish_index(run_dir, step, *arguments, allowed)
+    allowed()
+    audit_log.log_index(run_dir, step, built.searcher, rows, vectors)
+    now = time.monotonic()
+    log.info(
+        "index of step %d: %d passages in %.1f s, recall@%d %.3f (passages as queries: %.3f)",
+        step,
+        size,
+        checked - began,
+        PROBE_HITS,
+        built.recall,
+        built.recall_passages,
+    )
+    seconds = {"seconds": now - began, **built.seconds, "seconds_publish": now - checked}
+    return {"passages": size, **recalls, **seconds} if is_new else None
+
+
+def _recalls(built: BuiltIndex) -> dict[str, float]:
+    return {"recall": built.recall, "recall_passages": built.recall_passages}
+
+
+def refresh_config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
+    """The config of a snapshot, with the search settings and recall floor of the run's config.
+
+    If an index is below the recall floor, the run can therefore be started again with other search
+    settings. `retrieval` is taken from the run as well: the builder does not use it, but some of
+    its values are valid only with some searchers.
+    """
+    where = f"snapshot of step {snapshot.step}"
+    config = config_lib.from_json(snapshot.config_json, where=where)
+    if not run_dir.config.exists():
+        return config
+    current = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
+    with config.unlocked():
+        config.search.update(current.search)
+        config.retrieval.update(current.retrieval)
+        config.builder.recall_floor = current.builder.recall_floor
+    return config_lib.check(config)

@@ -1,0 +1,60 @@
+"""Work orders: which snapshot worker 0 builds an index of, and how the corpus is divided.
+
+`builder/STEP/WORK.json` lies beside the shards of the step. Worker 0 writes it; the other workers
+embed their shards of the newest one. It is deleted first when the index is published.
+"""
+
+from dataclasses import asdict, dataclass
+
+from realm_jax.errors import DamageError
+from realm_jax.storage import files
+from realm_jax.storage.layout import RunDir, step_of
+
+WORK = "WORK.json"
+_FIELDS = {"step": int, "workers": int, "shard": int, "corpus_hash": str}
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """A refresh that several workers share.
+
+    Attributes:
+      step: of the snapshot.
+      workers: number of workers, n.
+      shard: passages of a shard.
+      corpus_hash: of the knowledge corpus.
+    """
+
+    step: int
+    workers: int
+    shard: int
+    corpus_hash: str
+
+
+def write_order(run: RunDir, order: WorkOrder) -> None:
+    """Writes a work order; replaces that of an earlier start of worker 0."""
+    files.write_sealed(run.shards(order.step) / WORK, asdict(order))
+
+
+def newest_order(run: RunDir) -> WorkOrder | None:
+    """The work order of the latest step that has one; one listing and usually one read."""
+    named = map(step_of, files.list_names(run.builder))
+    for step in sorted((step for step in named if step is not None), reverse=True):
+        try:
+            content = files.read_sealed(run.shards(step) / WORK, **_FIELDS)
+        except DamageError:
+            continue  # it is being written; the next call reads it
+        if content is not None:
+            return WorkOrder(**{name: content[name] for name in _FIELDS})
+    return None
+
+
+def delete_shards(run: RunDir, step: int) -> None:
+    """Deletes the shards and work orders of a published step and of all earlier steps.
+
+    A builder that was stopped and resumed at a newer snapshot leaves shards of earlier steps.
+    """
+    for old in map(step_of, files.list_names(run.builder)):
+        if old is not None and old <= step:
+            files.delete_file(run.shards(old) / WORK)
+            files.delete_tree(run.shards(old))

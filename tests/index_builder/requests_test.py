@@ -1,0 +1,61 @@
+"""Requests of a refresh to an object store, which is served on the loopback interface."""
+
+import threading
+import urllib.parse
+
+import jax
+import pytest
+from support.object_store import BUCKET, serve_object_store
+from support.probes import random_probes
+from support.tiny_corpus import tiny_config
+
+from realm_jax import config as config_lib
+from realm_jax.artifacts.published_index import open_index
+from realm_jax.artifacts.snapshots import publish_snapshot
+from realm_jax.index_builder import run as index_builder
+from realm_jax.index_builder.worker import Worker
+from realm_jax.models.modules import Modules
+from realm_jax.storage import follow
+from realm_jax.storage.layout import RunDir, step_name
+
+SHARDS = 40
+POLL = 1.0
+
+
+@pytest.fixture
+def requests():
+    """Requests since the bucket was made."""
+    with serve_object_store() as traffic:
+        yield traffic
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_refresh_writes_and_reads_each_shard_once(requests, tiny, count):
+    config = tiny_config(tiny.folder, model__layers=1, builder__shard=1, builder__poll_seconds=POLL)
+    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
+    parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
+    run = RunDir(f"{BUCKET}/of{count}")
+    as_json, probes = config_lib.to_json(config), random_probes(config)
+    publish_snapshot(run, 2, parameters, as_json, {}, probes=probes)
+    follow.mark_end(run)
+    requests.clear()
+    workers = [Worker(number, count) for number in range(count)]
+    threads = [
+        threading.Thread(
+            target=index_builder.run, args=(str(run.workdir), POLL, threading.Event(), worker)
+        )
+        for worker in workers
+    ]
+    [thread.start() for thread in threads]
+    [thread.join(600.0) for thread in threads]
+    assert len(open_index(run.published_index / step_name(2)).rows) == SHARDS
+    kinds = {"PUT": 0, "GET": 0, "list": 0, "HEAD": 0}
+    for request in requests.requests:
+        path = urllib.parse.unquote(request.path)
+        if "/builder/" in path:
+            kind = "list" if "list-type" in path else request.method
+            kinds[kind] = kinds.get(kind, 0) + (kind == "list" or "shard_" in path)
+    print(kinds)
+    assert kinds["PUT"] == SHARDS
+    assert kinds["GET"] == (SHARDS // 2 if count > 1 else 0)
+    assert kinds["list"] < SHARDS // 2 and kinds["HEAD"] == 0
