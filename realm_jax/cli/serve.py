@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import logging
 import os
+import re
 import socket
 import sys
 import threading
@@ -33,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on; default: this machine only"
     )
     parser.add_argument(
-        "--allowed-host",
-        action="append",
+        "--allowed-hosts",
+        type=_names,
         default=[],
-        metavar="NAME",
-        help="another DNS name under which clients reach this server; may be repeated",
+        metavar="NAME,...",
+        help="other DNS names under which clients reach this server, separated by commas",
     )
     parser.set_defaults(json=False)
 
@@ -60,9 +61,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         run = LiveRun.open(arguments.workdir)
         log.info("compiling before the first request")
         run.warm_up()
+        hosts = _host_names(arguments.host, arguments.allowed_hosts)
         if not _is_loopback(arguments.host):
             log.warning(_PUBLIC_WARNING, arguments.host)
-        hosts = _host_names(arguments.host, arguments.allowed_host)
+            log.info("requests may name an IP address or %s", ", ".join(sorted(hosts)))
         _serve(make_app(run, hosts), listener, stop)
     return {}
 
@@ -108,9 +110,24 @@ def _is_loopback(host: str) -> bool:
 
 def _host_names(host: str, allowed: list[str]) -> set[str]:
     """Names that the Host header of a request may have; IP addresses are always accepted."""
-    names = {"localhost", host, *allowed}
+    names = {"localhost", host.encode("idna").decode(), *allowed}
     if not _is_loopback(host):
         names |= {socket.gethostname(), socket.getfqdn()}
+    return names - {""}
+
+
+def _names(text: str) -> list[str]:
+    """DNS names separated by commas, as a browser writes them in the Host header."""
+    names = []
+    for name in text.split(","):
+        with contextlib.suppress(UnicodeError):
+            encoded = name.strip().encode("idna").decode()
+            if re.fullmatch(r"[\w.-]+", encoded):
+                names.append(encoded)
+                continue
+        raise argparse.ArgumentTypeError(
+            f"expected DNS names without scheme and port, such as qa.example.org, found {name!r}"
+        )
     return names
 
 

@@ -103,7 +103,7 @@ def undo(run: Run, id: Annotated[int | None, Query(ge=0)] = None) -> schema.Chan
     return schema.Changed(**run.undo(id))
 
 
-def make_app(run: LiveRun, hosts: Iterable[str] = ()) -> FastAPI:
+def make_app(run: LiveRun, hosts: Iterable[str]) -> FastAPI:
     """Builds the application.
 
     Args:

@@ -20,26 +20,30 @@ _PAGE = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 's
 _DOCS = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
 _REST = "img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
+# The names themselves are not shown: another site may read this message.
+_NAMES = "an IP address, or a name of this server; realm serve --allowed-hosts=NAME allows another"
+
 _Refusal = tuple[int, str, str]  # status, problem, expected
 
 
 class Guard:
     """ASGI middleware that refuses requests which other web sites send through a user's browser.
 
-    The Host header must be an IP address or one of `hosts` (protection from DNS rebinding), and the
-    Origin header, if there is one, must be this server. Refusals are JSON, as in the API.
+    The Host header must be an IP address or one of `hosts`: after DNS rebinding, the name of
+    another site has the address of this server. The Origin header, if there is one, must be this
+    server. Refusals are JSON, as in the API.
 
     Args:
       app: the application to protect.
-      hosts: names that the Host header may have; empty allows any name.
+      hosts: names that the Host header may have; without any, it must be an IP address.
       clock: returns seconds; used for the rate.
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: Iterable[str] = (), clock: Callable[[], float] = time.monotonic
+        self, app: ASGIApp, hosts: Iterable[str], clock: Callable[[], float] = time.monotonic
     ):
         self._app, self._clock = app, clock
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = frozenset(host.lower() for host in hosts if host)
         self._allowance: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,9 +66,8 @@ class Guard:
     def _wrong_site(self, headers: Headers) -> _Refusal | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _split(f"//{host}")[0]
-        if self._hosts and name not in self._hosts and not _is_address(name):
-            names = " or ".join(sorted(self._hosts))
-            return 403, "this server does not answer to that name", names
+        if name not in self._hosts and not _is_address(name):
+            return 403, "this server does not answer to that name", _NAMES
         if origin is not None and _split(origin)[1] != host:
             return 403, "requests from pages of other sites are refused", f"a page of {host}"
         return None

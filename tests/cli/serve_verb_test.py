@@ -1,12 +1,15 @@
 """`realm serve` as a process, and mistakes that it reports before it loads a model."""
 
+import contextlib
 import errno
+import http.client
 import json
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 from support.finished_run import write_finished_run
@@ -19,9 +22,10 @@ pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
 pytest.importorskip("uvicorn", reason="needs the extra [serve]")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_until_it_gets_a_signal(finished, number):
-    command = [sys.executable, "-m", "realm_jax.cli.main", "serve", "--port=0"]
+@contextlib.contextmanager
+def server(finished, *flags):
+    """`realm serve` as a process, and its URL."""
+    command = [sys.executable, "-m", "realm_jax.cli.main", "serve", "--port=0", *flags]
     process = subprocess.Popen(
         [*command, f"--workdir={finished.workdir}"],
         stdout=subprocess.PIPE,
@@ -30,17 +34,65 @@ def test_it_answers_until_it_gets_a_signal(finished, number):
     )
     try:
         line = process.stdout.readline()
-        assert line.startswith("serving http://127.0.0.1:"), process.stderr.read()
-        with urllib.request.urlopen(f"{line.split()[1]}api/health", timeout=60) as reply:
-            assert json.load(reply)["status"] == "ok"
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        assert line.startswith("serving http://"), process.stderr.read()
+        yield process, line.split()[1]
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_until_it_gets_a_signal(finished, number):
+    with server(finished) as (process, url):
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{url}api/health", timeout=60) as reply:
+            assert json.load(reply)["status"] == "ok"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in err
     assert "WARNING" not in err
+
+
+def reply(port, host, method="GET", path="/api/health", body=None):
+    """Status and JSON of a request that names `host`."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        sent = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/json"}
+        connection.request(method, path, body and json.dumps(body), sent)
+        response = connection.getresponse()
+        return response.status, json.load(response)
+
+
+def test_beyond_loopback_other_names_cannot_read_or_edit_passages(finished):
+    """After DNS rebinding, a browser sends the requests of evil.example to this server."""
+    with server(finished, "--host=0.0.0.0", "--allowed-hosts=qa.example,bücher.example") as (
+        process,
+        url,
+    ):
+        port = urlsplit(url).port
+        names = ["127.0.0.1", "192.0.2.1", "localhost", socket.gethostname(), "qa.example"]
+        for name in [*names, "xn--bcher-kva.example"]:
+            assert reply(port, f"{name}:{port}")[0] == 200, name
+        edit = {"title": "Ora", "text": "The capital of Ora is x."}
+        for name in ("evil.example", f"evil.example:{port}", "qa.example.evil.example", ""):
+            assert reply(port, name)[0] == 403, name
+            status, refusal = reply(port, name, "POST", "/api/passages", edit)
+            assert status == 403 and "--allowed-hosts=" in refusal["error"]["expected"]
+            assert "qa.example" not in json.dumps(refusal)
+        assert reply(port, "qa.example")[1]["edits_version"] == 0
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert "WARNING: listening on 0.0.0.0" in err
+    assert "requests may name an IP address or" in err and "qa.example" in err
+
+
+@pytest.mark.parametrize(
+    "names", ["", "qa.example,", "https://qa.example", "qa.example:443", "*", "a..b"]
+)
+def test_allowed_hosts_that_match_no_request_are_refused(realm, tmp_path, names):
+    result = realm("serve", f"--workdir={tmp_path}", f"--allowed-hosts={names}")
+    result.refused("--allowed-hosts", "DNS names without scheme and port", code=2)
 
 
 def test_a_port_in_use_is_refused(realm, finished):
@@ -105,4 +157,5 @@ def test_beyond_loopback_only_names_of_this_machine_and_allowed_names_are_served
         "localhost",
         "qa.example",
     }
+    assert serve._host_names("", []) == {"box", "box.lan", "localhost"}
     assert serve._host_names("127.0.0.1", []) == {"127.0.0.1", "localhost"}
