@@ -7,7 +7,9 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.index_builder.build import build_index
+from realm_jax.index_builder.recall import Probes, passage_probes
 from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.layout import RunDir, step_name
 
 N, E, CORPUS = 25_000, 32, "c0ffee"
@@ -136,3 +138,17 @@ def test_partitions_of_unquantised_vectors_are_widened_to_the_floor(run, kind):
     assert made.recall >= 0.99
     searched = made.searcher.plan["leaves_searched"]
     assert searched > 1 if kind == "scann" else searched == 0  # FAISS then searches all rows
+
+
+def test_the_floor_applies_to_queries_of_the_asked_kind_not_to_passages(run):
+    rows = vectors(1)
+    queries = np.random.default_rng(3).normal(size=(200, E)).astype(np.float32)
+    settings = {"search__leaves_searched": 3, "builder__reencode": False}
+    config = config_of(**settings, builder__recall_floor=0.95)
+    narrow = build_searcher("scann", rows, config.search, config.seed)
+    assert passage_probes(rows, 128).recall(narrow) > 0.95
+    assert Probes(rows, queries).recall(narrow) < 0.9
+    made = build_index(run, 0, config, CORPUS, rows, queries)
+    assert made.recall >= 0.95 and made.searcher.plan["leaves_searched"] > 3
+    assert made.recall == Probes(rows, queries).recall(made.searcher)
+    assert made.recall_passages == passage_probes(rows, config.builder.probes).recall(made.searcher)

@@ -48,9 +48,11 @@ def params(config, tiny):
     return jax.jit(encoder.modules.init)(jax.random.key(0))["embedder"]
 
 
-@pytest.mark.parametrize("devices", [3, 8])
+@pytest.mark.parametrize("devices", [3, None])
 def test_each_device_embeds_an_equal_share_of_the_rows(config, tiny, params, monkeypatch, devices):
-    mesh = local_mesh(jax.local_devices()[:devices])
+    """Without a mesh, all devices of the process."""
+    mesh = devices and local_mesh(jax.local_devices()[:devices])
+    devices = devices or jax.local_device_count()
     encoder, calls = Encoder(config, tiny.store.vocabulary.size, mesh), []
     program = encoder.program
 

@@ -50,6 +50,21 @@ def test_tags_do_not_depend_on_the_other_documents(tagger):
     assert tagger.tags(documents()[::-1]) == together[::-1]
 
 
+def test_each_device_labels_an_equal_share_of_the_rows(tagger, monkeypatch):
+    label, calls = tagger._score, []
+
+    def recorded(params, batch):
+        calls.append((batch, label(params, batch)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(tagger, "_score", recorded)
+    tagger.tags(documents())
+    for part in jax.tree.leaves(calls):
+        devices = {shard.device for shard in part.addressable_shards}
+        assert devices == set(jax.local_devices())
+        assert {len(shard.data) for shard in part.addressable_shards} == {len(part) // len(devices)}
+
+
 def test_a_word_without_tokens_is_tagged_outside(tagger):
     assert tagger.tags([[sentence_of_words(["\u200b"])]]) == [[["O"]]]
 
