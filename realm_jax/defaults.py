@@ -303,7 +303,8 @@ def _builder() -> ConfigDict:
     # new vectors, as long as recall holds (scann, faiss). Refreshes are faster, but an index
     # depends on earlier ones.
     builder.reencode = False
-    # Loss of recall@10 since the last full build above which the index is built in full again.
+    # Loss of recall@10 since the last full build above which the index is built in full again. If
+    # recall is below the floor, a gain above it has the same effect.
     builder.reencode_loss = 0.02
     # Held-out masked sentences that each snapshot carries. The builder measures the recall of the
     # new index with them (the floor applies to it), and with as many passages as queries.

@@ -43,12 +43,12 @@ class Snapshot:
         Raises:
           MismatchError: an earlier version wrote the snapshot, without queries.
         """
-        if self.probes is None:
+        if self.probes is None or not len(self.probes.ids):
             raise MismatchError(
                 "the snapshot has no probe queries, so the recall of its index cannot be measured",
                 where=f"snapshot of step {self.step}",
                 expected=PROBES,
-                found="a snapshot of an earlier version",
+                found="none, as in snapshots of earlier versions",
                 fix="continue the run with this version of the trainer, whose snapshots have them; "
                 "or build this index with the version that wrote the snapshot",
             )

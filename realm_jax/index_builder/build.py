@@ -114,7 +114,12 @@ def _reencode(
     vectors: Float32[np.ndarray, "N E"],
     probes: Probes,
 ) -> BuiltIndex | None:
-    """Puts new vectors into the last index; None if its kind or plan differs or recall falls."""
+    """Puts new vectors into the last index.
+
+    Returns:
+      None if the partitions have to be trained again: kind or plan differ, recall has fallen, or it
+      is below the floor although the vectors can be separated better than those that trained them.
+    """
     if last is None:
         return None
     searcher, trained = last.searcher, _trained_fields(last)
@@ -129,17 +134,18 @@ def _reencode(
     began = time.monotonic()
     searcher.reencode(vectors)
     built = time.monotonic()
-    floor, measured = config.builder.recall_floor, probes.recall(searcher)
-    least = trained["trained_recall"] - config.builder.reencode_loss
-    if measured >= least:
-        least, measured = floor, widen_to_floor(searcher, probes, floor, measured)
-    if measured < least:
+    floor, first = config.builder.recall_floor, probes.recall(searcher)
+    gain, loss = first - trained["trained_recall"], config.builder.reencode_loss
+    outdated = gain < -loss or (first < floor and gain > loss)
+    measured = first if outdated else widen_to_floor(searcher, probes, floor, first)
+    if outdated or measured < floor:
         log.info(
-            "recall@%d with the partitions of step %d is %.3f, below %.3f: training them again",
+            "recall@%d with the partitions of step %d is %.3f; on the vectors that trained them it "
+            "was %.3f: training them again",
             PROBE_HITS,
             trained["trained_step"],
             measured,
-            least,
+            trained["trained_recall"],
         )
         return None
     return _built(searcher, measured, trained, config, vectors, began, built)

@@ -128,6 +128,20 @@ def test_a_widened_search_is_narrow_again_once_recall_allows(run, kind):
     assert again.searcher.plan["leaves_searched"] > 1 and again.recall >= 0.97
 
 
+def test_partitions_of_an_untrained_embedder_are_replaced_once_better_ones_are_possible(run):
+    """They have not lost recall, but the search would be widened at each refresh."""
+    narrow = {"search__leaves_searched": 1, "builder__recall_floor": 0.97}
+    made = build_index(run, 0, config_of(**narrow), CORPUS, vectors(1), queries_of(vectors(1)))
+    trained = made.trained["trained_recall"]
+    assert trained < 0.95
+    for step, recorded, kept in ((0, trained - 0.3, False), (10, trained, True)):
+        fields = {"corpus_hash": CORPUS, "trained_step": step, "trained_recall": recorded}
+        rows = vectors(1)
+        publish_index(run, step, made.searcher, np.arange(N), rows, QUERY, fields, "{}")
+        again = build_index(run, step + 5, config_of(**narrow), CORPUS, rows, queries_of(rows))
+        assert again.trained["trained_step"] == (step if kept else step + 5)
+
+
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
 def test_partitions_of_unquantised_vectors_are_widened_to_the_floor(run, kind):
     """search.reorder=0: rows of the searched partitions are scored exactly."""
