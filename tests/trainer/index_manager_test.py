@@ -1,5 +1,6 @@
 """Which index each training step searches: swaps, replays, refused indexes and time limits."""
 
+import contextlib
 import errno
 import json
 import threading
@@ -24,6 +25,7 @@ from realm_jax.trainer import index_manager, index_wait
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.index_watcher import IndexWatcher
+from realm_jax.trainer.prefetch import AHEAD
 from realm_jax.trainer.swap_log import staleness
 
 CORPUS = "c0ffee"
@@ -152,6 +154,17 @@ def test_a_replay_follows_the_swap_log_and_ignores_newer_indexes(run, make):
     assert [search(index, step) for step in range(1, 4)] == [0, 0, 2]
     assert index.swaps == log
     assert not run.swaps.exists()  # replayed swaps are not logged again
+
+
+def test_an_index_is_kept_only_while_an_evaluation_may_search_it(run, make):
+    publish(run, 0, 4)
+    index, swapped = make("sync", refresh__every=4), 4
+    for step in range(swapped + AHEAD + 1):
+        search(index, step)
+        past = range(max(0, step - AHEAD - 1), step)
+        assert [index.searched_at(one).step for one in past] == [one - one % 4 for one in past]
+    search(index, swapped + AHEAD + 1)
+    assert [one.step for one in index._recent.values()] == [4]
 
 
 def test_a_replay_can_start_between_two_swaps(run, make):
@@ -351,38 +364,47 @@ def test_a_resumed_run_does_not_start_with_a_stale_index(run, make):
     ("mode", "view", "replay", "steps", "expected"),
     [
         ("async", "late", [], [5], [4]),
-        ("async", "late", [[0, 0], [3, 2]], [1, 3], [0, 2]),
+        ("async", "newest", [[0, 0], [3, 2]], [1, 3], [0, 2]),
         ("async", "same", [[0, 0], [3, 1]], [1, 3], [0, 2]),
-        ("sync", "late", [], [1, 2], [0, 2]),
+        ("sync", "newest", [], [1, 2], [0, 2]),
     ],
     ids=["first index", "replay", "replay of a deleted index", "boundary"],
 )
 def test_process_0_decides_which_index_all_processes_open(
     run, tmp_path, mode, view, replay, steps, expected
 ):
-    """Process 1 first sees no index at all; it waits, and reports none as deleted."""
+    """Process 1 first sees no index, or only the newest; it waits, and reports none as deleted."""
     publish(run, 0, 2, 4)
     arguments = (view, json.dumps({"refresh__mode": mode}), json.dumps(replay), json.dumps(steps))
-    assert searched_by_two(tmp_path, *arguments) == [expected] * 2
+    with two_processes(tmp_path, *arguments) as job:
+        assert searched(job) == [expected] * 2
 
 
 def test_the_clock_of_process_0_limits_the_wait(run, tmp_path):
-    threading.Timer(10.0, publish, (run, 0)).start()
-    assert searched_by_two(tmp_path, "fast_clock", "{}", "[]", "[0]") == [[0]] * 2
+    with two_processes(tmp_path, "fast_clock", "{}", "[]", "[0]") as job:
+        while not all("joined" in log.read_text() for log in job.logs):
+            assert all(process.poll() is None for process in job.processes)
+            time.sleep(0.05)
+        time.sleep(1.0)  # some polls, at each of which the clock of process 1 is past the limit
+        publish(run, 0)
+        assert searched(job) == [[0], [0]]
 
 
-def searched_by_two(folder, *arguments):
-    """The index steps that each of two processes searched."""
+@contextlib.contextmanager
+def two_processes(folder, *arguments):
     script = Path(__file__).parent / "index_process.py"
     job = PeerProcesses(folder, script, 2, folder, *arguments)
     try:
-        lines = [output.splitlines() for output in job.wait(0, 0)]
+        yield job
     finally:
         job.kill()
-    prefix = "searched "
+
+
+def searched(job):
+    """The index steps that each process searched, after it ended."""
     return [
-        json.loads(line.removeprefix(prefix))
-        for of_process in lines
-        for line in of_process
-        if line.startswith(prefix)
+        json.loads(line.removeprefix("searched "))
+        for output in job.wait(0, 0)
+        for line in output.splitlines()
+        if line.startswith("searched ")
     ]

@@ -17,16 +17,32 @@ from support.tiny_corpus import tiny_config
 from realm_jax.parallel import hosts
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer import index_wait
+from realm_jax.trainer import index_manager, index_wait
 from realm_jax.trainer.index_manager import IndexManager
 
 CORPUS = "c0ffee"
-DELAY = 1.0  # seconds after which process 1 sees what process 0 sees
+DELAY = 3.0  # seconds after which process 1 sees what process 0 sees
 
 
-def late(started, published):
+def late(started, published, seen=()):
     """Process 1 sees new folders later than process 0, as on a network file system."""
-    commit.is_published = lambda folder: time.monotonic() > started + DELAY and published(folder)
+    opened = index_manager.open_index
+
+    def open_index(*arguments):
+        assert commit.is_published(arguments[0]), "opened before it is visible"
+        return opened(*arguments)
+
+    def is_published(folder):
+        visible = time.monotonic() > started + DELAY or folder.name in seen
+        return visible and published(folder)
+
+    commit.is_published = is_published
+    index_manager.open_index = open_index
+
+
+def newest(started, published):
+    """Process 1 first sees the newest index only, as if the others had been deleted."""
+    late(started, published, seen=("00000004",))
 
 
 def fast_clock(started, published):
@@ -38,7 +54,7 @@ def same(started, published):
     """Process 1 sees what process 0 sees."""
 
 
-VIEWS = {view.__name__: view for view in (late, fast_clock, same)}
+VIEWS = {view.__name__: view for view in (late, newest, fast_clock, same)}
 
 if __name__ == "__main__":
     port, count, number, workdir, view, config, replay, steps = sys.argv[1:]
@@ -50,5 +66,6 @@ if __name__ == "__main__":
         index = IndexManager(
             RunDir(workdir), config, CORPUS, json.loads(replay), set, threading.Event()
         )
+        print("joined", flush=True)
         print("searched", [index.for_step(step).step for step in json.loads(steps)], flush=True)
         index.close()
