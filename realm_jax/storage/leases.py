@@ -24,7 +24,7 @@ from realm_jax.storage import commit, files
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name, step_of
 from realm_jax.storage.renewal import renewed
-from realm_jax.storage.storage_clock import storage_time
+from realm_jax.storage.storage_clock import modified, storage_time
 
 SECONDS = 600.0  # a lease expires this long after its last renewal
 
@@ -95,10 +95,10 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
     for path in paths:
         try:
             lease = files.read_sealed(path, held=dict, seconds=(int, float))
-            if lease is not None and path.stat().mtime + lease["seconds"] > now:
+            if lease is not None and modified(path) + lease["seconds"] > now:
                 held |= _steps(lease["held"].get(what, []), path)
         except DamageError:
-            if path.stat().mtime + SECONDS > now:
+            if modified(path) + SECONDS > now:
                 raise
         except FileNotFoundError:
             continue  # released since it was listed

@@ -32,7 +32,7 @@ from realm_jax.storage.flock import NoFlockError, try_flock
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.process_identity import has_ended, identity
 from realm_jax.storage.renewal import renewed
-from realm_jax.storage.storage_clock import storage_time
+from realm_jax.storage.storage_clock import modified, storage_time
 
 SECONDS = 60.0  # a lock expires this long after its last renewal
 WAIT_SECONDS = 120.0  # for the previous process of a job to end
@@ -169,7 +169,7 @@ class Lock:
         except DamageError:  # it is being written, or its writer was killed: its age decides
             content = {"host": "unknown", "pid": 0, "seconds": self._seconds}
         try:
-            return content if path.stat().mtime + content["seconds"] > now else None
+            return content if modified(path) + content["seconds"] > now else None
         except FileNotFoundError:  # deleted by the process that has just taken over
             return content
 

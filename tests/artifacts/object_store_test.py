@@ -30,6 +30,7 @@ from realm_jax.monitoring.status import read_status
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import commit, files, heartbeat, locks
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
+from realm_jax.storage.leases import Lease, leased
 from realm_jax.storage.locks import Lock
 from realm_jax.storage.logs import Log, last_record, log_bytes, read_log
 from realm_jax.storage.storage_clock import storage_time
@@ -64,6 +65,20 @@ def test_second_lock_is_acquired_only_after_the_first_expired(store):
     assert second.acquire()
     with pytest.raises(RealmError, match="another process has taken over"):
         first.assert_held()
+
+
+def test_age_of_a_lock_and_of_a_lease_follows_from_the_timestamps_of_the_store(store):
+    run = RunDir(f"{store}/ages")
+    first, second = (Lock(run.leases, "it", seconds=3.0) for _ in range(2))
+    lease = Lease(run, "reader", seconds=3.0)
+    lease.hold({"snapshots": [2]})
+    assert first.acquire() and not second.acquire()
+    assert leased(run, "snapshots") == {2}
+    assert abs(storage_time(run.leases / "clock") - time.time()) < 60.0
+    until = time.monotonic() + 60.0
+    while not second.acquire() and time.monotonic() < until:
+        time.sleep(0.5)
+    assert second.acquire() and leased(run, "snapshots") == set()
 
 
 def take_over(run, job):
