@@ -156,35 +156,20 @@ def external_write(folder: epath.Path) -> Iterator[None]:
     failpoint("file.write")
 
 
-def read_bytes(path: epath.Path, first: int | None = None) -> bytes | None:
-    """Reads a small file; None if it does not exist.
+def read_bytes(path: epath.Path, most: int | None = None) -> bytes | None:
+    """Reads a small file, or its first `most` bytes; None if it does not exist.
 
-    An object is read by one call: between opening and reading it could be replaced.
-
-    Args:
-      path: the file.
-      first: number of bytes to read at most. s3fs then sends one request; otherwise it also asks
-        for the size.
+    An object is read by one call: between opening and reading it could be replaced. With `most`,
+    s3fs does not ask for the size first.
     """
     try:
         if is_local(path):
-            with path.open("rb") as file:
-                return file.read(-1 if first is None else first)
+            return path.read_bytes()[:most]
         store, inside = on_store(path)
-        return (
-            store.cat_file(inside) if first is None else store.cat_file(inside, start=0, end=first)
-        )
+        content: bytes = store.cat_file(inside, start=None if most is None else 0, end=most)
+        return content
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def read_object(path: epath.Path) -> dict[str, Any]:
-    """Reads a JSON object; {} if there is no file, or if it is incomplete or not an object."""
-    try:
-        content = json.loads(read_bytes(path) or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def delete_file(path: epath.Path) -> None:
