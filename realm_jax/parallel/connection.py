@@ -140,8 +140,8 @@ class Greetings:
     def _ungreeted(self) -> list[tuple[socket.socket, _Ungreeted]]:
         """Connections without a complete greeting, oldest first."""
         keys = self._selector.get_map().values()
-        found = [(key.fileobj, key.data) for key in keys if key.data is not None]
-        return sorted(found, key=lambda one: one[1].deadline)  # type: ignore[arg-type, return-value]
+        found: list[Any] = [(key.fileobj, key.data) for key in keys if key.data is not None]
+        return sorted(found, key=lambda one: one[1].deadline)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # the other end has already closed it

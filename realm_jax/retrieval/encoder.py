@@ -148,9 +148,7 @@ class Encoder:
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(
-    model_json: str, vocabulary: int
-) -> tuple[Modules, Program]:
+def _compiled(model_json: str, vocabulary: int) -> tuple[Modules, Program]:
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
     return modules, Program("embed", functools.partial(_forward, modules))
 

@@ -159,8 +159,7 @@ def external_write(folder: epath.Path) -> Iterator[None]:
 def read_bytes(path: epath.Path, most: int | None = None) -> bytes | None:
     """Reads a small file, or its first `most` bytes; None if it does not exist.
 
-    An object is read by one call: between opening and reading it could be replaced. With `most`,
-    s3fs does not ask for the size first.
+    One call reads an object, which could be replaced meanwhile; with `most`, s3fs skips its size.
     """
     try:
         if is_local(path):
@@ -170,6 +169,15 @@ def read_bytes(path: epath.Path, most: int | None = None) -> bytes | None:
         return content
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def read_object(path: epath.Path) -> dict[str, Any]:
+    """Reads a JSON object; {} if there is no file, or if it is incomplete or not an object."""
+    try:
+        content = json.loads(read_bytes(path) or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def delete_file(path: epath.Path) -> None:
