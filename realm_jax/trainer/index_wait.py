@@ -24,7 +24,8 @@ class WaitInterrupted(RealmError):
 class IndexWait:
     """Polls for an index, with one agreement of all processes per poll.
 
-    The clock of process 0 limits the wait.
+    The number of polls limits the wait, not a clock: all processes reach the limit together, and
+    one that was suspended does not.
 
     Args:
       run: the run folder.
@@ -66,19 +67,19 @@ class IndexWait:
           WaitInterrupted: a process was stopped.
           RealmError: no such index was published within `refresh.wait_seconds`.
         """
-        attempt, logged, start_time = 0, False, time.monotonic()
+        attempt, logged = 0, False
         while True:
-            waited = time.monotonic() - start_time
-            mine = [look(), self._stopped(), waited > self._limit]
+            waited = attempt * self._poll
+            mine = [look(), self._stopped()]
             answers = hosts.all_gather(f"index wait {attempt}", step, mine)
-            if any(stopped for _, stopped, _ in answers):
+            if any(stopped for _, stopped in answers):
                 raise WaitInterrupted(
                     "stopped while waiting for an index", where=self._run.published_index
                 )
-            found = choose([finding for finding, _, _ in answers])
+            found = choose([finding for finding, _ in answers])
             if found is not None:
                 return found
-            if answers[0][2]:
+            if waited > self._limit:
                 raise self._timeout(wanted)
             if not logged and waited > LOG_AFTER_SECONDS:
                 start = start_command(self._run)

@@ -380,7 +380,7 @@ def test_process_0_decides_which_index_all_processes_open(
         assert searched(job) == [expected] * 2
 
 
-def test_the_clock_of_process_0_limits_the_wait(run, tmp_path):
+def test_no_clock_of_a_process_limits_the_wait(run, tmp_path):
     with two_processes(tmp_path, "fast_clock", "{}", "[]", "[0]") as job:
         while not all("joined" in log.read_text() for log in job.logs):
             assert all(process.poll() is None for process in job.processes)
