@@ -12,16 +12,19 @@ from realm_jax.trainer import run as trainer
 
 STEPS = 12
 # At a start and at a checkpoint, processes may agree as often as they need to.
-RARE = ("checkpoint/", "index wait", "index deleted", "swaps", "workdir")
+RARE = ("checkpoint/", "swaps", "workdir", "inputs", "realm/newest", "reader/newest")
+INDEX = ("index wait", "index deleted")  # at the first step, and at a refresh in sync mode
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Topics of all agreements, by step."""
+    """Topics of all agreements, by step; one of `INDEX` counts once per step."""
     topics, all_gather = collections.defaultdict(list), hosts.all_gather
 
     def counted(topic, step, value=None):
-        if not topic.startswith(RARE):
+        if topic.startswith(INDEX) and "index" not in topics[step]:
+            topics[step].append("index")
+        if not topic.startswith(RARE + INDEX):
             topics[step].append(topic)
         return all_gather(topic, step, value)
 
@@ -41,8 +44,12 @@ def test_a_realm_step_needs_two_agreements(asked, tiny, tmp_path, mode):
     trainer.run(str(tmp_path), config, threading.Event())
     stop.set()
     builder.join()
-    assert {step: sorted(topics) for step, topics in asked.items()} == {
-        step: ["realm/packing", "realm/step"] for step in range(STEPS)
+    chosen = {0} | set(range(0, STEPS, config.refresh.every) if mode == "sync" else ())
+    found = {step: sorted(topics) for step, topics in asked.items()}
+    assert found.pop(STEPS) == ["index", "realm/recall"]  # final index and evaluation
+    assert found == {
+        step: ["index"] * (step in chosen) + ["realm/packing", "realm/step"]
+        for step in range(STEPS)
     }
 
 
