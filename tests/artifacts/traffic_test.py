@@ -85,7 +85,7 @@ def test_damage_on_the_store_is_found_and_named(traffic, kind):
 
 
 def test_index_whose_searcher_was_deleted_during_the_upload_is_not_published(traffic):
-    """As by the retention of another builder; its manifest would list what is left."""
+    """As by the retention of another builder; its manifest would list the remaining files."""
     run = RunDir(f"{BUCKET}/overtaken")
     folder = run.published_index / step_name(1)
     with pytest.raises(commit.OvertakenError, match=SEARCHER):
