@@ -192,6 +192,7 @@ class Follower(_Peers):
     def __init__(self) -> None:
         super().__init__()
         self._leaving = False
+        self._failed = False  # ends with an error of its own
         host, port, token = _broadcast(None)
         self._connection = connect(host, port, token, jax.process_index())
         threading.Thread(target=self._listen, daemon=True).start()
@@ -205,7 +206,8 @@ class Follower(_Peers):
             elif "late" in message:
                 log.warning(message["late"])
             elif "lost" in message:
-                self._exit(*message["lost"])
+                if not self._failed:
+                    self._exit(*message["lost"])
             elif "beat" not in message:
                 if not self._leaving:
                     self._exit("is lost", [0])
@@ -219,7 +221,7 @@ class Follower(_Peers):
 
     def leave(self, problem: str | None) -> None:
         """Tells process 0 that this process ends, and why."""
-        self._leaving = True
+        self._leaving, self._failed = True, problem is not None
         if problem is None:
             jax.distributed.shutdown()  # needs process 0, which waits for the message below
         with contextlib.suppress(OSError):

@@ -20,7 +20,6 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
 from realm_jax.artifacts.snapshots import publish_snapshot
-from realm_jax.cli.launching import RESTART_CODES
 from realm_jax.index_builder import run as index_builder
 from realm_jax.models.modules import Modules
 from realm_jax.storage import commit, files, follow
@@ -131,7 +130,7 @@ def test_a_stop_signal_to_one_process_of_a_slice_ends_all(run, start):
     first, second = (start(run, *flags, f"--process={n}") for n in range(2))
     first.until(lambda: commit.is_published(run.published_index / step_name(2)), "index")
     second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait(PATIENCE) in RESTART_CODES  # process 0 may end it first
+    second.wait(75)  # its own exit code, not that of a process that another one ended
     assert "received a stop signal" in first.wait(76)
 
 
