@@ -64,6 +64,7 @@ def reply(port, host, method="GET", path="/api/health", body=None):
         return response.status, json.load(response)
 
 
+@pytest.mark.slow
 def test_beyond_loopback_other_names_cannot_read_or_edit_passages(finished):
     """After DNS rebinding, a browser sends the requests of evil.example to this server."""
     with server(finished, "--host=0.0.0.0", "--allowed-hosts=qa.example,bücher.example") as (

@@ -19,6 +19,8 @@ from realm_jax.models.modules import Modules
 from realm_jax.storage import follow
 from realm_jax.storage.layout import RunDir, step_name
 
+pytestmark = pytest.mark.slow  # starts real processes or a whole refresh
+
 SHARDS = 40
 POLL = 4.0
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.peer_processes import PATIENCE, PeerProcesses
 
+pytestmark = pytest.mark.slow  # starts real processes or a whole refresh
+
 SCRIPT = Path(__file__).parent / "agreeing_process.py"
 
 

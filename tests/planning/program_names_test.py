@@ -75,7 +75,7 @@ def test_a_stage_without_steps_has_no_programs():
     assert "realm/train" in names and "ict/train" not in names
 
 
-@pytest.mark.parametrize("stage", ["ict", "realm"])
+@pytest.mark.parametrize("stage", ["ict", pytest.param("realm", marks=pytest.mark.slow)])
 def test_an_evaluation_needs_less_memory_than_a_step(lowered, stage):
     """On the default config it once needed more than ten times the memory of the step."""
     train, evaluate = (

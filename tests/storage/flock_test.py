@@ -56,6 +56,7 @@ def test_job_publishes_on_a_file_system_without_flock(no_flock, tmp_path):
     assert "MANIFEST.json" in names and "WRITER.json" not in names
 
 
+@pytest.mark.slow
 def test_several_processes_are_refused_where_they_could_not_write_checkpoints(
     tmp_path, monkeypatch
 ):

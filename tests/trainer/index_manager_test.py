@@ -370,6 +370,7 @@ def test_a_resumed_run_does_not_start_with_a_stale_index(run, make):
     ],
     ids=["first index", "replay", "replay of a deleted index", "boundary"],
 )
+@pytest.mark.slow
 def test_process_0_decides_which_index_all_processes_open(
     run, tmp_path, mode, view, replay, steps, expected
 ):
@@ -380,6 +381,7 @@ def test_process_0_decides_which_index_all_processes_open(
         assert searched(job) == [expected] * 2
 
 
+@pytest.mark.slow
 def test_no_clock_of_a_process_limits_the_wait(run, tmp_path):
     with two_processes(tmp_path, "fast_clock", "{}", "[]", "[0]") as job:
         while not all("joined" in log.read_text() for log in job.logs):
