@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Int64
 from ml_collections import ConfigDict
 
@@ -149,7 +149,7 @@ def shard_arrays(tree: Any, shardings: Any) -> Any:
       shardings: the same tree of shardings.
     """
 
-    def shard(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    def shard(leaf: Any, sharding: Sharding) -> jax.Array:
         if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
             return leaf
         part = lambda index: np.asarray(leaf)[index]  # noqa: E731
