@@ -26,13 +26,14 @@ from realm_jax.cli.launching import (
     check_bucket,
     check_config,
     check_name,
+    check_trainer,
     check_zone,
     index_command,
     run_all,
     train_command,
 )
 from realm_jax.errors import InputError, RealmError
-from realm_jax.planning.chips import Slice, slice_of
+from realm_jax.planning.chips import Slice
 
 CODE = "realm-jax.tar.gz"
 _POLL = 30.0  # seconds between queries of a queued resource
@@ -72,7 +73,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     found, extra = parser.parse_known_args(argv)
     found.extra = check_config(found.config, extra)
     check_name(found.name)
-    found.place = slice_of(found.trainer, "--trainer")
+    found.place = check_trainer(found.trainer)
     found.zone = check_zone(found.zone or found.place.chip.zones[0], found.place)
     if found.dry_run and found.bucket == "BUCKET":
         found.bucket = "gs://BUCKET"

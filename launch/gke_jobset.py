@@ -28,11 +28,12 @@ from realm_jax.cli.launching import (
     check_bucket,
     check_config,
     check_name,
+    check_trainer,
     index_command,
     train_command,
 )
 from realm_jax.errors import InputError, RealmError
-from realm_jax.planning.chips import Slice, slice_of
+from realm_jax.planning.chips import Slice
 
 _DATA, _GCLOUD = "/data", "gcr.io/google.com/cloudsdktool/google-cloud-cli:stable"
 _FETCH = ("gcloud", "storage", "rsync", "--recursive")
@@ -75,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     found, extra = parser.parse_known_args(argv)
     found.extra = check_config(None, extra)
     check_name(found.name)
-    found.place = slice_of(found.trainer, "--trainer")
+    found.place = check_trainer(found.trainer)
     if found.dry_run and found.bucket == "BUCKET":
         found.bucket = "gs://BUCKET"
     else:

@@ -91,7 +91,7 @@ def _compile_all(arguments: argparse.Namespace, config: Any) -> dict[str, Any]:
     report = compile_all(
         config,
         slice_of(arguments.topology),
-        [*flags, *arguments.overrides],
+        [*flags, *(f"--config.{key}={value}" for key, value in arguments.overrides.items())],
         arguments.vocabulary,
         arguments.passages,
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from realm_jax import config as config_lib
 from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
 from realm_jax.errors import InputError, RealmError
-from realm_jax.planning.chips import Slice
+from realm_jax.planning.chips import Slice, slice_of
 
 COORDINATOR_PORT = 8476
 EXTRAS = "tpu,gs"  # of this package, on machines with TPUs whose run folder is gs://
@@ -109,6 +109,24 @@ def check_bucket(bucket: str) -> str:
             found=bucket,
         )
     return f"gs://{name}"
+
+
+def check_trainer(name: str) -> Slice:
+    """Returns the trainer's slice; the scripts request one slice only.
+
+    Raises:
+      InputError: an unknown topology, or several slices.
+    """
+    place = slice_of(name, "--trainer")
+    if place.slices > 1:
+        raise InputError(
+            "these scripts start the trainer on one slice",
+            where="--trainer",
+            expected=f"one slice, such as {place.one_slice}",
+            found=name,
+            fix="give one slice; several slices can be compiled and planned, not launched",
+        )
+    return place
 
 
 def check_zone(zone: str, tpu: Slice) -> str:

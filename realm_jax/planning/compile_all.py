@@ -30,8 +30,8 @@ def compile_all(
 
     Returns:
       `programs`, one report each; a program that does not compile has `name`, `job` and `error`.
-      `host_bytes`: bytes of one machine of the `trainer` and of the `builder`; `host_bytes_chip`:
-      what such a machine has.
+      `host_bytes`: bytes of one machine of the `trainer` and of the `builder`;
+      `host_bytes_available`: what such a machine has.
     """
     programs = []
     chosen = names(config)

@@ -1,6 +1,5 @@
 """Compiles a program for TPUs without having them; reports memory, FLOPs, traffic and time."""
 
-import re
 import time
 from importlib import metadata
 from typing import Any
@@ -49,7 +48,7 @@ def compile_report(
       ConfigError: the mesh does not divide the chips or the batch.
     """
     mesh = make_mesh(config.mesh, devices_of(target))
-    program = lower(name, config, mesh, builder_mesh(target), vocabulary, passages)
+    program = lower(name, config, mesh, machine_mesh(target), vocabulary, passages)
     started = time.monotonic()
     try:
         compiled = program.lowered.compile()
@@ -70,8 +69,11 @@ def compile_report(
     }
 
 
-def builder_mesh(target: Slice) -> Mesh:
-    """The devices of one builder machine with chips of this kind."""
+def machine_mesh(target: Slice) -> Mesh:
+    """The devices of one machine with chips of this kind.
+
+    The TPU compiler needs all devices of a slice, so this is the smallest slice.
+    """
     return local_mesh(devices_of(Slice(target.kind, target.chip.shapes[0])))
 
 
@@ -144,38 +146,23 @@ def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str,
         )
         <= MOST_FLOPS_OFF,
         "no all-gather of all parameters without fsdp": fsdp > 1
+        or not parameter_bytes  # a search of vectors gathers its hits
         or gathered <= _MOST_GATHERED * parameter_bytes,
         "no host calls in the step": not report["host_calls"],
     }
-
-
-class DoesNotFitError(RealmError):
-    """A program needs more memory than a chip has.
-
-    Attributes:
-      program: the program.
-      needed: bytes, as far as the compiler says.
-    """
-
-    def __init__(self, program: LoweredProgram, needed: float | None, target: Slice, found: str):
-        super().__init__(
-            f"the program {program.name} does not fit into the memory of a chip",
-            where=target.name,
-            expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
-            found=found,
-            fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
-        )
-        self.program, self.needed = program, needed
 
 
 def _too_large(error: Exception, program: LoweredProgram, target: Slice) -> RealmError:
     message = str(error)
     if "RESOURCE_EXHAUSTED" not in message:
         return RealmError("the TPU compiler failed", where=target.name, found=message[:500])
-    used = re.search(r"[Uu]sed ([\d.]+)([GMK])", message)
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    needed = float(used[1]) * units[used[2]] if used else None
-    return DoesNotFitError(program, needed, target, message.splitlines()[0][:300])
+    return RealmError(
+        f"the program {program.name} does not fit into the memory of a chip",
+        where=target.name,
+        expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
+        found=message.splitlines()[0][:300],
+        fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
+    )
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:

@@ -25,6 +25,7 @@ _FREE = frozenset(
 )
 _FREE_CALLS = ("AllocateBuffer", "ConcatBitcast", "Sharding")
 _SLICES = ("dynamic-slice", "slice")
+_SLICE_RUNTIME = "xla_megascale_runtime"  # moves data between slices
 
 
 def product_flops(program: Program) -> float:
@@ -178,11 +179,16 @@ def _parameter_number(parameter: Instruction) -> int:
 
 
 def host_calls(program: Program) -> list[str]:
-    """Names of the instructions that wait for the host during a step."""
+    """Names of the instructions that wait for the host during a step.
+
+    Transfers between slices also pass through the hosts, but the runtime of the slices moves them,
+    not the Python process.
+    """
     found = []
     for _, instruction, _, _ in program.executed():
         kind, attributes = instruction.kind, instruction.attributes
         callback = kind == "custom-call" and "callback" in attributes.lower()
-        transfer = kind in ("infeed", "outfeed") or "is_host_transfer=true" in attributes
+        by_host = "is_host_transfer=true" in attributes and _SLICE_RUNTIME not in attributes
+        transfer = kind in ("infeed", "outfeed") or by_host
         found += [instruction.name] if callback or transfer else []
     return found

@@ -7,12 +7,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from realm_jax.data.rows import Rows
 from realm_jax.index_builder.recall import PROBE_HITS
-from realm_jax.parallel.sharding import batch_sharding, local_mesh, param_shardings, replicated
+from realm_jax.parallel.sharding import batch_sharding, param_shardings, replicated
 from realm_jax.planning.flops import embed_flops, search_flops
 from realm_jax.planning.lowered import LoweredProgram, Target, abstract, lowered, num_bytes
 from realm_jax.retrieval.encoder import MAX_QUERIES, Encoder
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
-from realm_jax.retrieval.mesh_searcher import search_program
+from realm_jax.retrieval.mesh_searcher import BLOCK, search_program
 
 
 def embed(target: Target) -> LoweredProgram:
@@ -24,18 +24,12 @@ def embed(target: Target) -> LoweredProgram:
 
 def embed_queries(target: Target) -> LoweredProgram:
     """Lowers the embedding of queries by the retriever of one trainer host."""
-    return _embed(_of_one_host(target), MAX_QUERIES, target.config.lengths.query)
+    return _embed(target, MAX_QUERIES, target.config.lengths.query)
 
 
 def embed_rerank(target: Target) -> LoweredProgram:
     """Lowers the embedding of hits with the params of the step (`retrieval.rerank`)."""
-    return embed(_of_one_host(target))
-
-
-def _of_one_host(target: Target) -> Target:
-    """The same target with the devices of the first process."""
-    devices = [one for one in target.mesh.devices.flat if one.process_index == 0]
-    return target._replace(mesh=local_mesh(devices))
+    return embed(target)
 
 
 def _embed(target: Target, rows: int, length: int) -> LoweredProgram:
@@ -69,7 +63,7 @@ def search(target: Target) -> LoweredProgram:
         mesh,
         static={"k": k, "size": target.passages},
         rows=size,
-        flops=search_flops(config, size, target.passages),
+        flops=search_flops(config, size, _scored(target)),
         parameter_bytes=num_bytes(modules.shapes),
     )
 
@@ -86,7 +80,7 @@ def search_probes(target: Target) -> LoweredProgram:
 
 def _search_vectors(target: Target, count: int, k: int) -> LoweredProgram:
     queries = jax.ShapeDtypeStruct((count, target.config.model.embedding), jnp.float32)
-    products = 2.0 * count * target.passages * target.config.model.embedding
+    products = 2.0 * count * _scored(target) * target.config.model.embedding
     return lowered(
         search_program(target.passages, target.mesh),
         (_vectors(target), abstract(queries, replicated(target.mesh))),
@@ -95,6 +89,13 @@ def _search_vectors(target: Target, count: int, k: int) -> LoweredProgram:
         rows=count,
         flops=products,
     )
+
+
+def _scored(target: Target) -> int:
+    """Rows that all devices score for a query: each scores whole blocks of its rows."""
+    local = -(-target.passages // target.mesh.size)
+    block = min(BLOCK, local)
+    return target.mesh.size * -(-local // block) * block
 
 
 def _vectors(target: Target) -> jax.ShapeDtypeStruct:

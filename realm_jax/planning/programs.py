@@ -1,7 +1,7 @@
 """Lowers every program of both jobs for devices that this machine need not have.
 
 States and batches are abstract: shape, dtype and sharding only. Stages, optimizer, programs and
-shardings are those of a run. A test compares `NAMES` with the names in the source code.
+shardings are those of a run. A test compares `ENTRIES` with the names in the source code.
 """
 
 from collections.abc import Callable
@@ -26,12 +26,14 @@ class Entry:
       lower: lowers it for a target.
       stage: the stage that runs it; "" if all do.
       program: name in the source code, if it is another one: the same program with other shapes.
+      on_one_machine: whether each machine of the job runs it by itself, on its own devices.
     """
 
     job: str
     lower: Callable[[Target], LoweredProgram]
     stage: str = ""
     program: str = ""
+    on_one_machine: bool = False
 
 
 def _train(stage: str) -> Entry:
@@ -40,6 +42,10 @@ def _train(stage: str) -> Entry:
 
 def _evaluate(stage: str) -> Entry:
     return Entry(TRAINER, lambda target: stage_programs.evaluate(target, stage), stage)
+
+
+def _on_each_host(lower: Callable[[Target], LoweredProgram], stage: str = "") -> Entry:
+    return Entry(TRAINER, lower, stage, "embed", on_one_machine=True)
 
 
 ENTRIES = {
@@ -53,14 +59,15 @@ ENTRIES = {
     "realm/evaluate": _evaluate("realm"),
     "qa/train": _train("qa"),
     "gather": Entry(TRAINER, stage_programs.gather),
-    "embed/queries": Entry(TRAINER, other_programs.embed_queries, program="embed"),
-    "embed/rerank": Entry(TRAINER, other_programs.embed_rerank, "realm", "embed"),
+    "embed/queries": _on_each_host(other_programs.embed_queries),
+    "embed/rerank": _on_each_host(other_programs.embed_rerank, "realm"),
     "search": Entry(TRAINER, other_programs.search, "realm"),
     "search/questions": Entry(TRAINER, other_programs.search_questions, "qa", "search/vectors"),
-    "embed": Entry(BUILDER, other_programs.embed),
-    "search/probes": Entry(BUILDER, other_programs.search_probes, program="search/vectors"),
+    "embed": Entry(BUILDER, other_programs.embed, on_one_machine=True),
+    "search/probes": Entry(
+        BUILDER, other_programs.search_probes, program="search/vectors", on_one_machine=True
+    ),
 }
-NAMES = tuple(ENTRIES)
 
 
 def names(config: ConfigDict) -> list[str]:
@@ -80,7 +87,7 @@ def lower(
     name: str,
     config: ConfigDict,
     trainer: Mesh,
-    builder: Mesh,
+    machine: Mesh,
     vocabulary: int,
     passages: int,
 ) -> LoweredProgram:
@@ -90,7 +97,7 @@ def lower(
       name: one of `names(config)`.
       config: of the run; its corpora are not opened.
       trainer: devices of the trainer.
-      builder: devices of one builder machine.
+      machine: devices of one machine, of either job.
       vocabulary: V, size of the vocabulary.
       passages: N, size of the knowledge corpus.
 
@@ -107,6 +114,6 @@ def lower(
             fix="choose one of these, or give its stage more than 0 steps",
         )
     entry = ENTRIES[name]
-    mesh = trainer if entry.job == TRAINER else builder
+    mesh = machine if entry.on_one_machine else trainer
     lowered = entry.lower(Target(config, mesh, vocabulary, passages))
     return lowered._replace(name=name, job=entry.job)

@@ -6,19 +6,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
 from realm_jax.data.question_files import Question
-from realm_jax.errors import ConfigError
 from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import (
     batch_sharding,
     check_batches,
     gather_program,
-    make_mesh,
     packing_groups,
     param_shardings,
 )
@@ -41,9 +37,9 @@ from realm_jax.trainer.step import make_step
 
 def train(target: Target, name: str) -> LoweredProgram:
     """Lowers the training step of a stage, with rows of maximum length."""
-    mesh = _mesh(target, name)
-    stage, batch, state = _stage(target._replace(mesh=mesh), name)
-    config = target.config
+    target = _divided(target, name)
+    config, mesh = target.config, target.mesh
+    stage, batch, state = _stage(target, name)
     optimizer = make_optimizer(config.optimizer, stage.settings)
     shardings = _shardings(state)
     parts = config.optimizer.accumulate_steps
@@ -105,16 +101,19 @@ def gather(target: Target) -> LoweredProgram:
     return lowered(gather_program(target.mesh), (largest,), target.mesh)
 
 
-def _mesh(target: Target, name: str) -> Mesh:
-    """The devices of a stage: one for a fine-tuning batch that does not divide over all."""
+def _divided(target: Target, name: str) -> Target:
+    """The target with a fine-tuning batch that divides over the devices, as `realm finetune` asks.
+
+    The paper's batch of one question divides over one device only.
+    """
     if name != "qa":
-        return target.mesh
-    try:
-        check_batches(target.mesh, {"stages.qa.batch": target.config.stages.qa.batch})
-    except ConfigError:
-        one = ConfigDict({"replica": 1, "data": 1, "fsdp": 1, "model": 1})
-        return make_mesh(one, list(target.mesh.devices.flat)[:1])
-    return target.mesh
+        return target
+    parts = target.mesh.size // target.mesh.shape["model"]
+    parts *= target.config.optimizer.accumulate_steps
+    config = target.config.copy_and_resolve_references()
+    with config.unlocked():
+        config.stages.qa.batch = -(-config.stages.qa.batch // parts) * parts
+    return target._replace(config=config)
 
 
 def _stage(target: Target, name: str) -> tuple[Stage, Any, TrainState]:
