@@ -117,6 +117,11 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         f"in {arguments.out}; "
         f"skipped: {report['skipped'] or 'nothing'}\n"
     )
+    if report["repeated_ids"]:
+        sys.stderr.write(
+            f"repeated ids: {report['repeated_ids']} of {report['documents_with_id']} documents "
+            "with an id have that of an earlier document\n"
+        )
     return report
 
 

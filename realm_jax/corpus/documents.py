@@ -5,18 +5,25 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from realm_jax.errors import InputError
 
 
 @dataclass(frozen=True)
 class Document:
-    """A source article: title, body, and the file (and line) from which it was read."""
+    """A source article.
+
+    Attributes:
+      title: may be empty.
+      body: its text.
+      where: the file (and line) from which it was read.
+      id: as its source gives it (`_id`, `id`); "" if there is none.
+    """
 
     title: str
     body: str
     where: str
+    id: str = ""
 
 
 Skipped = Counter[str]
@@ -67,41 +74,43 @@ def lines_until(numbered: Iterator[tuple[int, bytes]], end: bytes, where: str) -
     )
 
 
-def json_texts(line: str, where: str, *names: tuple[str, ...]) -> list[str]:
-    """Reads string fields of a JSON object on one line; `null` becomes an empty string.
+def json_document(
+    line: str, where: str, *, title: str = "title", text: tuple[str, ...] = ("text",)
+) -> Document:
+    """Reads a document from a JSON object on one line; `null` is an empty string.
+
+    Title and id are optional. The id is `_id`, else `id`: a string or a whole number.
 
     Args:
       line: the JSON.
       where: file and line, for errors.
-      names: for each field its possible keys; the first one that is present is used.
+      title: key of the title.
+      text: possible keys of the body; the first one that is present is used.
 
     Raises:
-      InputError: the line is not a JSON object, a field is missing, or a value is not a string.
+      InputError: the line is not a JSON object, it has no text, or a value has another type.
     """
-    expected = ", ".join(f'"{" or ".join(keys)}": "…"' for keys in names)
+    expected = f'{{"{" or ".join(text)}": "…", and optionally "{title}" and "_id" or "id"}}'
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _malformed(where, expected, f"{type(error).__name__}: {error}") from error
     if not isinstance(fields, dict):
         raise _malformed(where, expected, type(fields).__name__)
-    return [_text(fields, keys, where, expected) for keys in names]
-
-
-def _text(fields: dict[str, Any], keys: tuple[str, ...], where: str, expected: str) -> str:
-    present = [key for key in keys if key in fields]
+    present = [key for key in text if key in fields]
     if not present:
-        raise _malformed(where, expected, f"no {' or '.join(keys)} but {', '.join(fields)}")
-    value = fields[present[0]]
-    if value is not None and not isinstance(value, str):
-        raise _malformed(where, expected, f"{present[0]!r} is a {type(value).__name__}")
-    return value or ""
+        raise _malformed(where, expected, f"no {' or '.join(text)} but {', '.join(fields)}")
+    id_key = "_id" if "_id" in fields else "id"
+    values = {key: fields.get(key) for key in (title, present[0], id_key)}
+    for key, value in values.items():
+        number = key == id_key and isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not isinstance(value, str) and not number:
+            raise _malformed(where, expected, f"{key!r} is a {type(value).__name__}")
+    texts = ["" if value is None else str(value) for value in values.values()]
+    return Document(texts[0], texts[1], where, texts[2])
 
 
 def _malformed(where: str, expected: str, found: str) -> InputError:
     return InputError(
-        "malformed JSON line",
-        where=where,
-        expected=f"{{{expected}}} on one line",
-        found=found,
+        "malformed JSON line", where=where, expected=f"{expected} on one line", found=found[:200]
     )

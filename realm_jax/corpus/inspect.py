@@ -25,7 +25,8 @@ def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -
 
     Returns:
       A dict with these keys.
-      `passages`, `documents`, `pieces`, `sentences`, `skipped`, `corpus_hash`: see the manifest.
+      `passages`, `documents`, `pieces`, `sentences`, `skipped`, `documents_with_id`,
+      `repeated_ids`, `corpus_hash`: see the manifest.
       `lengths`: histogram of the pieces of `[CLS] title [SEP] body [SEP]`, "from-to" -> passages.
       `oversize`: passages longer than `lengths["passage"]`, which are truncated when embedded.
       `padding`: fraction of padding in rows of passages, of sentences as queries, and of random
@@ -44,7 +45,12 @@ def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -
         "padding": _padding(store, lengths),
         "duplicates": len(store) - len(np.unique(text_digests(store))),
         "longest_titles": _longest_titles(store),
-        "sample": {"passage": row, "title": store.title(row), "body": store.body(row)},
+        "sample": {
+            "passage": row,
+            "document_id": store.document_id(row),
+            "title": store.title(row),
+            "body": store.body(row),
+        },
     }
 
 

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterator
 from io import BufferedIOBase
 
-from realm_jax.corpus.documents import Document, Skipped, decode, json_texts, lines_until
+from realm_jax.corpus.documents import Document, Skipped, decode, json_document, lines_until
 from realm_jax.errors import InputError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # Lines that end a story and are not part of it: "Reuter", "REUTER...^M", "MORE", " --".
 _SIGN_OFF = re.compile(r"\s*(?:reuters?|more|-+)?[.\s]*(?:\^M)?\s*", re.IGNORECASE)
+_ID = re.compile(r'NEWID="(\d+)"')
 _PARAGRAPH = re.compile(r"\n(?:\s*\n|(?= {2}))")
 
 
@@ -18,14 +19,13 @@ def read_cc_news(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[
     """Reads one article per JSON line with `title` and `text`.
 
     The news-please crawler writes the body as `maintext`. Other fields (date, url, domain, …) are
-    ignored. Articles without title or text are counted as skipped.
+    ignored. Articles without text are counted as skipped.
     """
     for number, line in enumerate(file, 1):
         text = decode(line, skipped)
         if text is not None and text.strip():
             where = f"{name}:{number}"
-            title, body = json_texts(text, where, ("title",), ("maintext", "text"))
-            yield Document(title, body, where)
+            yield json_document(text, where, text=("maintext", "text"))
 
 
 def read_reuters(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
@@ -49,7 +49,8 @@ def read_reuters(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[
             elif body is None:
                 skipped["headline_only"] += 1
             else:
-                yield Document(" ".join(title.split()), _paragraphs(body), where)
+                id = "".join(_ID.findall(line.decode("ascii", "ignore"))[:1])
+                yield Document(" ".join(title.split()), _paragraphs(body), where, id)
         elif line.strip() and not line.startswith(b"<!DOCTYPE lewis"):
             raise InputError(
                 "not Reuters-21578",

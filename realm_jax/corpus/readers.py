@@ -7,6 +7,7 @@ in `skipped` by reason. Malformed input raises an `InputError` that names file a
 import html
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import BufferedIOBase
 
 from realm_jax.corpus.documents import (
@@ -14,7 +15,7 @@ from realm_jax.corpus.documents import (
     Skipped,
     decode,
     is_listing,
-    json_texts,
+    json_document,
     lines_until,
 )
 from realm_jax.corpus.input_files import Suffix, naming_damage, stem, streams
@@ -26,8 +27,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES: dict[str, Suffix] = {
     "text": (".txt", ".md"),
     "reuters": ".sgm",
+    "beir": "corpus.jsonl",
 }  # other files of a folder are ignored
-_HEADER = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")*? title="(.*)">\s*')
+_HEADER = re.compile(r'<doc id="([^"]*)"(?: \w+="[^"]*")*? title="(.*)">\s*')
 
 
 def read(format: str, input: str, skipped: Skipped) -> Iterator[Document]:
@@ -66,14 +68,12 @@ def _from_files(format: str, input: str, skipped: Skipped) -> Iterator[Document]
 def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Document]:
     for document in documents:
         title, body = document.title.strip(), document.body.strip()
-        if not title:
-            skipped["empty_title"] += 1
-        elif not body:
+        if not body:
             skipped["empty_body"] += 1
         elif _SURROGATE.search(title) or _SURROGATE.search(body):
             skipped["not_unicode"] += 1
         else:
-            yield Document(title, body, document.where)
+            yield replace(document, title=title, body=body)
 
 
 def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
@@ -94,12 +94,11 @@ def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Ite
                     expected='<doc id="…" url="…" title="…">',
                     found=header[:80],
                 )
-            yield from _article(match[1], body, where, skipped)
+            yield from _article(Document(match[2], body, where, match[1]), skipped)
         elif line.startswith(b"{"):
             text = decode(line, skipped)
             if text is not None:
-                title, body = _json_document(text, where)
-                yield from _article(title, body, where, skipped)
+                yield from _article(json_document(text, where), skipped)
         elif line.strip():
             raise InputError(
                 "not WikiExtractor output",
@@ -110,26 +109,22 @@ def read_wikiextractor(name: str, file: BufferedIOBase, skipped: Skipped) -> Ite
             )
 
 
-def _article(title: str, body: str, where: str, skipped: Skipped) -> Iterator[Document]:
-    title, body = html.unescape(title).strip(), html.unescape(body).strip()
+def _article(found: Document, skipped: Skipped) -> Iterator[Document]:
+    title, body = html.unescape(found.title).strip(), html.unescape(found.body).strip()
     if is_listing(title, skipped):
         return
     first, _, rest = body.partition("\n")
-    yield Document(title, rest if first.strip() == title else body, where)
+    body = rest if first.strip() == title else body
+    yield replace(found, title=title, body=body)
 
 
 def read_jsonl(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """Reads one JSON object per line with the strings `title` and `text`."""
+    """Reads one JSON object per line: `text`, optionally `title` and `_id` or `id`."""
     for number, line in enumerate(file, 1):
         text = decode(line, skipped)
         if text is not None and text.strip():
             where = f"{name}:{number}"
-            title, body = _json_document(text, where)
-            yield Document(title, body, where)
-
-
-def _json_document(line: str, where: str) -> list[str]:
-    return json_texts(line, where, ("title",), ("text",))
+            yield json_document(text, where)
 
 
 def read_text(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
@@ -143,6 +138,7 @@ Reader = Callable[[str, BufferedIOBase, Skipped], Iterator[Document]]
 READERS: dict[str, Reader] = {
     "wikiextractor": read_wikiextractor,
     "jsonl": read_jsonl,
+    "beir": read_jsonl,
     "text": read_text,
     "cc_news": read_cc_news,
     "reuters": read_reuters,

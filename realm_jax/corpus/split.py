@@ -33,6 +33,7 @@ class Block:
       text_bytes: bytes per passage, title and body.
       title_bytes: bytes per title.
       document: index of the document of each passage, counted from 0 within the block.
+      document_ids: id of the document of each passage, as its source gives it; "" if none.
       documents: number of documents with at least one passage.
       empty: number of skipped documents, which have no word pieces.
     """
@@ -47,6 +48,7 @@ class Block:
     text_bytes: Int64[np.ndarray, "N"]
     title_bytes: Int32[np.ndarray, "N"]
     document: Int64[np.ndarray, "N"]
+    document_ids: Sequence[str]
     documents: int
     empty: int
 
@@ -63,26 +65,27 @@ def split(
     texts = []
     for document in documents:
         bounds = sentence_bounds(document.body)
-        texts.append((document.title, [document.body[a:b] for a, b in bounds]))
+        texts.append((document.title, [document.body[a:b] for a, b in bounds], document.id))
     return _pack(texts, tokenizer, passage_pieces, cut=True)
 
 
 def block_of(passages: Sequence[tuple[str, Sequence[str]]], tokenizer: WordPieces) -> Block:
     """A block with one passage per (title, sentences), without a limit on its length."""
-    return _pack(passages, tokenizer, passage_pieces=2**31, cut=False)
+    texts = [(title, sentences, "") for title, sentences in passages]
+    return _pack(texts, tokenizer, passage_pieces=2**31, cut=False)
 
 
 def _pack(
-    texts: Sequence[tuple[str, Sequence[str]]],
+    texts: Sequence[tuple[str, Sequence[str], str]],
     tokenizer: WordPieces,
     passage_pieces: int,
     *,
     cut: bool,
 ) -> Block:
-    tokenized = iter(tokenizer.pieces([t for title, sents in texts for t in (title, *sents)]))
+    tokenized = iter(tokenizer.pieces([t for title, sents, _ in texts for t in (title, *sents)]))
     builder = _BlockBuilder()
     empty = 0
-    for title, sentences in texts:
+    for title, sentences, document_id in texts:
         title_piece = _shorten(next(tokenized), (passage_pieces - SPECIAL_PIECES) // 2)
         pairs = [(s, next(tokenized)) for s in sentences]
         # A sentence of control characters has no pieces.
@@ -94,7 +97,7 @@ def _pack(
         lengths = [len(p[0]) for _, p in pairs]
         groups = greedy(lengths, budget) if cut else [(0, len(pairs))]
         for first, stop in groups:
-            builder.add(title, title_piece, pairs[first:stop])
+            builder.add(title, title_piece, pairs[first:stop], document_id)
         builder.documents += 1
     return builder.block(empty)
 
@@ -131,8 +134,16 @@ class _BlockBuilder:
         self._counts: list[tuple[int, int, int, int, int, int]] = []
         self._starts: list[int] = []
         self._texts: list[bytes] = []
+        self._document_ids: list[str] = []
 
-    def add(self, title: str, title_piece: Pieces, pairs: Sequence[tuple[str, Pieces]]) -> None:
+    def add(
+        self,
+        title: str,
+        title_piece: Pieces,
+        pairs: Sequence[tuple[str, Pieces]],
+        document_id: str,
+    ) -> None:
+        self._document_ids.append(document_id)
         self._ids.append(title_piece[0])
         self._offsets.append(title_piece[1])
         at = characters = 0
@@ -162,6 +173,7 @@ class _BlockBuilder:
             text_bytes=counts[:, 3],
             title_bytes=counts[:, 4].astype(np.int32),
             document=counts[:, 5],
+            document_ids=self._document_ids,
             documents=self.documents,
             empty=empty,
         )

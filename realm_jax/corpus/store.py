@@ -12,6 +12,7 @@ A passage id is its row, 0 to N - 1; every build from the same input gives the s
 | `sentence_ptr.npy` | int64 [N + 1] | start of each passage in `sentence_starts` |
 | `text.bin`, `text_starts.npy`, `title_bytes.npy` | bytes, int64 [N + 1], int32 [N] | UTF-8 texts |
 | `document.npy` | int64 [N] | number of the document of each passage |
+| `document_ids.bin`, `document_id_starts.npy` | | see `DocumentIds` |
 | `vocab.txt` | | the vocabulary of `pieces` |
 | `MANIFEST.json` | | counts, checksums; written last |
 """
@@ -24,8 +25,9 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int32, Int64, Integer
 
+from realm_jax.corpus.document_ids import DocumentIds
 from realm_jax.corpus.split import Block
-from realm_jax.corpus.store_writer import KIND, TEXT, VOCABULARY
+from realm_jax.corpus.store_writer import COUNTS, KIND, TEXT, VOCABULARY
 from realm_jax.storage import integrity
 from realm_jax.text.wordpiece import WordPieces
 
@@ -39,9 +41,10 @@ class PassageStore:
 
     Attributes:
       path: the folder.
-      corpus_hash: hash of all files; indexes and spans record it.
+      corpus_hash: hash of all files except document ids; indexes and spans record it.
       manifest: see `StoreWriter.commit`.
       flat: all word pieces, [T]; `title_bounds` and `body_bounds` index it for many passages.
+      document_ids: of each document, as its source gives it; "" if none.
     """
 
     def __init__(self, path: str | Path):
@@ -59,6 +62,7 @@ class PassageStore:
         self._title_bytes = self._map("title_bytes")
         self._document = self._map("document")
         self._text = np.memmap(self.path / TEXT, np.uint8, "r")
+        self.document_ids = DocumentIds(self.path, self.manifest["documents"])
 
     @classmethod
     def open(cls, path: str | Path) -> "PassageStore":
@@ -82,9 +86,12 @@ class PassageStore:
         return len(self._document)
 
     def summary(self) -> dict[str, Any]:
-        """Documents, passages, pieces, skipped and corpus_hash, as `StoreWriter.commit` returns."""
-        names = ("documents", "passages", "pieces", "skipped")
-        return {name: self.manifest[name] for name in names} | {"corpus_hash": self.corpus_hash}
+        """The counts of the manifest and `corpus_hash`, as `StoreWriter.commit` returns them.
+
+        A corpus of an earlier version has no document ids and no counts of them.
+        """
+        counts = {name: self.manifest[name] for name in COUNTS if name in self.manifest}
+        return counts | {"corpus_hash": self.corpus_hash}
 
     @cached_property
     def vocabulary(self) -> WordPieces:
@@ -129,6 +136,14 @@ class PassageStore:
         """Number of the document of passage `i`."""
         return int(self._document[i])
 
+    def document_id(self, i: int) -> str:
+        """Id of the document of passage `i`, as its source gives it; "" if it has none.
+
+        All passages of a document have the same one.
+        """
+        document = self.document(i)
+        return self.document_ids[document] if document >= 0 else ""
+
     def block(self, start: int, stop: int) -> Block:
         """Passages `start` to `stop` (at least one) as a block; documents keep their numbers."""
         piece, sentence, byte = (
@@ -147,6 +162,7 @@ class PassageStore:
             text_bytes=np.diff(byte),
             title_bytes=self._title_bytes[start:stop],
             document=document,
+            document_ids=[self.document_id(i) for i in range(start, stop)],
             documents=int(document[-1]) + 1,
             empty=0,
         )

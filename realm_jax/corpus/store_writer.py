@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax.corpus.document_ids import IDS, STARTS, DocumentIds, DocumentIdsWriter
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
 from realm_jax.corpus.worker_pool import batches, in_order
@@ -31,6 +32,8 @@ ARRAYS = (
 )
 BOUNDS = ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
 TEXT, VOCABULARY = "text.bin", "vocab.txt"
+NAMES = (*ARRAYS, TEXT, VOCABULARY, IDS, STARTS)
+COUNTS = ("documents", "passages", "pieces", "skipped", "documents_with_id", "repeated_ids")
 SHARD_BATCHES = 16  # batches of documents per shard; a killed build continues after a shard
 _BATCH_PASSAGES = 1024
 
@@ -56,7 +59,9 @@ class StoreWriter:
     def __init__(self, path: str | Path, vocabulary: str | Path, passage_pieces: int = 0):
         self.tokenizer = WordPieces.load(vocabulary)
         self._settings = {"passage_pieces": passage_pieces, "vocabulary": self.tokenizer.sha256}
-        self._folder = FolderWriter(path, KIND, (*ARRAYS, TEXT, VOCABULARY), self._settings)
+        # With the names, an unfinished folder of a version with other files is started again.
+        journal = {**self._settings, "files": [*NAMES]}
+        self._folder = FolderWriter(path, KIND, NAMES, journal, unhashed={IDS, STARTS})
         self.last_shard = self._folder.last_shard
         (self._folder.path / VOCABULARY).write_bytes(Path(vocabulary).read_bytes())
         array = self._folder.array
@@ -67,6 +72,7 @@ class StoreWriter:
         self._title_bytes = array("title_bytes.npy", np.int32)
         self._document = array("document.npy", np.int64)
         self._text = self._folder.bytes(TEXT)
+        self._ids = DocumentIdsWriter(self._folder.bytes(IDS), array(STARTS, np.int64))
         self._bounds = {name: array(name, np.int64) for name in BOUNDS}
         self._ends = (
             dict.fromkeys(BOUNDS, 0) if self.last_shard is None else self.last_shard["ends"]
@@ -94,6 +100,7 @@ class StoreWriter:
         self._title_bytes.append(block.title_bytes)
         self._document.append(block.document + self.documents)
         self._text.append(block.text)
+        self._ids.append(block)
         self._append_bounds("piece_starts.npy", block.piece_counts)
         self._append_bounds("sentence_ptr.npy", block.sentence_counts)
         self._append_bounds("text_starts.npy", block.text_bytes)
@@ -117,7 +124,8 @@ class StoreWriter:
           source: checksum of the documents (`InputChecksum`).
 
         Returns:
-          `documents`, `passages`, `pieces`, `skipped` and `corpus_hash`.
+          `documents`, `passages`, `pieces`, `skipped`, `documents_with_id`, `repeated_ids`
+          (documents that have the id of an earlier one) and `corpus_hash`.
 
         Raises:
           InputError: there is no passage.
@@ -130,7 +138,10 @@ class StoreWriter:
             "pieces": self._pieces.size,
             "skipped": dict(sorted(skipped.items())),
         }
-        manifest = self._folder.commit(**counts, **self._settings, source=source)
+        self._folder.close()
+        counts |= DocumentIds(self.path, self.documents).counts()
+        fields = {**counts, **self._settings, "source": source}
+        manifest = self._folder.commit(**fields)
         return {**counts, "corpus_hash": manifest["content_hash"]}
 
     def close(self) -> None:
@@ -149,7 +160,8 @@ class InputChecksum:
         """Yields the batches unchanged, and records the checksum after each."""
         for batch in document_batches:
             for document in batch:
-                self._sum.update(f"{document.title}\0{document.body}\0".encode())
+                ends = (document.title, document.body, *([document.id] if document.id else ()))
+                self._sum.update("".join(f"{part}\0" for part in ends).encode())
             self._after.append(self._sum.hexdigest())
             yield batch
 

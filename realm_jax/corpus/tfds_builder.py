@@ -23,8 +23,11 @@ class PassagesInfo(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # 
     """The features of every dataset of passages: all fields of the corpus, with the row as `id`."""
 
     name = "realm_passages"
-    VERSION = tfds.core.Version("2.0.0")
-    RELEASE_NOTES = {"2.0.0": "All that a passage store keeps of every passage."}  # noqa: RUF012
+    VERSION = tfds.core.Version("2.1.0")
+    RELEASE_NOTES = {  # noqa: RUF012
+        "2.0.0": "All that a passage store keeps of every passage.",
+        "2.1.0": "Also the id of the document as its source gives it.",
+    }
 
     def __init__(self, *, vocabulary: str, **options: Any):
         self._vocabulary = vocabulary  # sha256
@@ -35,6 +38,7 @@ class PassagesInfo(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # 
         features = {
             "id": np.int64,
             "document": np.int64,
+            "document_id": text(),
             "title": text(),
             "body": text(),
             "title_ids": tensor(shape=(None,), dtype=np.int32),
@@ -109,6 +113,7 @@ def examples_of(block: Block, first: int, document: int) -> Iterator[Example]:
         yield {
             "id": first + i,
             "document": document + int(block.document[i]),
+            "document_id": block.document_ids[i],
             "title": block.text[byte[i] : text].decode(),
             "body": block.text[text : byte[i + 1]].decode(),
             "title_ids": block.pieces[piece[i] : piece[i] + titles].astype(np.int32),
@@ -173,6 +178,8 @@ def _block_of(examples: Iterable[Example], document: int) -> Block:
         text_bytes=np.array([len(t) + len(b) for t, b in zip(titles, bodies, strict=True)]),
         title_bytes=np.array([len(title) for title in titles], np.int32),
         document=numbers,
+        # Version 2.0.0 of the dataset has no ids.
+        document_ids=[row.get("document_id", b"").decode() for row in rows],
         documents=int(numbers[-1]) + 1,
         empty=0,
     )

@@ -42,11 +42,13 @@ def read_tfds(input: str | Path, skipped: Skipped) -> Iterator[Document]:
             expected="text features 'title' and 'text' (or 'body')",
             found=", ".join(sorted(features)),
         )
+    id_feature = [name for name in ("document_id", "id") if name in features][:1]
     for split in sorted(info.splits):
         for i, example in enumerate(_examples(builder, split)):
             title, body = (_decoded(example[name]) for name in ("title", text))
             if info.name != "wikipedia" or not is_listing(title, skipped):
-                yield Document(title, body, f"{builder.data_dir}:{split}:{i}")
+                document_id = "".join(_decoded(example[name]) for name in id_feature)
+                yield Document(title, body, f"{builder.data_dir}:{split}:{i}", document_id)
 
 
 def _builder(input: str | Path) -> tfds.core.DatasetBuilder:
@@ -118,5 +120,5 @@ def tfrecords(path: Path) -> Iterator[bytes]:
             file.seek(4, 1)
 
 
-def _decoded(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8")
+def _decoded(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)

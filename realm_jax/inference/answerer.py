@@ -191,6 +191,7 @@ class Answerer:
                     p_z=float(p_z[row]),
                     p_answer=float(within[same].sum()),
                     span=self._best_span(passage, np.where(same, within, 0.0), body_start),
+                    document_id=self.store.document_id(passage),
                 )
             )
         return Answer(question, answer, probability, self.index.step, evidence)

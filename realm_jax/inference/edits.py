@@ -71,7 +71,7 @@ class EditedStore(PassageStore):
         return np.array([0, len(self._written[i].body_ids)], np.int32)
 
     def document(self, i: int) -> int:
-        """The document of passage `i`; -1 for an added passage."""
+        """The document of passage `i`; -1 for an added passage, whose `document_id` is ""."""
         return super().document(i) if i < len(self._base) else -1
 
     def lengths(self) -> Int32[np.ndarray, "N"]:

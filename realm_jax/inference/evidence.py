@@ -17,6 +17,7 @@ class Evidence:
       p_z: p(z|x), normalised over the passages read.
       p_answer: p(y|z, x) of the answer.
       span: start and stop of the answer in `text`, in characters; None: not in this passage.
+      document_id: id of its document as the source gives it (`_id`, `id`); "" if there is none.
     """
 
     id: int
@@ -25,6 +26,13 @@ class Evidence:
     p_z: float
     p_answer: float
     span: tuple[int, int] | None
+    document_id: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Title and document id; the number of the passage if it has neither."""
+        id = f"[{self.document_id}]" if self.document_id else ""
+        return " ".join(filter(None, (self.title, id))) or f"passage {self.id}"
 
 
 class Displayable(ABC):
@@ -53,7 +61,7 @@ class Displayable(ABC):
 def _line(passage: Evidence) -> str:
     bar = "#" * round(20 * passage.p_z)
     text = "".join(_parts(passage, ("", ">>", "<<")))
-    return f"p(z|x) {passage.p_z:.3f} {bar:<20} {passage.title}\n    {text}\n"
+    return f"p(z|x) {passage.p_z:.3f} {bar:<20} {passage.heading}\n    {text}\n"
 
 
 def _row(passage: Evidence) -> str:
@@ -62,7 +70,7 @@ def _row(passage: Evidence) -> str:
     return (
         f'<tr><td style="vertical-align: top">{passage.p_z:.3f}<br>'
         f'<meter min="0" max="1" value="{passage.p_z:.4f}"></meter></td>'
-        f'<td style="text-align: left"><b>{escape(passage.title)}</b><br>'
+        f'<td style="text-align: left"><b>{escape(passage.heading)}</b><br>'
         f"{before}{marked}{after}</td></tr>"
     )
 

@@ -184,4 +184,6 @@ class MaskFiller:
         if passage < 0:
             return Evidence(passage, "(no passage)", "", p_z, p_answer, None)
         store = self._a.store
-        return Evidence(passage, store.title(passage), store.body(passage), p_z, p_answer, None)
+        title, body = store.title(passage), store.body(passage)
+        document_id = store.document_id(passage)
+        return Evidence(passage, title, body, p_z, p_answer, None, document_id)

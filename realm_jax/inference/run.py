@@ -28,12 +28,14 @@ class Hit:
       score: relevance score f(x, z), an inner product.
       title: its title.
       text: its body.
+      document_id: id of its document as the source gives it (`_id`, `id`); "" if there is none.
     """
 
     id: int
     score: float
     title: str
     text: str
+    document_id: str = ""
 
 
 class Run:
@@ -151,7 +153,7 @@ class Run:
         scores, store = relevance(self._index, vectors, found), self._answerer.store
         lists = [
             [
-                Hit(i, score, store.title(i), store.body(i))
+                Hit(i, score, store.title(i), store.body(i), store.document_id(i))
                 for i, score in zip(ids, of_ids, strict=True)
             ]
             for ids, of_ids in zip(found.tolist(), scores.tolist(), strict=True)

@@ -86,6 +86,9 @@ class Evidence(BaseModel):
         tuple[int, int] | None,
         Field(description="The answer in `text`, in Unicode code points: start, stop."),
     ]
+    document_id: Annotated[
+        str, Field(description="Id of the document as its source gives it; empty if none.")
+    ]
     edit: Annotated[
         str | None, Field(description="`added` or `edited` since the server started, or null.")
     ]

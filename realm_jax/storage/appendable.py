@@ -8,6 +8,7 @@ continues there. `FolderWriter.commit` publishes the folder (`storage.commit`).
 import hashlib
 import json
 import os
+from collections.abc import Set
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -146,6 +147,7 @@ class FolderWriter:
       kind: recorded in the manifest.
       names: the files that the folder may hold, besides the manifest.
       settings: everything except the input that determines the content; JSON. None never continues.
+      unhashed: files that do not count in `content_hash`.
 
     Attributes:
       last_shard: the fields given to the last `finish_shard` of the writer that is continued, and
@@ -161,8 +163,9 @@ class FolderWriter:
         kind: str,
         names: tuple[str, ...],
         settings: dict[str, Any] | None = None,
+        unhashed: Set[str] = frozenset(),
     ):
-        self.path, self.kind = Path(path), kind
+        self.path, self.kind, self._unhashed = Path(path), kind, unhashed
         self._files: dict[str, ArrayFile | BytesFile] = {}
         present = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         self._assert_writable(present, {*names, JOURNAL})
@@ -222,7 +225,8 @@ class FolderWriter:
         self.close()
         folder = epath.Path(self.path)
         files = commit.measure(folder)
-        fields = {"kind": self.kind, **fields, "content_hash": content_hash(files)}
+        hashed = {name: file for name, file in files.items() if name not in self._unhashed}
+        fields = {"kind": self.kind, **fields, "content_hash": content_hash(hashed)}
         manifest = commit.write_manifest(folder, fields, files)
         (self.path / JOURNAL).unlink(missing_ok=True)
         return manifest

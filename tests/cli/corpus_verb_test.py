@@ -74,12 +74,27 @@ def test_input_without_usable_text_leaves_no_files(build, tmp_path, vocabulary, 
     assert not list(tmp_path.glob("out*"))
 
 
-def test_documents_without_title_are_skipped_and_counted(build, realm, tmp_path):
-    lines = [{"title": " ", "text": "Rome is old."}, {"title": "Oslo", "text": "Oslo is new."}]
-    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert build(tmp_path / "in.jsonl", format="jsonl").code == 0
+def test_documents_without_title_are_kept_with_their_ids(build, realm, tmp_path):
+    lines = [
+        {"_id": "r-1", "title": " ", "text": "Rome is old."},
+        {"_id": 7, "title": "Oslo", "text": "Oslo is new."},
+        {"_id": "7", "text": "Bergen is wet."},
+    ]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "Which city is old?"}')
+    result = build(tmp_path, format="beir")
+    assert result.code == 0
+    assert "repeated ids: 1" in result.err
     report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
-    assert (report["documents"], report["skipped"]) == (1, {"empty_title": 1})
+    assert (report["documents"], report["skipped"]) == (3, {})
+    assert (report["documents_with_id"], report["repeated_ids"]) == (3, 1)
+    assert report["sample"].keys() == {"passage", "document_id", "title", "body"}
+    store = PassageStore.open(tmp_path / "out")
+    assert [(store.document_id(i), store.title(i)) for i in range(3)] == [
+        ("r-1", ""),
+        ("7", "Oslo"),
+        ("7", ""),
+    ]
 
 
 def test_a_sentence_of_five_thousand_words_is_not_split(build, realm, tmp_path):

@@ -31,7 +31,8 @@ def test_ask_prints_all_documented_fields(realm, finished, tiny):
     assert 0 < report["probability"] <= 1 + 1e-6
     assert len(report["passages"]) == 3
     for passage in report["passages"]:
-        assert passage.keys() == {"id", "title", "text", "p_z", "p_answer", "span"}
+        fields = {"id", "title", "text", "p_z", "p_answer", "span", "document_id"}
+        assert passage.keys() == fields
         assert passage["text"] == tiny.store.body(passage["id"])
         if passage["span"] is not None:
             start, stop = passage["span"]

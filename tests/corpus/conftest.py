@@ -27,6 +27,7 @@ def random_documents(seed: int, count: int) -> list[Document]:
             " ".join(rng.choices(WORDS, k=rng.randint(1, 4))),
             rng.choice([" ", "\n\n"]).join(random_sentence(rng) for _ in range(rng.randint(1, 40))),
             f"document {i}",
+            f"é{i}" if i % 3 else "",
         )
         for i in range(count)
     ]

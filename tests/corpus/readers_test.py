@@ -58,14 +58,13 @@ def test_list_pages_and_empty_articles_are_counted_as_skipped(tmp_path):
         + article(" ", "Body.")
     )
     documents, skipped = run("wikiextractor", tmp_path / "w")
-    assert documents == [("Listing of x", "Body.")]
+    assert documents == [("Listing of x", "Body."), ("", "Body.")]
     assert skipped == {
         "list_page": 1,
         "index_page": 1,
         "outline_page": 1,
         "disambiguation_page": 1,
         "empty_body": 1,
-        "empty_title": 1,
     }
 
 
@@ -98,8 +97,8 @@ def test_json_lines_are_read_and_invalid_ones_counted(tmp_path):
         b'{"title": "D", "text": "\\ud800"}\n{"title": "List of x", "text": "y"}\n'
     )
     documents, skipped = run("jsonl", tmp_path / "a.jsonl")
-    assert documents == [("A", "b"), ("List of x", "y")]
-    assert skipped == {"empty_title": 1, "empty_body": 1, "not_utf8": 1, "not_unicode": 1}
+    assert documents == [("A", "b"), ("", "b"), ("List of x", "y")]
+    assert skipped == {"empty_body": 1, "not_utf8": 1, "not_unicode": 1}
 
 
 @pytest.mark.parametrize("format", ["jsonl", "cc_news"])
@@ -202,7 +201,7 @@ def test_text_folder_without_text_files_is_refused(tmp_path):
 
 def test_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        InputError, match="wikiextractor or jsonl or text or cc_news or reuters or tfds"
+        InputError, match="wikiextractor or jsonl or beir or text or cc_news or reuters or tfds"
     ):
         run("wiki", tmp_path)
 

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 import tensorflow_datasets as tfds
 
+from realm_jax.corpus.document_ids import IDS, STARTS
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import ARRAYS
@@ -30,13 +31,13 @@ def test_store_is_identical_after_tfds_and_back(store, tmp_path, vocabulary, wor
         assert example["offsets"][titles:].tolist() == store.body_offsets(i).tolist()
         assert example["sentence_starts"].tolist() == store.sentences(i)[:-1].tolist()
     documents = list(read("tfds", str(folder), Counter()))
-    assert [(d.title, d.body) for d in documents] == [
-        (store.title(i), store.body(i)) for i in range(len(store))
+    assert [(d.title, d.body, d.id) for d in documents] == [
+        (store.title(i), store.body(i), store.document_id(i)) for i in range(len(store))
     ]
     again = store_from_tfds(folder, tmp_path / "again", vocabulary)
     assert again["corpus_hash"] == store.corpus_hash
     assert again["documents"] == store.manifest["documents"]
-    for name in ARRAYS:
+    for name in (*ARRAYS, IDS, STARTS):
         assert (tmp_path / "again" / name).read_bytes() == (store.path / name).read_bytes()
     assert PassageStore.open(tmp_path / "again").verify() == []
     write_vocabulary(tmp_path / "other.txt", words.vocabulary[:-1])

@@ -60,6 +60,7 @@ function withMark(target, text, span) {
 
 function showTitle(target, passage) {
   target.textContent = passage.id < 0 ? "No passage" : passage.title || "Untitled passage";
+  if (passage.document_id) target.append(element("span", passage.document_id, "quiet"));
   if (passage.edit) target.append(element("span", passage.edit, "badge"));
 }
 
@@ -76,7 +77,7 @@ function showPassage(passage) {
     item.querySelector(".row").remove();
   } else {
     for (const button of [edit, remove])
-      button.setAttribute("aria-label", `${button.textContent} passage ${passage.title}`);
+      button.setAttribute("aria-label", `${button.textContent} passage ${passage.title || passage.id}`);
     edit.onclick = () => openEditor(passage);
     remove.onclick = () => change("DELETE", `/api/passages?id=${passage.id}`);
   }
