@@ -52,6 +52,10 @@ setup(
         "rich>=14",
         "tensorboardX>=2.6.2",
         "regex>=2024.5.15",
+        "bm25s>=0.3.8",
+        "PyStemmer>=3",
+        "ir-measures>=0.4",
+        "scipy>=1.11",
     ],
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],

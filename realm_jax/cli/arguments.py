@@ -2,6 +2,8 @@
 
 import argparse
 
+from realm_jax.retrieval.fusion import KINDS, RETRIEVERS, Fusion
+
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
     """--questions, --format and --part."""
@@ -18,6 +20,31 @@ def add_question_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="published part of a file that holds both (webquestions, trec); default: all",
     )
+
+
+def add_retriever(parser: argparse.ArgumentParser) -> None:
+    """--retriever, --fusion and --dense-weight; see `fusion_of`."""
+    parser.add_argument(
+        "--retriever",
+        choices=RETRIEVERS,
+        default="dense",
+        help="dense: passage vectors (default); bm25: words, without training; hybrid: both",
+    )
+    parser.add_argument(
+        "--fusion", choices=KINDS, default=KINDS[0], help=f"of hybrid; default: {KINDS[0]}"
+    )
+    parser.add_argument(
+        "--dense-weight",
+        type=share,
+        default=0.5,
+        metavar="SHARE",
+        help="of hybrid: share of the dense ranking in the fused score, 0 to 1; default: 0.5",
+    )
+
+
+def fusion_of(arguments: argparse.Namespace) -> Fusion:
+    """The fusion that the flags of `add_retriever` ask for."""
+    return Fusion(arguments.fusion, arguments.dense_weight)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +88,17 @@ def count(text: str) -> int:
     if not (1 <= value < float("inf") and value.is_integer()):
         raise argparse.ArgumentTypeError(f"expected a whole number, as in 1e9, found {text!r}")
     return int(value)
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r}")
+    return value
 
 
 def seconds(text: str) -> float:

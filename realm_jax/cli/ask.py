@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import positive
+from realm_jax.cli.arguments import add_retriever, fusion_of, positive
 
 EXAMPLE = 'realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"'
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--k", type=positive, help="passages to read; default: stages.qa.reader_passages"
     )
+    add_retriever(parser)
     parser.add_argument("--answer", help="with [MASK]: also print the probability of this answer")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
@@ -30,6 +31,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller
 
     answerer = Answerer.open(arguments.workdir)
+    answerer = answerer.by(arguments.retriever, fusion_of(arguments))
     result: Answer | Filling
     if MASK in arguments.question:
         result = MaskFiller(answerer).fill(arguments.question, arguments.answer)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import add_question_arguments, natural
+from realm_jax.cli.arguments import add_question_arguments, add_retriever, fusion_of, natural
 from realm_jax.storage.layout import RunDir, path_of
 
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
     add_question_arguments(parser)
+    add_retriever(parser)
     parser.add_argument(
         "--limit", type=natural, default=0, help="number of questions; 0: all (default)"
     )
@@ -36,7 +37,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
     questions = read_questions(arguments.questions, arguments.format, arguments.part)
     questions = questions[: arguments.limit or None]
-    answerer = Answerer.open(arguments.workdir)
+    answerer = Answerer.open(arguments.workdir).by(arguments.retriever, fusion_of(arguments))
     kept = RunDir(arguments.workdir).root / "predictions.jsonl"
     predictions = path_of(arguments.predictions) if arguments.predictions else kept
     report = evaluate(answerer, questions, predictions)

@@ -14,7 +14,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli import extras
-from realm_jax.cli.arguments import natural
+from realm_jax.cli.arguments import add_retriever, fusion_of, natural
 from realm_jax.errors import RealmError
 
 EXAMPLE = "realm serve --workdir=runs/demo --port=8000"
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="other DNS names under which clients reach this server, separated by commas",
     )
+    add_retriever(parser)
     parser.set_defaults(json=False)
 
 
@@ -58,7 +59,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.serve.api import make_app
         from realm_jax.serve.live_run import LiveRun
 
-        run = LiveRun.open(arguments.workdir)
+        run = LiveRun.open(arguments.workdir, arguments.retriever, fusion_of(arguments))
         log.info("compiling before the first request")
         run.warm_up()
         hosts = _host_names(arguments.host, arguments.allowed_hosts)

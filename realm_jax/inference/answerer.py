@@ -1,6 +1,8 @@
 """Answers questions with the export of a finished run, and shows the passages it read."""
 
 import copy
+import functools
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,10 +17,12 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.errors import InputError
-from realm_jax.inference.edits import EditedIndex, EditedStore
+from realm_jax.inference.edits import EditedBm25, EditedIndex, EditedStore
 from realm_jax.inference.evidence import Displayable, Evidence
+from realm_jax.inference.finder import Embed, Finder, relevance
 from realm_jax.inference.networks import Networks
-from realm_jax.retrieval.retriever import search
+from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.retrieval.fusion import Fusion, Ranked
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -54,7 +58,14 @@ class Answer(Displayable):
 
 
 class Answerer:
-    """The export of a run with its index and corpus; open it once and use it for many questions."""
+    """The export of a run with its index and corpus; open it once and use it for many questions.
+
+    Passages are found by their vectors; `by` changes that. Their relevance scores, and so p(z|x),
+    are those of the embedder however they were found.
+
+    Attributes:
+      bm25: returns the BM25 index of the passages; the first call opens or builds it.
+    """
 
     def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
         self.export, self.store = export, store
@@ -63,6 +74,9 @@ class Answerer:
             export.config_json, f"export of step {export.step}"
         )
         self.networks = Networks(export, self.config, store.vocabulary.size)
+        self._published_bm25 = functools.cache(lambda: Bm25.open(store))
+        self.bm25: Callable[[], Bm25 | EditedBm25] = self._published_bm25
+        self._finder = Finder()
 
     @classmethod
     def open(cls, workdir: str) -> "Answerer":
@@ -93,10 +107,35 @@ class Answerer:
                 fix=f"build it again: realm run --workdir={workdir}",
             ) from error
 
-    def over(self, index: EditedIndex, store: EditedStore) -> "Answerer":
-        """Returns an answerer with the same compiled networks and other passages."""
+    def over(
+        self, index: EditedIndex, store: EditedStore, removed: Set[int] = frozenset()
+    ) -> "Answerer":
+        """Returns an answerer with the same compiled networks and other passages.
+
+        Args:
+          index: over the edited passages.
+          store: the edited passages.
+          removed: ids of passages that must not be found.
+        """
         other = copy.copy(self)
         other.index, other.store = index, store
+        other.bm25 = functools.cache(
+            lambda: EditedBm25(self._published_bm25(), store.written, removed)
+        )
+        return other
+
+    def by(self, retriever: str, fusion: Fusion | None = None) -> "Answerer":
+        """Returns an answerer that finds passages in another way.
+
+        Args:
+          retriever: one of `fusion.RETRIEVERS`.
+          fusion: of a hybrid retriever; None: that of this answerer, by default reciprocal ranks.
+
+        Raises:
+          InputError: there is no such retriever.
+        """
+        other = copy.copy(self)
+        other._finder = Finder(retriever, fusion or self._finder.fusion)
         return other
 
     def ask(self, question: str, k: int | None = None) -> Answer:
@@ -129,16 +168,27 @@ class Answerer:
         for question in questions:
             _check_question(question)
         rows = question_rows(questions, self.store.vocabulary, self.config.lengths.query)
-        found, scores = self.retrieve(rows, k or self.config.stages.qa.reader_passages)
+        k = k or self.config.stages.qa.reader_passages
+        found, scores = self.retrieve(questions, rows, k)
         return self.read(questions, rows, found, scores)
 
     def retrieve(
-        self, rows: Rows, k: int
+        self, questions: list[str], rows: Rows, k: int
     ) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """Passage ids and relevance scores of the k best passages, best first; k is cut to N."""
+        """Passage ids and relevance scores of the k best passages, best first; k is cut to N.
+
+        Args:
+          questions: texts.
+          rows: their rows [B, Q].
+          k: number of passages.
+        """
         vectors = self.networks.vectors("question_embedder", rows)
-        found = search(self.index, vectors, k)
+        found, _ = self.find(questions, lambda: vectors, k)
         return found, relevance(self.index, vectors, found)
+
+    def find(self, texts: Sequence[str], embed: Embed, k: int) -> Ranked:
+        """Ids and scores of passages; see `Finder.find`."""
+        return self._finder.find(self.index, self.bm25, texts, embed, k)
 
     def read(
         self,
@@ -239,15 +289,6 @@ def _check_question(question: str) -> None:
             expected=f"at most {_MAX_CHARACTERS} characters",
             found=len(question),
         )
-
-
-def relevance(
-    index: PublishedIndex | EditedIndex,
-    vectors: Float32[np.ndarray, "B E"],
-    found: Int64[np.ndarray, "B K"],
-) -> Float32[np.ndarray, "B K"]:
-    """Exact relevance scores of passages; those of an approximate searcher are rounded."""
-    return np.einsum("be,bke->bk", vectors, index.vectors_of(found).astype(np.float32))
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:

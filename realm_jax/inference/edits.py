@@ -5,7 +5,7 @@ edit creates new ones. Index row i of an `EditedIndex` is passage id i. An edite
 id; an added one gets the next free id.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from jaxtyping import Float16, Float32, Int32, Int64, Integer
 
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import Bounds, PassageStore
+from realm_jax.retrieval.bm25 import Bm25, Ranked, best, passage_text
 from realm_jax.retrieval.searcher import check_queries
 
 
@@ -33,14 +34,17 @@ class EditedStore(PassageStore):
     """A passage store with some passages replaced and some added.
 
     `corpus_hash` is that of the base. A written passage counts as one sentence.
+
+    Attributes:
+      written: added and edited passages by id.
     """
 
     def __init__(self, base: PassageStore, written: Mapping[int, WrittenPassage]):
         base.vocabulary  # noqa: B018 - loads it once, for all views
         vars(self).update(vars(base))  # shares the memory maps
-        self._base, self._written = base, dict(written)
+        self._base, self.written = base, dict(written)
         self._ids = np.array(sorted(written), np.int64)
-        in_order = [self._written[i] for i in self._ids.tolist()]
+        in_order = [self.written[i] for i in self._ids.tolist()]
         parts = [part for w in in_order for part in (w.title_ids, w.body_ids)]
         ends = len(base.flat) + np.cumsum([0] + [len(part) for part in parts])
         self._bounds = (
@@ -54,21 +58,21 @@ class EditedStore(PassageStore):
 
     def title(self, i: int) -> str:
         """See `PassageStore.title`."""
-        return self._written[i].title if i in self._written else super().title(i)
+        return self.written[i].title if i in self.written else super().title(i)
 
     def body(self, i: int) -> str:
         """See `PassageStore.body`."""
-        return self._written[i].body if i in self._written else super().body(i)
+        return self.written[i].body if i in self.written else super().body(i)
 
     def body_offsets(self, i: int) -> Int32[np.ndarray, "n 2"]:
         """See `PassageStore.body_offsets`."""
-        return self._written[i].body_offsets if i in self._written else super().body_offsets(i)
+        return self.written[i].body_offsets if i in self.written else super().body_offsets(i)
 
     def sentences(self, i: int) -> Int32[np.ndarray, "bounds"]:
         """See `PassageStore.sentences`."""
-        if i not in self._written:
+        if i not in self.written:
             return super().sentences(i)
-        return np.array([0, len(self._written[i].body_ids)], np.int32)
+        return np.array([0, len(self.written[i].body_ids)], np.int32)
 
     def document(self, i: int) -> int:
         """The document of passage `i`; -1 for an added passage, whose `document_id` is ""."""
@@ -78,7 +82,7 @@ class EditedStore(PassageStore):
         """See `PassageStore.lengths`; 3 for ids that are not in use."""
         out = np.full(len(self), 3, np.int32)
         out[: len(self._base)] = super().lengths()
-        for i, written in self._written.items():
+        for i, written in self.written.items():
             out[i] = len(written.title_ids) + len(written.body_ids) + 3
         return out
 
@@ -144,6 +148,40 @@ class EditedSearcher:
         scores = np.concatenate([scores, queries @ self._vectors.T], axis=1).astype(np.float32)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
+
+
+class EditedBm25:
+    """Scores the base without edited and removed passages, and the texts of written ones.
+
+    Written passages are scored with the document frequencies of the base.
+    """
+
+    def __init__(
+        self, base: Bm25, written: Mapping[int, WrittenPassage], removed: Set[int] = frozenset()
+    ):
+        self._base = base
+        self._hidden = np.array([i for i in removed if i < len(base)], np.int64)
+        self._ids = np.array(sorted(written), np.int64)
+        self._texts = [passage_text(w.title, w.body) for _, w in sorted(written.items())]
+        added = int((self._ids >= len(base)).sum())
+        self._size = len(base) - len(self._hidden) + added
+
+    def __len__(self) -> int:
+        """Passages that can be found."""
+        return self._size
+
+    def scores(self, query: str) -> Float32[np.ndarray, "ids"]:
+        """BM25 scores by passage id; -inf for ids that cannot be found."""
+        count = max(len(self._base), int(self._ids.max(initial=-1)) + 1)
+        scores = np.full(count, -np.inf, np.float32)
+        scores[: len(self._base)] = self._base.scores(query)
+        scores[self._hidden] = -np.inf
+        scores[self._ids] = self._base.scores_of(query, self._texts)
+        return scores
+
+    def search(self, queries: Sequence[str], k: int) -> Ranked:
+        """See `Bm25.search`."""
+        return best([self.scores(query) for query in queries], min(k, len(self)))
 
 
 @dataclass(frozen=True)

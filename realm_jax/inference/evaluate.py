@@ -91,7 +91,7 @@ def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
     texts = [question.text for question in questions]
     padded = [texts[i] for i in padded_indices(len(texts), _BATCH)]
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
-    found, scores = answerer.retrieve(rows, max(_RECALLS))
+    found, scores = answerer.retrieve(padded, rows, max(_RECALLS))
     read = answerer.config.stages.qa.reader_passages
     given = answerer.read(padded, rows, found[:, :read], scores[:, :read])[: len(texts)]
     answers = [accepted(question) for question in questions]

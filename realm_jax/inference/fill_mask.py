@@ -18,7 +18,7 @@ from realm_jax.losses import (
     passage_log_likelihood,
     retrieval_log_prob,
 )
-from realm_jax.retrieval.retriever import search, select_candidates
+from realm_jax.retrieval.retriever import select_candidates
 
 MASK = "[MASK]"
 
@@ -126,7 +126,7 @@ class MaskFiller:
         slots = np.arange(a.config.lengths.masks, dtype=np.int32)
         used = slots < count
         positions = np.where(used, slots + len(before) + 1, 0)[None]
-        chosen, log_p_z, log_p = self._marginal(query, positions)
+        chosen, log_p_z, log_p = self._marginal(text, query, positions)
         by_token = np.asarray(
             marginalise_candidates(jnp.asarray(log_p_z[None]), jnp.asarray(log_p[None]))
         )[0]
@@ -162,12 +162,12 @@ class MaskFiller:
         return total / count, filling
 
     def _marginal(
-        self, query: Rows, positions: np.ndarray
+        self, text: str, query: Rows, positions: np.ndarray
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Candidates (the null passage first), log p(z|x) [K] and log p(.|z, x) [K, M, V]."""
         a, retrieval = self._a, self._a.config.retrieval
         vector = a.networks.vectors("embedder", query)
-        found = search(a.index, vector, retrieval.candidates)
+        found, _ = a.find([text.replace(MASK, " ")], lambda: vector, retrieval.candidates)
         chosen, valid = select_candidates(found, None, retrieval.candidates, retrieval.null_passage)
         scores = np.einsum("e,ke->k", vector[0], self._candidate_vectors(chosen[0]))
         log_p_z = np.asarray(retrieval_log_prob(jnp.asarray(scores[None]), jnp.asarray(valid)))[0]

@@ -12,11 +12,11 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
-from realm_jax.inference.answerer import Answer, Answerer, relevance
+from realm_jax.inference.answerer import Answer, Answerer
 from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller
 from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
-from realm_jax.retrieval.retriever import search
+from realm_jax.retrieval.fusion import Fusion
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Hit:
 
     Attributes:
       id: of the passage.
-      score: relevance score f(x, z), an inner product.
+      score: of the retriever: relevance score f(x, z) (inner product), BM25 or fused score.
       title: its title.
       text: its body.
       document_id: id of its document as the source gives it (`_id`, `id`); "" if there is none.
@@ -88,12 +88,13 @@ class Run:
             raise InputError("no such passage", expected=f"0 to {len(store) - 1}", found=i)
         return store.title(i), store.body(i)
 
-    def ask(self, question: str, k: int | None = None) -> Answer:
+    def ask(self, question: str, k: int | None = None, *, retriever: str = "dense") -> Answer:
         """Answers a question with the best span of the `k` best passages.
 
         Args:
           question: without `[MASK]`; for a sentence with `[MASK]` use `fill`.
           k: passages to read; None: `stages.qa.reader_passages`.
+          retriever: see `retrieve`.
 
         Returns:
           The answer, its probability and the passages that were read.
@@ -103,9 +104,11 @@ class Run:
             fine-tuned.
         """
         _require_text(question, "question")
-        return self.ask_all([question], k)[0]
+        return self.ask_all([question], k, retriever=retriever)[0]
 
-    def ask_all(self, questions: Sequence[str], k: int | None = None) -> list[Answer]:
+    def ask_all(
+        self, questions: Sequence[str], k: int | None = None, *, retriever: str = "dense"
+    ) -> list[Answer]:
         """Answers many questions in batches of up to 64; see `ask`."""
         questions = _texts(questions, "questions")
         for question in questions:
@@ -115,8 +118,9 @@ class Run:
                 )
             self._answerer.check_fits(question)
         answers: list[Answer] = []
+        answerer = self._answerer.by(retriever)
         for padded, count in padded_batches(questions):
-            answers += self._answerer.ask_all(padded, k)[:count]
+            answers += answerer.ask_all(padded, k)[:count]
         return answers
 
     def fill(self, text: str, answer: str | None = None) -> Filling:
@@ -129,28 +133,38 @@ class Run:
         _require_text("" if answer is None else answer, "answer")
         return self._filler.fill(text, answer)
 
-    def retrieve(self, texts: str | Sequence[str], k: int = 5) -> list[Hit] | list[list[Hit]]:
+    def retrieve(
+        self,
+        texts: str | Sequence[str],
+        k: int = 5,
+        *,
+        retriever: str = "dense",
+        fusion: Fusion | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
         """Searches for the `k` best passages.
 
         Args:
           texts: one text or several; see `encode_query`.
           k: passages per text, at least 1.
+          retriever: `dense` compares vectors, `bm25` words, `hybrid` fuses both rankings.
+          fusion: of `hybrid`; None: reciprocal ranks.
 
         Returns:
-          Hits for one text, best first; for several texts a list of such lists.
+          Hits for one text, best first; for several texts a list of such lists. Passages that have
+          no word in common with a text have BM25 score 0 and come last.
 
         Raises:
-          InputError: `k` is less than 1; or see `encode_query`.
+          InputError: `k` is less than 1, there is no such retriever, or see `encode_query`.
         """
         if k < 1:
             raise InputError(
                 "too few passages requested", where="k", expected="at least 1", found=k
             )
-        vectors = np.atleast_2d(self.encode_query(texts))
-        if not len(vectors):
+        many, store = _texts(texts, "texts"), self._answerer.store
+        answerer = self._answerer.by(retriever, fusion)
+        if not many:
             return []
-        found = search(self._index, vectors, k)
-        scores, store = relevance(self._index, vectors, found), self._answerer.store
+        found, scores = answerer.find(many, lambda: self.encode_query(many), k)
         lists = [
             [
                 Hit(i, score, store.title(i), store.body(i), store.document_id(i))

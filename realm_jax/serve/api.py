@@ -42,20 +42,20 @@ def health(run: Run) -> schema.Health:
 @router.post("/ask")
 def ask(body: schema.Ask, run: Run) -> schema.Answered:
     """Answers a question and returns the passages that it read."""
-    return schema.Answered(**run.ask(body.question, body.k))
+    return schema.Answered(**run.ask(body.question, body.k, body.retriever))
 
 
 @router.post("/batch")
 def batch(body: schema.Batch, run: Run) -> schema.AllAnswered:
     """Answers many questions in one batch."""
-    answers = run.ask_all(body.questions, body.k)
+    answers = run.ask_all(body.questions, body.k, body.retriever)
     return schema.AllAnswered(answers=[schema.Answered(**answer) for answer in answers])
 
 
 @router.post("/fill")
 def fill(body: schema.Fill, run: Run) -> schema.Filled:
     """Fills the blank of a sentence, with and without retrieval."""
-    return schema.Filled(**run.fill(body.text, body.answer))
+    return schema.Filled(**run.fill(body.text, body.answer, body.retriever))
 
 
 @router.get("/examples")

@@ -17,6 +17,7 @@ from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.inference.padded_batches import SIZES, padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
+from realm_jax.retrieval.fusion import Fusion
 from realm_jax.serve.examples import example_inputs
 
 MOST_CHANGES = 1000  # passages that may differ from the published index at one time
@@ -48,9 +49,9 @@ class LiveRun:
     with the parameters published in the index, so that all vectors of the index are comparable.
     """
 
-    def __init__(self, answerer: Answerer):
+    def __init__(self, answerer: Answerer, retriever: str = "dense"):
         assert isinstance(answerer.index, PublishedIndex)
-        self._index = answerer.index
+        self._index, self._retriever = answerer.index, retriever
         self._lock = threading.Lock()
         self._published, self._base_filler = answerer, MaskFiller(answerer)
         self._size = len(answerer.store)  # added passages have ids from here on
@@ -59,9 +60,17 @@ class LiveRun:
         self._apply(_Changes(next_id=self._size))
 
     @classmethod
-    def open(cls, workdir: str) -> "LiveRun":
-        """Opens a finished run; raises as `Answerer.open`."""
-        return cls(Answerer.open(workdir))
+    def open(
+        cls, workdir: str, retriever: str = "dense", fusion: Fusion | None = None
+    ) -> "LiveRun":
+        """Opens a finished run; raises as `Answerer.open`.
+
+        Args:
+          workdir: the run folder.
+          retriever: of requests that name none; see `Answerer.by`.
+          fusion: of hybrid retrieval.
+        """
+        return cls(Answerer.open(workdir).by(retriever, fusion), retriever)
 
     @property
     def answers_questions(self) -> bool:
@@ -85,6 +94,7 @@ class LiveRun:
             "passages": self._answerer.index.searcher.size,
             "answers_questions": self.answers_questions,
             "k": a.config.stages.qa.reader_passages,
+            "retriever": self._retriever,
             "edits_version": self._changes.version,
         }
 
@@ -97,16 +107,23 @@ class LiveRun:
         with self._lock:
             return self._examples
 
-    def ask(self, question: str, k: int | None = None) -> dict[str, Any]:
+    def ask(
+        self, question: str, k: int | None = None, retriever: str | None = None
+    ) -> dict[str, Any]:
         """Answers a question: the fields of `Answer`, `closed_book` and `edits_version`.
+
+        `retriever` None is that of the server.
 
         Raises:
           InputError: see `Answerer.ask`.
         """
         with self._lock:
-            return self._with_closed_book(self._answerer.ask(question, k).as_dict())
+            answer = self._answerer_by(retriever).ask(question, k)
+            return self._with_closed_book(answer.as_dict())
 
-    def ask_all(self, questions: list[str], k: int | None = None) -> list[dict[str, Any]]:
+    def ask_all(
+        self, questions: list[str], k: int | None = None, retriever: str | None = None
+    ) -> list[dict[str, Any]]:
         """Answers up to MOST_QUESTIONS questions in one batch.
 
         Raises:
@@ -115,19 +132,25 @@ class LiveRun:
         with self._lock:
             for question in questions:
                 self._answerer.check_fits(question)
-            answers = []
+            answers, answerer = [], self._answerer_by(retriever)
             for padded, count in padded_batches(questions):
-                answers += self._answerer.ask_all(padded, k)[:count]
+                answers += answerer.ask_all(padded, k)[:count]
             return [self._with_closed_book(answer.as_dict()) for answer in answers]
 
-    def fill(self, text: str, answer: str | None = None) -> dict[str, Any]:
+    def fill(
+        self, text: str, answer: str | None = None, retriever: str | None = None
+    ) -> dict[str, Any]:
         """Fills the blank of a sentence: the fields of `Filling` and `edits_version`.
 
         Raises:
           InputError: see `MaskFiller.fill`.
         """
         with self._lock:
-            return self._with_edits(self._filler.fill(text, answer).as_dict())
+            filler = self._filler.over(self._answerer_by(retriever))
+            return self._with_edits(filler.fill(text, answer).as_dict())
+
+    def _answerer_by(self, retriever: str | None) -> Answerer:
+        return self._answerer.by(retriever or self._retriever)
 
     def _with_closed_book(self, answer: dict[str, Any]) -> dict[str, Any]:
         closed_book = self._closed_book.ask(answer["question"])
@@ -221,7 +244,8 @@ class LiveRun:
             raise InputError(
                 "the last passage cannot be removed", expected="at least one passage", found=0
             )
-        self._answerer = base.over(index, EditedStore(base.store, changes.written))
+        store = EditedStore(base.store, changes.written)
+        self._answerer = base.over(index, store, changes.removed)
         self._filler = self._base_filler.over(self._answerer)
         self._changes = changes
 

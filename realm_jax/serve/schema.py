@@ -1,6 +1,6 @@
 """Requests and replies of the JSON API, as its OpenAPI document shows them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -14,6 +14,13 @@ Count = Annotated[
         ge=1,
         le=MOST_PASSAGES,
         description="Passages to read per question; the default is the number used in fine-tuning.",
+    ),
+]
+Retriever = Annotated[
+    Literal["dense", "bm25", "hybrid"] | None,
+    Field(
+        description="How passages are found: by vectors, by words (BM25) or by both; the default "
+        "is that of the server. Weights p(z|x) are those of the vectors in any case."
     ),
 ]
 PassageId = Annotated[int, Field(ge=0, description="The id of a passage in an answer.")]
@@ -34,6 +41,7 @@ class Ask(_Request):
 
     question: Question
     k: Count = None
+    retriever: Retriever = None
 
 
 class Batch(_Request):
@@ -41,6 +49,7 @@ class Batch(_Request):
 
     questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)]
     k: Count = None
+    retriever: Retriever = None
 
 
 class Fill(_Request):
@@ -51,6 +60,7 @@ class Fill(_Request):
         Text | None,
         Field(description="Text to compute the probability of; by default the most likely text."),
     ] = None
+    retriever: Retriever = None
 
 
 class NewPassage(_Request):
@@ -184,6 +194,7 @@ class Health(BaseModel):
     passages: Annotated[int, Field(description="Passages that can be retrieved.")]
     answers_questions: Annotated[bool, Field(description="false: the run only fills blanks.")]
     k: Annotated[int, Field(description="Default number of passages to read per question.")]
+    retriever: Annotated[str, Field(description="Default of `retriever` in requests.")]
     edits_version: EditsVersion
 
 

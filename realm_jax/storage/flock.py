@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from realm_jax.errors import RealmError
 
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class NoFlockError(RealmError):
@@ -31,7 +31,7 @@ def try_flock(file: IO[Any], where: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise (NoFlockError if error.errno in _UNSUPPORTED else RealmError)(
+        raise (NoFlockError if error.errno in UNSUPPORTED else RealmError)(
             "the file cannot be locked",
             where=where,
             expected="a file system with working locks",

@@ -47,6 +47,19 @@ def test_a_blank_is_filled(api):
     assert given["answer"] == "ulm"
 
 
+def test_a_request_chooses_the_retriever(api, answerer):
+    body = {"question": "the CAFÉ was open", "k": 1, "retriever": "bm25"}
+    found = api("POST", "/api/ask", body).json()["passages"][0]["id"]
+    assert found == answerer.bm25().search([body["question"]], 1)[0][0, 0] == 2
+    assert api("GET", "/api/health").json()["retriever"] == "dense"
+    for text in ("colbert", 3):
+        api("POST", "/api/ask", {**body, "retriever": text}).refused(422, "retriever")
+    batch = {"questions": [body["question"]], "k": 1, "retriever": "bm25"}
+    assert api("POST", "/api/batch", batch).json()["answers"][0]["passages"][0]["id"] == found
+    text = {"text": "the CAFÉ was [MASK]", "retriever": "bm25"}
+    assert found in {p["id"] for p in api("POST", "/api/fill", text).json()["passages"]}
+
+
 def test_a_batch_keeps_the_order(api):
     questions = [QUESTION, "what is the river?", QUESTION]
     answers = api("POST", "/api/batch", {"questions": questions, "k": 2}).json()["answers"]

@@ -111,8 +111,10 @@ async function answer({ again = false } = {}) {
   const text = again ? asked : byId("question").value.trim();
   if (!text) return;
   const k = byId("k").value ? Number(byId("k").value) : undefined;
+  const retriever = byId("retriever").value;
   const reply = await busy("Reading …", () => (text.includes(BLANK)
-    ? call("POST", "/api/fill", { text }) : call("POST", "/api/ask", { question: text, k })));
+    ? call("POST", "/api/fill", { text, retriever })
+    : call("POST", "/api/ask", { question: text, k, retriever })));
   if (!reply) return;
   previousAnswer = again ? previousAnswer ?? byId("answer").textContent : null;
   asked = text;
@@ -205,6 +207,7 @@ await busy("", async () => {
     + (health.answers_questions ? "" : " It was not fine-tuned on questions: it only fills in [MASK].");
   byId("asks").textContent = health.answers_questions ? "A question, or a" : "A";
   byId("k").value = health.k;
+  byId("retriever").value = health.retriever;
   byId("k").parentElement.hidden = !health.answers_questions;
   await showChanges();
   await showExamples();

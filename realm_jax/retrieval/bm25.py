@@ -1,0 +1,219 @@
+"""BM25: a retriever that compares words and needs no training, on the library bm25s.
+
+Words are runs of at least two letters, digits or underscores of title and body, in lower case,
+without Lucene's 33 English stop words, stemmed by Snowball's English stemmer. The score has the
+form of Lucene, with k1 and b of Anserini:
+
+  sum over the words w of the query: idf(w) tf / (tf + k1 (1 - b + b length / mean length))
+  idf(w) = log(1 + (N - df + 1/2) / (df + 1/2))
+
+The index is the folder `bm25` of a corpus, memory-mapped. The first use of a corpus builds it, and
+so does the first use after the corpus was replaced.
+"""
+
+import contextlib
+import fcntl
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float32, Int64
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import DamageError, InputError
+from realm_jax.storage import commit, files, integrity
+from realm_jax.storage.flock import UNSUPPORTED
+from realm_jax.storage.layout import MANIFEST
+
+KIND = FOLDER = "bm25"
+K1, B = 0.9, 0.4
+_SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
+
+log = logging.getLogger(__name__)
+
+Ranked = tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]
+
+
+class Bm25:
+    """The BM25 index of the passages of a corpus.
+
+    Args:
+      folder: verified.
+      manifest: of that folder.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self._model = _library().BM25.load(folder, mmap=True, show_progress=False)
+        # As plain arrays: indexing np.memmap is several times slower.
+        arrays = {name: self._model.scores[name] for name in ("data", "indices", "indptr")}
+        self._model.scores |= {name: np.asarray(array) for name, array in arrays.items()}
+        self._mean_words: float = manifest["mean_words"]
+        self._size: int = manifest["passages"]
+
+    @classmethod
+    def open(cls, store: PassageStore) -> "Bm25":
+        """Opens the index of a corpus after it has verified every byte; builds a missing one.
+
+        Building holds 8 bytes per word of the corpus in memory.
+
+        Raises:
+          InputError: the corpus has no words, or its folder has no index and cannot be written.
+          DamageError: a file is damaged; names it.
+        """
+        folder = store.path / FOLDER
+        with _exclusive(store.path):
+            manifest = _read(folder)
+            if manifest.get("corpus_hash") != store.corpus_hash or any(
+                manifest.get(name) != value for name, value in _SETTINGS.items()
+            ):
+                manifest = _build(folder, store)
+            return cls(folder, manifest)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def scores(self, query: str) -> Float32[np.ndarray, "N"]:
+        """BM25 scores of all passages; 0: no word in common with the query."""
+        words = [word for word in _words([query])[0] if word in self._model.vocab_dict]
+        if not words:
+            return np.zeros(len(self), np.float32)
+        return self._model.get_scores(words)
+
+    def scores_of(self, query: str, texts: Sequence[str]) -> Float32[np.ndarray, "T"]:
+        """Scores of texts that are not in the index, with its document frequencies."""
+        scores = np.zeros(len(texts), np.float32)
+        of_texts = _words(texts)
+        lengths = np.array([len(words) for words in of_texts])
+        saturation = K1 * (1 - B + B * lengths / self._mean_words)
+        for word in _words([query])[0]:
+            counts = np.array([words.count(word) for words in of_texts])
+            scores += self._idf(word) * counts / (counts + saturation)
+        return scores
+
+    def _idf(self, word: str) -> float:
+        number = self._model.vocab_dict.get(word)
+        bounds = self._model.scores["indptr"]
+        frequency = 0 if number is None else int(bounds[number + 1] - bounds[number])
+        return float(np.log1p((len(self) - frequency + 0.5) / (frequency + 0.5)))
+
+    def search(self, queries: Sequence[str], k: int) -> Ranked:
+        """Ids and scores of the k best passages of each query, best first.
+
+        Equal scores are in the order of ids; those of score 0 come last. k is cut to N.
+        """
+        return best([self.scores(query) for query in queries], k)
+
+
+def best(scores: Iterable[Float32[np.ndarray, "N"]], k: int) -> Ranked:
+    """Ids and scores of the k highest scores of each query; equal ones in the order of ids."""
+    ids, kept = [], []
+    for of_query in scores:
+        cut = len(of_query) - min(k, len(of_query))
+        members = np.flatnonzero(of_query >= np.partition(of_query, cut)[cut])
+        order = np.argsort(-of_query[members], kind="stable")[:k]
+        ids.append(members[order])
+        kept.append(of_query[members[order]])
+    return np.array(ids, np.int64), np.array(kept, np.float32)
+
+
+def passage_text(title: str, body: str) -> str:
+    """The text of a passage that is searched."""
+    return f"{title}\n{body}"
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The manifest of a verified folder; {} if there is no finished one."""
+    path = epath.Path(folder)
+    manifest = commit.read_manifest(path)
+    if manifest is None:
+        return {}
+    problems = integrity.verify(path)
+    if manifest["kind"] != KIND or problems:
+        problem = problems[0] if problems else {"file": MANIFEST, "expected": KIND, "found": "?"}
+        raise DamageError(
+            "the BM25 index of the corpus is damaged",
+            where=folder / problem["file"],
+            expected=problem["expected"],
+            found=problem["found"],
+            fix=f"delete {folder}: the next use of this retriever builds it again",
+        )
+    return manifest
+
+
+def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
+    """Builds and publishes the index; returns its manifest."""
+    log.info("building the BM25 index of %d passages in %s", len(store), folder)
+    texts = (passage_text(store.title(i), store.body(i)) for i in range(len(store)))
+    words = _tokenize(texts, return_ids=True)
+    if not words.vocab:
+        raise InputError(
+            "BM25 finds no words in this corpus",
+            where=store.path,
+            expected="words of at least two characters that are not stop words",
+            found=f"none in {len(store)} passages",
+            fix="use the other retriever: --retriever=dense",
+        )
+    model = _library().BM25(k1=K1, b=B, method="lucene")
+    model.index(words, show_progress=False)
+    path = epath.Path(folder)
+    try:
+        files.delete_tree(path)
+        with files.external_write(path):
+            model.save(folder, show_progress=False)
+    except PermissionError as error:
+        raise InputError(
+            "the BM25 index cannot be written into the folder of the corpus",
+            where=folder,
+            expected="write permission at the first use of this retriever",
+            found=error,
+            fix="run the command once as a user who may write there, or on a copy of the corpus",
+        ) from error
+    counts = {"passages": len(store), "mean_words": float(np.mean([len(w) for w in words.ids]))}
+    fields = {"kind": KIND, "corpus_hash": store.corpus_hash, **_SETTINGS, **counts}
+    return commit.write_manifest(path, fields, commit.measure(path))
+
+
+@contextlib.contextmanager
+def _exclusive(corpus: Path) -> Iterator[None]:
+    """Lets one process at a time build or open the index of a corpus.
+
+    The lock is on the corpus manifest, so that no other file appears in the folder.
+    """
+    with (corpus / MANIFEST).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            log.warning("%s has no file locks: build with one process at a time", corpus)
+        yield
+
+
+def _words(texts: Iterable[str]) -> list[list[str]]:
+    words: list[list[str]] = _tokenize(texts, return_ids=False)
+    return words
+
+
+def _tokenize(texts: Iterable[str], *, return_ids: bool) -> Any:
+    return _library().tokenize(
+        texts, stopwords="en", stemmer=_stemmer(), return_ids=return_ids, show_progress=False
+    )
+
+
+@cache
+def _stemmer() -> Any:
+    from Stemmer import Stemmer
+
+    return Stemmer("english")
+
+
+@cache
+def _library() -> Any:
+    import bm25s  # here: it starts JAX's devices
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s

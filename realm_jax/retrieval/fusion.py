@@ -1,0 +1,71 @@
+"""Fusion of two rankings of passages into one: reciprocal rank or weighted sum."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+RETRIEVERS = ("dense", "bm25", "hybrid")  # the dense and the BM25 ranking, and their fusion
+KINDS = ("reciprocal_rank", "weighted_sum")
+DEPTH = 100  # least number of passages of each ranking that are fused
+NO_PASSAGE = -1  # an id in a ranking that has fewer passages than columns
+_RANK_CONSTANT = 60.0
+
+Ranked = tuple[Int64[np.ndarray, "_ _"], Float32[np.ndarray, "_ _"]]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """How two rankings become one.
+
+    Attributes:
+      kind: `reciprocal_rank` adds 1 / (60 + rank) (Cormack et al., 2009); `weighted_sum` adds
+        scores, scaled per query to 0 (last) to 1 (first). A ranking without the passage adds 0.
+      weight: share of the first ranking in the sum, 0 to 1; the second has the rest.
+    """
+
+    kind: str = KINDS[0]
+    weight: float = 0.5
+
+    def __call__(self, first: Ranked, second: Ranked, k: int) -> Ranked:
+        """The k best passages of both rankings; equal scores are in the order of ids.
+
+        Args:
+          first: ids and scores [B, H], best first.
+          second: ids and scores [B, I], best first.
+          k: passages to return.
+
+        Returns:
+          Ids and scores [B, K]; rows with fewer than k different passages end with `NO_PASSAGE` and
+          score 0.
+        """
+        points = [self.weight * self._points(*first), (1 - self.weight) * self._points(*second)]
+        ids = np.concatenate([first[0], second[0]], axis=1)
+        rows = [_add(*row, k) for row in zip(ids, np.concatenate(points, axis=1), strict=True)]
+        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+    def _points(
+        self, ids: Int64[np.ndarray, "B H"], scores: Float32[np.ndarray, "B H"]
+    ) -> Float32[np.ndarray, "B H"]:
+        """What each passage of one ranking is worth."""
+        if self.kind == "reciprocal_rank":
+            ranks = np.arange(1, ids.shape[1] + 1, dtype=np.float32)
+            return np.broadcast_to(1 / (_RANK_CONSTANT + ranks), ids.shape)
+        found = ids != NO_PASSAGE
+        low = np.where(found, scores, np.inf).min(1, keepdims=True)
+        high = np.where(found, scores, -np.inf).max(1, keepdims=True)
+        width = np.where(high > low, high - low, 1)
+        return np.where(high > low, (scores - low) / width, 1).astype(np.float32)
+
+
+def _add(
+    ids: Int64[np.ndarray, "H"], points: Float32[np.ndarray, "H"], k: int
+) -> tuple[Int64[np.ndarray, "K"], Float32[np.ndarray, "K"]]:
+    """Adds the points of equal ids of one query."""
+    different, places = np.unique(ids, return_inverse=True)
+    sums = np.where(different == NO_PASSAGE, -np.inf, np.bincount(places, points))
+    order = np.argsort(-sums, kind="stable")[:k]
+    order = order[sums[order] >= 0]
+    out, scores = np.full(k, NO_PASSAGE, np.int64), np.zeros(k, np.float32)
+    out[: len(order)], scores[: len(order)] = different[order], sums[order]
+    return out, scores

@@ -1,0 +1,112 @@
+"""The BM25 index of a corpus: the library's scores, its folder, and texts outside it."""
+
+import multiprocessing
+import shutil
+
+import bm25s
+import numpy as np
+import pytest
+from Stemmer import Stemmer
+from support.tiny_corpus import write_tiny_corpus
+
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
+from realm_jax.errors import DamageError, InputError
+from realm_jax.retrieval.bm25 import FOLDER, Bm25, best, passage_text
+from realm_jax.storage.layout import MANIFEST
+
+QUERIES = ["What is the capital of Ora?", "rivers in ora since 1711", "ube"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_tiny_corpus(tmp_path_factory.mktemp("bm25"), count=48)
+
+
+@pytest.fixture(scope="module")
+def index(corpus):
+    return Bm25.open(corpus.store)
+
+
+def texts_of(store):
+    return [passage_text(store.title(i), store.body(i)) for i in range(len(store))]
+
+
+def test_scores_are_those_of_the_library(corpus, index):
+    words = {"stopwords": "en", "stemmer": Stemmer("english"), "show_progress": False}
+    library = bm25s.BM25(k1=0.9, b=0.4)
+    library.index(bm25s.tokenize(texts_of(corpus.store), **words), show_progress=False)
+    queries = bm25s.tokenize(QUERIES, return_ids=False, **words)
+    _, scores = library.retrieve(queries, k=48, backend_selection="numpy", show_progress=False)
+    ids, ours = index.search(QUERIES, 48)
+    np.testing.assert_allclose(ours, scores, rtol=1e-6)
+    assert all(len(set(row)) == 48 for row in ids.tolist())
+
+
+def test_best_are_the_highest_scores_with_equal_ones_in_order():
+    scores = [np.array([1, 3, 0, 3, 2, 1], np.float32), np.zeros(6, np.float32)]
+    ids, kept = best(scores, 3)
+    assert ids.tolist() == [[1, 3, 4], [0, 1, 2]]
+    assert kept.tolist() == [[3, 3, 2], [0, 0, 0]]
+    assert best(scores, 99)[0].shape == (2, 6)
+
+
+def test_a_query_without_known_words_scores_zero(index):
+    assert not index.scores("the of unheard").any()
+    assert not index.scores("").any()
+
+
+def test_a_text_scores_as_if_it_were_in_the_index(corpus, index):
+    texts = texts_of(corpus.store)
+    for query in QUERIES:
+        np.testing.assert_allclose(
+            index.scores_of(query, texts), index.scores(query), rtol=1e-5, atol=1e-6
+        )
+    assert index.scores_of("unheard of", ["an unheard thing"]) > 0
+    assert index.scores_of("unheard", []).shape == (0,)
+
+
+def test_the_index_is_built_once_and_again_for_another_corpus(tmp_path, corpus):
+    store = PassageStore.open(shutil.copytree(corpus.folder, tmp_path / "corpus"))
+    shutil.rmtree(store.path / FOLDER, ignore_errors=True)
+    Bm25.open(store)
+    written = (store.path / FOLDER / MANIFEST).stat()
+    Bm25.open(store)
+    assert (store.path / FOLDER / MANIFEST).stat().st_mtime_ns == written.st_mtime_ns
+    assert store.verify() == []
+    passages = [("Ora", ["Something else about the river."])]
+    write_passages(tmp_path / "other", passages, store.path / "vocab.txt")
+    shutil.copytree(store.path / FOLDER, tmp_path / "other" / FOLDER)
+    assert len(Bm25.open(PassageStore.open(tmp_path / "other"))) == 1
+
+
+def test_damage_is_named_and_its_fix_works(tmp_path, corpus):
+    store = PassageStore.open(shutil.copytree(corpus.folder, tmp_path / "corpus"))
+    Bm25.open(store)
+    damaged = store.path / FOLDER / "data.csc.index.npy"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(DamageError, match=r"data\.csc\.index\.npy") as error:
+        Bm25.open(store)
+    shutil.rmtree(str(error.value.fix).split()[1].rstrip(":"))
+    Bm25.open(store)
+
+
+def test_a_corpus_without_words_is_refused(tmp_path, corpus):
+    write_passages(tmp_path / "x", [("a", ["the of a", "."])], corpus.store.path / "vocab.txt")
+    with pytest.raises(InputError, match="no words"):
+        Bm25.open(PassageStore.open(tmp_path / "x"))
+
+
+def _length(path):
+    return len(Bm25.open(PassageStore.open(path)))
+
+
+@pytest.mark.slow
+def test_processes_that_build_at_the_same_time_open_one_index(tmp_path, corpus):
+    folder = shutil.copytree(corpus.folder, tmp_path / "corpus")
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert pool.map(_length, [folder] * 3) == [48] * 3
+    assert PassageStore.open(folder).verify() == []
