@@ -210,7 +210,7 @@ def test_an_edited_index_finds_the_same_as_an_index_of_the_same_vectors(answerer
     new_vectors = rng.normal(size=(len(view), answerer.index.searcher.dims)).astype(np.float32)
     written = {
         i: WrittenPassage(w.title, w.body, w.title_ids, w.body_ids, w.body_offsets, new_vectors[i])
-        for i, w in view._written.items()
+        for i, w in view.written.items()
     }
     edited = edited_index(answerer.index, written, frozenset({2}))
     vectors = np.array(answerer.index.searcher.vectors)
@@ -236,7 +236,7 @@ def test_closed_book_answer_is_the_blank_filled_with_the_null_passage(live, answ
         pieces = np.append(asked, np.full(width, words.mask, np.int32))
         query = query_rows([pieces], answerer.config.lengths.query, words)
         positions = np.minimum(np.arange(masks), width - 1) + len(asked) + 1
-        _, _, log_p = filler._marginal(query, positions[None].astype(np.int32))
+        _, _, log_p = filler._marginal(question, query, positions[None].astype(np.int32))
         null = log_p[0, :width]
         tries.append((null.max(-1).mean(), null.max(-1).sum(), words.decode(null.argmax(-1))))
     _, total, best = max(tries)
