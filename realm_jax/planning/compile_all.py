@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from realm_jax.planning.host_memory import host_bytes
 from realm_jax.planning.programs import ENTRIES, names
 
 log = logging.getLogger(__name__)
+_NEEDED = re.compile(r"Used (\d+(?:\.\d+)?)([KMGT]) of")  # in the compiler's message
 
 
 def compile_all(
@@ -29,7 +31,8 @@ def compile_all(
       passages: N.
 
     Returns:
-      `programs`, one report each; a program that does not compile has `name`, `job` and `error`.
+      `programs`, one report each; a program that does not compile has `name`, `job` and `error`,
+      and, if it is too large, `hbm_bytes_peak` and `hbm_share`.
       `host_bytes`: bytes of one machine of the `trainer` and of the `builder`;
       `host_bytes_available`: what such a machine has.
     """
@@ -37,7 +40,7 @@ def compile_all(
     chosen = names(config)
     for number, name in enumerate(chosen, 1):
         began = time.monotonic()
-        programs.append(_compile(name, flags))
+        programs.append(_compile(name, flags, target))
         log.info("%d of %d: %s, %.0f s", number, len(chosen), name, time.monotonic() - began)
     return {
         "topology": target.name,
@@ -47,7 +50,7 @@ def compile_all(
     }
 
 
-def _compile(name: str, flags: list[str]) -> dict[str, Any]:
+def _compile(name: str, flags: list[str], target: Slice) -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={name}"]
     run = subprocess.run([*command, *flags, "--json"], capture_output=True, text=True, check=False)
     lines = run.stdout.splitlines()
@@ -55,7 +58,21 @@ def _compile(name: str, flags: list[str]) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(lines[-1])
         if "checks" in report:
             return report
-    return {"name": name, "job": ENTRIES[name].job, "error": run.stderr[-2000:].strip()}
+    error = run.stderr[-2000:].strip()
+    return {"name": name, "job": ENTRIES[name].job, **memory_of(error, target), "error": error}
+
+
+def memory_of(error: str, target: Slice) -> dict[str, float]:
+    """The memory that a program needs which the compiler refused as too large.
+
+    Returns:
+      `hbm_bytes_peak` and `hbm_share` per chip; nothing if the error is another one.
+    """
+    found = _NEEDED.search(error)
+    if not found:
+        return {}
+    needed = float(found[1]) * 1024 ** (1 + "KMGT".index(found[2]))
+    return {"hbm_bytes_peak": needed, "hbm_share": needed / target.chip.hbm_bytes}
 
 
 def program_lines(report: dict[str, Any]) -> list[str]:

@@ -14,7 +14,8 @@ from realm_jax.cli.main import main
 from realm_jax.errors import InputError
 from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import programs
-from realm_jax.planning.chips import CHIPS
+from realm_jax.planning.chips import CHIPS, slice_of
+from realm_jax.planning.compile_all import memory_of
 from realm_jax.planning.compile_report import checks, roofline
 from realm_jax.planning.flops import train_flops
 from realm_jax.planning.lowered import Target
@@ -168,3 +169,11 @@ def test_a_program_that_does_not_fit_is_reported(capfd):
     assert "realm/train" in failed and "embed" not in failed
     [train] = [one for one in report["programs"] if one["name"] == "realm/train"]
     assert "does not fit into the memory of a chip" in train["error"]
+    assert train["hbm_share"] > 1
+
+
+def test_the_memory_of_a_program_that_is_too_large_comes_from_the_compilers_message():
+    message = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded by 4.75G."
+    found = memory_of(message, slice_of("v5e:2x2"))
+    assert found == {"hbm_bytes_peak": 20.5 * 2**30, "hbm_share": 20.5 / 16}
+    assert memory_of("the TPU compiler failed", slice_of("v5e:2x2")) == {}
