@@ -55,6 +55,7 @@ OVERRIDES = {
     "stages.ict.evaluate_every": EVERY,
     "stages.realm.steps": STEPS,
     "stages.realm.evaluate_every": EVERY,
+    "optimizer.accumulate_steps": 4,  # else eight processes need 25 GB of this machine
     "checkpoint.every": EVERY,
     "refresh.every": EVERY // 2,
     "report.every": 1,
@@ -148,10 +149,10 @@ class Rehearsal:
         told = time.monotonic()
         while not holds():
             time.sleep(1.0)
-            failed = [one.args for one in self._processes() if one.poll()]
+            failed = [_name(one) for one in self._processes() if one.poll()]
             if failed:
                 self._end()
-                raise SystemExit(f"a process failed before {what}: see {self._folder}/*.log")
+                raise SystemExit(f"failed before {what}: {failed}; see {self._folder}/*.log")
             if time.monotonic() - told > 60:
                 told = time.monotonic()
                 self._say(f"ICT step {self.steps('ict')}, REALM step {self.steps('realm')}")
@@ -222,6 +223,12 @@ class Rehearsal:
     def _say(self, what: str) -> None:
         sys.stdout.write(f"{time.monotonic() - self._began:6.0f} s  {what}\n")
         sys.stdout.flush()
+
+
+def _name(process: subprocess.Popen[bytes]) -> str:
+    """The log of a process and how it ended."""
+    assert isinstance(process.args, list)
+    return f"{Path(process.args[2]).stem}: exit code {process.returncode}"
 
 
 if __name__ == "__main__":
