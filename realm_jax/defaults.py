@@ -107,7 +107,8 @@ def _lengths() -> ConfigDict:
 def _masking() -> ConfigDict:
     """Masked language modelling, in stages `reader` and `realm`."""
     masking = ConfigDict()
-    # `salient_span`: a name or a date (REALM section 3.4). `random_span`, `random_token`: the
+    # `salient_span`: a name or a date (REALM section 3.4), or what else the corpus has marked.
+    # `random_span`, `random_token`: the
     # ablations of Table 2.
     masking.scheme = "salient_span"
     # Share of word pieces that the random schemes mask. 0: as many as the salient span has.

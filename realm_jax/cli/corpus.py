@@ -107,7 +107,8 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         store = PassageStore.open(arguments.out)
         log.info("%d passages; marking salient spans", report["passages"])
         progress = _log_progress("salient spans of %d passages")
-        mark_spans(store, knowledge=knowledge, workers=workers, progress=progress)
+        spans = mark_spans(store, knowledge=knowledge, workers=workers, progress=progress)
+    report["spans"] = spans.manifest["kinds"]
     report["seconds"] = time.monotonic() - began
     fresh = report["passages"] - report["resumed"]
     report["passages_per_second"] = fresh / report["seconds"]
@@ -116,6 +117,7 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         f"{things(report['passages'], 'passage')} of {things(report['documents'], 'document')} "
         f"in {arguments.out}; "
         f"skipped: {report['skipped'] or 'nothing'}\n"
+        f"salient spans: {_counts(report['spans'])}\n"
     )
     if report["repeated_ids"]:
         sys.stderr.write(
@@ -123,6 +125,11 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
             "with an id have that of an earlier document\n"
         )
     return report
+
+
+def _counts(kinds: dict[str, int]) -> str:
+    """Such as `120 dates, 3,401 names`."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none"
 
 
 def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:

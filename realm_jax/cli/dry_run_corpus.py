@@ -78,7 +78,7 @@ def dry_run_annotate(
         "dry_run": True,
         "out": str(out),
         "passages": len(store),
-        "by": arguments.tagger or "capitals and dates",
+        "by": arguments.tagger or "capitals, dates and quantities",
         "shards": -(-len(store) // arguments.shard),
         "shards_done": len(list(shards.glob(f"*/{MANIFEST}"))),
         "free_bytes": free_bytes(out),

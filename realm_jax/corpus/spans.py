@@ -1,6 +1,6 @@
-"""The span store: salient spans (names and dates) of a corpus, which pre-training masks."""
+"""The span store: salient spans of a corpus, such as names and dates, which pre-training masks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,7 @@ class SpanStore:
         source: Integer[np.ndarray, "N"] | None = None,
         evidence: Integer[np.ndarray, "N"] | None = None,
         knowledge: PassageStore | None = None,
+        kinds: Mapping[str, int] | None = None,
     ) -> "SpanStore":
         """Writes the spans of every passage of `store`, in row order, and opens them.
 
@@ -108,6 +109,7 @@ class SpanStore:
           source: see the attribute.
           evidence: see the attribute.
           knowledge: the corpus Z of the ids in `source` and `evidence`; X itself by default.
+          kinds: number of spans of each kind, for the manifest; read after `spans` has ended.
 
         Raises:
           InputError: the number of sequences differs from the number of passages, a span is outside
@@ -138,6 +140,7 @@ class SpanStore:
                 knowledge_hash=knowledge.corpus_hash,
                 passages=len(store),
                 spans=flat.size,
+                kinds=dict(kinds or {}),
             )
         return cls(path, store)
 

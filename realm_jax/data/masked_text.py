@@ -51,7 +51,7 @@ class MaskedTextSource:
       spans: its salient spans.
       config: the run's config.
       part: which passages with a salient span to use. `held_out`: every fiftieth; `train`: the
-        others; `all`: both.
+        others; `all`: both. A random scheme with a rate uses all passages if none has a span.
     """
 
     def __init__(
@@ -59,17 +59,21 @@ class MaskedTextSource:
     ):
         self.store, self.spans = store, spans
         self.lengths, self.masking, self.seed = config.lengths, config.masking, config.seed
-        held_out = spans.rows % _HELD_OUT_EVERY == 0
+        needs_spans = self.masking.scheme == "salient_span" or not self.masking.rate
+        self._in_any_sentence = not (len(spans.rows) or needs_spans)
+        rows = np.arange(len(store)) if self._in_any_sentence else spans.rows
+        held_out = rows % _HELD_OUT_EVERY == 0
         chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
-        self.rows = spans.rows[chosen]
+        self.rows = rows[chosen]
         self._source = _ids_or_unknown(spans.source, len(store))
         self._evidence = _ids_or_unknown(spans.evidence, len(store))
         if not len(self.rows):
             raise InputError(
                 "no salient span in the pre-training corpus",
                 where=spans.path,
-                expected="names or dates in several passages; every fiftieth passage is held out",
-                fix="add text, or mark spans with `realm tag annotate`",
+                expected="spans in several passages; every fiftieth passage is held out",
+                fix="add text, mark spans with `realm tag annotate`, or mask without spans: "
+                "--config.masking.scheme=random_span --config.masking.rate=0.15",
             )
 
     def __len__(self) -> int:
@@ -129,7 +133,7 @@ class MaskedTextSource:
     def _mask(self, row: int, rngs: _Generators) -> _Example | None:
         """One sentence of the passage with a span masked; None if no span fits."""
         bounds = self.store.sentences(row)
-        spans = self.spans.of(row)
+        spans = self._spans(row)
         sentence = np.searchsorted(bounds, spans[:, 0], side="right") - 1
         start, stop = bounds[sentence], bounds[sentence + 1]
         fits = (spans[:, 1] <= stop) & (spans[:, 1] - start <= self.lengths.query - 2)
@@ -151,6 +155,13 @@ class MaskedTextSource:
         targets = pieces[positions]
         pieces[positions] = shown
         return row, pieces, positions, targets
+
+    def _spans(self, row: int) -> Int32[np.ndarray, "s 2"]:
+        """Spans to mask, or where each sentence begins, from which a random scheme finds it."""
+        if not self._in_any_sentence:
+            return self.spans.of(row)
+        starts = self.store.sentences(row)[:-1].astype(np.int32)
+        return np.stack([starts, starts + 1], axis=1)
 
     def _collect(self, examples: list[_Example]) -> MaskedText:
         size, masks = len(examples), self.lengths.masks

@@ -1,4 +1,4 @@
-"""Markers of salient spans in passages: capitalised names or tagged entities, plus dates."""
+"""Markers of salient spans in passages: by rules, or entities of a tagger and dates."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -26,9 +26,9 @@ class SpanMarker(Protocol):
 
 
 class CapitalsMarker:
-    """Names found by capitalisation, and dates; needs no training."""
+    """Names found by capitalisation, dates and quantities; needs no training."""
 
-    identity = "capitals and dates"
+    identity = "capitals, dates and quantities"
 
     def spans(self, store: PassageStore, passages: range) -> Iterator[Spans]:
         """See `corpus.mark_spans`."""

@@ -96,3 +96,22 @@ def test_a_corpus_without_usable_spans_is_an_error_with_a_fix(tiny, tmp_path):
     config = tiny_config(tiny.folder, lengths__query=4)
     with pytest.raises(InputError, match=r"lengths\.query"):
         MaskedTextSource(tiny.store, late, config).batch(0, 1)
+
+
+@pytest.mark.parametrize("scheme", ["random_span", "random_token"])
+def test_random_schemes_need_no_spans(tiny, tmp_path, scheme):
+    """Every sentence of every passage is drawn."""
+    none = SpanStore.write(tmp_path / "none", tiny.store, [[] for _ in range(len(tiny.store))])
+    changes = {"masking__scheme": scheme, "masking__rate": 0.2}
+    source = MaskedTextSource(tiny.store, none, tiny_config(tiny.folder, **changes))
+    assert len(source) == len(tiny.store)
+    batches = [source.batch(step, 64) for step in range(8)]
+    lengths = {int(n) for batch in batches for n in batch.queries.mask.sum(1)}
+    sentences = {
+        int(stop - start) + 2
+        for row in range(len(tiny.store))
+        for start, stop in pairwise(tiny.store.sentences(row))
+    }
+    most = source.lengths.query
+    assert lengths == {min(length, most) for length in sentences}
+    assert all((batch.weights.sum(1) >= 1).all() for batch in batches)

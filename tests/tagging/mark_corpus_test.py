@@ -92,7 +92,7 @@ def test_shards_of_another_marker_or_size_are_refused(tiny, tmp_path):
             )
 
     begun(tmp_path / "out")
-    with pytest.raises(MismatchError, match=r"another[\s\S]*capitals and dates"):
+    with pytest.raises(MismatchError, match=r"another[\s\S]*capitals, dates"):
         annotate_corpus(tiny.store, tmp_path / "out", Other(), shard=8)
     with pytest.raises(MismatchError, match="16"):
         annotate_corpus(tiny.store, tmp_path / "out", CapitalsMarker(), shard=16)
