@@ -128,8 +128,8 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _counts(kinds: dict[str, int]) -> str:
-    """Such as `120 dates, 3,401 names`."""
-    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none"
+    """Such as `dates 120, names 3,401`."""
+    return ", ".join(f"{kind} {count:,}" for kind, count in kinds.items()) or "none"
 
 
 def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:
