@@ -55,7 +55,7 @@ setup(
         "bm25s>=0.3.8",
         "PyStemmer>=3",
         "ir-measures>=0.4",
-        "scipy>=1.11",
+        "scipy>=1.15",
     ],
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],

@@ -5,21 +5,20 @@ import argparse
 from realm_jax.retrieval.fusion import KINDS, RETRIEVERS, Fusion
 
 
-def add_question_arguments(parser: argparse.ArgumentParser) -> None:
-    """--questions, --format and --part."""
-    parser.add_argument("--questions", required=True, help="question file, or a quoted glob")
-    parser.add_argument(
-        "--format",
-        choices=("own", "nq", "webquestions", "trec", "squad"),
-        default="own",
-        help="file format; own: JSON lines with question and answers (default)",
-    )
-    parser.add_argument(
-        "--part",
-        choices=("all", "train", "dev"),
-        default="all",
-        help="published part of a file that holds both (webquestions, trec); default: all",
-    )
+def add_question_arguments(parser: argparse.ArgumentParser, *, judged: bool = False) -> None:
+    """--questions, --format and --part; with `judged` also those of judged sets."""
+    formats: tuple[str, ...] = ("own", "nq", "webquestions", "trec", "squad")
+    parts: tuple[str, ...] = ("all", "train", "dev")
+    file, format_help = "question file, or a quoted glob", "file format; own: JSON lines with "
+    format_help += "question and answers (default)"
+    part_help = "published part of a file that holds both (webquestions, trec)"
+    if judged:
+        formats, parts = (*formats, "beir"), (*parts, "test")
+        file += "; format beir: a folder with queries.jsonl and qrels"
+        part_help += "; beir: file of qrels/"
+    parser.add_argument("--questions", required=True, help=file)
+    parser.add_argument("--format", choices=formats, default="own", help=format_help)
+    parser.add_argument("--part", choices=parts, default="all", help=f"{part_help}; default: all")
 
 
 def add_retriever(parser: argparse.ArgumentParser) -> None:

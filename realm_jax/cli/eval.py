@@ -1,13 +1,18 @@
-"""`realm eval`: exact match and recall of a trained run on a question file."""
+"""`realm eval`: exact match and recall of a run on questions, or measures of a judged set."""
 
 import argparse
 import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments, add_retriever, fusion_of, natural
+from realm_jax.errors import UsageError
 from realm_jax.storage.layout import RunDir, path_of
+
+if TYPE_CHECKING:
+    from realm_jax.inference.answerer import Answerer
 
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
 
@@ -15,7 +20,7 @@ EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="folder of a finished run")
-    add_question_arguments(parser)
+    add_question_arguments(parser, judged=True)
     add_retriever(parser)
     parser.add_argument(
         "--limit", type=natural, default=0, help="number of questions; 0: all (default)"
@@ -24,23 +29,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--predictions", help="output file; default: predictions.jsonl in the workdir"
     )
     parser.add_argument(
+        "--run-file", help="beir: TREC run file to write; default: judged/SET.RETRIEVER.trec in W"
+    )
+    parser.add_argument(
+        "--against", metavar="RUNFILE", help="beir: TREC run file of any system to compare with"
+    )
+    parser.add_argument(
+        "--skip-unknown",
+        action="store_true",
+        help="beir: leave out judgements of documents that are not in the corpus",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Answers every question and scores the answers."""
+    """Answers every question and scores the answers, or evaluates the retriever."""
     runtime.start_interruptible()
+    return _judged(arguments) if arguments.format == "beir" else _answers(arguments)
+
+
+def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.data.question_files import read_questions
-    from realm_jax.inference.answerer import Answerer
     from realm_jax.inference.evaluate import evaluate
 
+    for flag in ("run_file", "against", "skip_unknown"):
+        if getattr(arguments, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} needs --format=beir")
     questions = read_questions(arguments.questions, arguments.format, arguments.part)
     questions = questions[: arguments.limit or None]
-    answerer = Answerer.open(arguments.workdir).by(arguments.retriever, fusion_of(arguments))
     kept = RunDir(arguments.workdir).root / "predictions.jsonl"
     predictions = path_of(arguments.predictions) if arguments.predictions else kept
-    report = evaluate(answerer, questions, predictions)
+    report = evaluate(_answerer(arguments), questions, predictions)
     if not arguments.json:
         with predictions.open(encoding="utf-8") as lines:
             sys.stdout.writelines(_row(json.loads(line)) for line in lines)
@@ -50,6 +71,12 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         f"bound for these passages: {report['reader_oracle']:.1%}); {recalls}\n"
     )
     return report
+
+
+def _answerer(arguments: argparse.Namespace) -> "Answerer":
+    from realm_jax.inference.answerer import Answerer
+
+    return Answerer.open(arguments.workdir).by(arguments.retriever, fusion_of(arguments))
 
 
 def _row(scored: dict[str, Any]) -> str:
@@ -65,3 +92,45 @@ def _row(scored: dict[str, Any]) -> str:
     mark = "right" if scored["right"] else "wrong"
     row = [mark, scored["question"], scored["prediction"], accepted, f"rank {rank}", evidence]
     return "\t".join(" ".join(str(cell).split()) for cell in row) + "\n"
+
+
+def _judged(arguments: argparse.Namespace) -> dict[str, Any]:
+    from realm_jax.data.judged_sets import read_judged_set
+    from realm_jax.data.trec_runs import read_run
+    from realm_jax.inference.judged import evaluate_judged
+
+    if arguments.predictions:
+        raise UsageError("--predictions is not for --format=beir: see --run-file")
+    judged = read_judged_set(Path(arguments.questions).absolute(), arguments.part)
+    against = read_run(arguments.against) if arguments.against else None
+    answerer = _answerer(arguments)
+    known = set(answerer.store.document_ids)
+    if arguments.skip_unknown and any(known):
+        judged = judged.without_unknown(known)
+    judged.check_documents(known)
+    judged = judged.first(arguments.limit) if arguments.limit else judged
+    default = (
+        RunDir(arguments.workdir).root / "judged" / f"{judged.name}.{arguments.retriever}.trec"
+    )
+    run_file = path_of(arguments.run_file) if arguments.run_file else default
+    report = evaluate_judged(answerer, judged, run_file, against)
+    if not arguments.json:
+        sys.stdout.writelines(_table(report))
+    sys.stderr.write(f"{report['queries']} queries; documents in {run_file}\n")
+    return report
+
+
+def _table(report: dict[str, Any]) -> list[str]:
+    """A tab-separated line per measure: name, value, and the difference to another run."""
+    names = [("nDCG@10", "ndcg_at_10"), ("MAP", "map"), ("MRR@10", "mrr_at_10")]
+    lines = [(name, report[key], report.get("against", {}).get(key)) for name, key in names]
+    for k, value in report["recall_at"].items():
+        other = report["against"]["recall_at"][k] if "against" in report else None
+        lines.append((f"recall@{k}", value, other))
+    return [f"{name}\t{value:.4f}{_difference(other)}\n" for name, value, other in lines]
+
+
+def _difference(other: dict[str, float] | None) -> str:
+    if other is None:
+        return ""
+    return f"\t{other['difference']:+.4f} ({other['low']:+.4f} to {other['high']:+.4f})"

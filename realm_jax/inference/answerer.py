@@ -186,6 +186,17 @@ class Answerer:
         found, _ = self.find(questions, lambda: vectors, k)
         return found, relevance(self.index, vectors, found)
 
+    @property
+    def retriever(self) -> str:
+        """How passages are found; one of `fusion.RETRIEVERS`."""
+        return self._finder.retriever
+
+    def query_vectors(self, texts: list[str]) -> Float32[np.ndarray, "B E"]:
+        """Embeds texts, truncated, with the fine-tuned embedder, or the only one of the run."""
+        rows = question_rows(texts, self.store.vocabulary, self.config.lengths.query)
+        tuned = self.networks.has("question_embedder")
+        return self.networks.vectors("question_embedder" if tuned else "embedder", rows)
+
     def find(self, texts: Sequence[str], embed: Embed, k: int) -> Ranked:
         """Ids and scores of passages; see `Finder.find`."""
         return self._finder.find(self.index, self.bm25, texts, embed, k)

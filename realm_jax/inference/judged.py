@@ -1,0 +1,150 @@
+"""Evaluates a run on a judged set: TREC's measures, run files, and intervals between two runs."""
+
+import logging
+from functools import partial
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float64
+
+from realm_jax.data.judged_sets import JudgedSet, Qrels
+from realm_jax.data.trec_runs import TrecRun, write_run
+from realm_jax.errors import InputError
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.padded_batches import SIZES, padded_batches
+from realm_jax.retrieval.fusion import NO_PASSAGE
+
+DEPTH = 100  # documents of a query in a run file
+_PASSAGES = 1000  # of a query whose documents are merged
+_RESAMPLES = 10_000  # of the bootstrap
+_LOG_EVERY = 16 * SIZES[-1]  # queries between two log lines
+
+log = logging.getLogger(__name__)
+
+Values = dict[str, Float64[np.ndarray, "queries"]]  # by measure, in the order of the queries
+
+
+def evaluate_judged(
+    answerer: Answerer, judged: JudgedSet, run_file: epath.Path, against: TrecRun | None = None
+) -> dict[str, Any]:
+    """Retrieves documents for the queries of a judged set and measures them.
+
+    Args:
+      answerer: of a finished run; its retriever is used.
+      judged: its documents are in the corpus of the run.
+      run_file: TREC run file to write: the first 100 documents of each query.
+      against: run of another system to compare with.
+
+    Returns:
+      `ndcg_at_10`, `map` (of the first 100 documents), `mrr_at_10`, `recall_at` (5 and 100),
+      `queries` (their number), `run_file`; and `against` as `compare` returns it.
+    """
+    run = retrieve_documents(answerer, judged.queries)
+    write_run(run_file, run, f"realm-{answerer.retriever}")
+    values = measure(judged.qrels, run)
+    means = {name: float(value.mean()) for name, value in values.items()}
+    report: dict[str, Any] = _nested(means)
+    report |= {"queries": len(judged.queries), "run_file": str(run_file)}
+    if against is not None:
+        report["against"] = compare(values, measure(judged.qrels, against))
+    return report
+
+
+def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:
+    """Scores of the first 100 documents of each query; long queries are truncated.
+
+    The score of a document is the highest of its passages among the first 1,000 passages.
+    """
+    run: TrecRun = {}
+    names = list(queries)
+    for texts, count in padded_batches(list(queries.values())):
+        ids, scores = answerer.find(texts, partial(answerer.query_vectors, texts), _PASSAGES)
+        found = ids != NO_PASSAGE
+        if answerer.retriever == "bm25":
+            found &= scores > 0  # passages that share no word with the query
+        start = len(run)
+        for row, query in enumerate(names[start : start + count]):
+            run[query] = _documents(answerer, ids[row][found[row]], scores[row][found[row]])
+        if len(run) % _LOG_EVERY == 0:
+            log.info("%d of %d queries searched", len(run), len(names))
+    return run
+
+
+def _documents(answerer: Answerer, ids: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Merges passages, best first, into documents by the maximum of their scores."""
+    documents: dict[str, float] = {}
+    for passage, score in zip(ids.tolist(), scores.tolist(), strict=True):
+        document = answerer.store.document_id(passage)
+        if document:
+            documents.setdefault(document, score)
+        if len(documents) == DEPTH:
+            break
+    return documents
+
+
+def measure(qrels: Qrels, run: TrecRun) -> Values:
+    """Measures of each query of `qrels`, in its order; a query that `run` lacks has 0.
+
+    Returns:
+      `ndcg_at_10`, `map`, `mrr_at_10`, `recall_at_5`, `recall_at_100`, each by query.
+    """
+    import ir_measures
+    from ir_measures import AP, RR, R, nDCG
+
+    measures = {
+        nDCG @ 10: "ndcg_at_10",
+        AP: "map",
+        RR @ 10: "mrr_at_10",
+        R @ 5: "recall_at_5",
+        R @ 100: "recall_at_100",
+    }
+    places = {query: place for place, query in enumerate(qrels)}
+    values = {name: np.zeros(len(qrels)) for name in measures.values()}
+    found = {query: scores for query, scores in run.items() if scores}
+    for metric in ir_measures.iter_calc(list(measures), qrels, found):
+        values[measures[metric.measure]][places[metric.query_id]] = metric.value
+    return values
+
+
+def compare(values: Values, others: Values) -> dict[str, Any]:
+    """Mean difference of each measure between two runs, with a paired 95 % bootstrap interval.
+
+    Args:
+      values: of this run, by measure and query.
+      others: of the other run, for the same queries in the same order.
+
+    Returns:
+      By measure `difference`, `low` and `high`; positive: this run is better.
+
+    Raises:
+      InputError: fewer than two queries.
+    """
+    return _nested({name: _interval(values[name] - others[name]) for name in values})
+
+
+def _interval(differences: Float64[np.ndarray, "queries"]) -> dict[str, float]:
+    from scipy.stats import bootstrap
+
+    if len(differences) < 2:
+        raise InputError(
+            "too few queries for an interval", expected="at least 2", found=len(differences)
+        )
+    found = bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        batch=256,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    low, high = float(found.low), float(found.high)
+    return {"difference": float(differences.mean()), "low": low, "high": high}
+
+
+def _nested(by_measure: dict[str, Any]) -> dict[str, Any]:
+    """Moves `recall_at_K` to `recall_at`, by K."""
+    prefix = "recall_at_"
+    nested = {k: v for k, v in by_measure.items() if not k.startswith(prefix)}
+    recalls = {k.removeprefix(prefix): v for k, v in by_measure.items() if k.startswith(prefix)}
+    return {**nested, "recall_at": recalls}

@@ -1,0 +1,86 @@
+"""Measures of a judged set: known values, merged passages, and intervals between runs."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from support.finished_run import write_finished_run
+from support.judged import write_judged_set, write_judged_store
+from support.tiny_corpus import tiny_config
+
+from realm_jax.data.judged_sets import read_judged_set
+from realm_jax.data.trec_runs import read_run
+from realm_jax.errors import InputError
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.judged import compare, evaluate_judged, measure, retrieve_documents
+
+QRELS = {"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"x": 1}, "q3": {"y": 1}}
+RUN = {"q1": {"c": 3.0, "a": 2.0, "b": 1.0}, "q2": {"z": 1.0, "x": 0.5}, "q9": {"a": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    return read_judged_set(write_judged_set(tmp_path_factory.mktemp("judged") / "set"))
+
+
+@pytest.fixture(scope="module")
+def answerer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judged_run")
+    corpus = write_judged_store(folder)
+    workdir = folder / "run"
+    write_finished_run(workdir, corpus, tiny_config(corpus.folder), tuned=False)
+    return Answerer.open(str(workdir))
+
+
+def test_measures_are_those_of_trec():
+    values = measure(QRELS, RUN)
+    gain = (2 / np.log2(3) + 1 / np.log2(4)) / (2 + 1 / np.log2(3))
+    np.testing.assert_allclose(values["ndcg_at_10"], [gain, 1 / np.log2(3), 0])
+    np.testing.assert_allclose(values["map"], [(1 / 2 + 2 / 3) / 2, 1 / 2, 0])
+    np.testing.assert_allclose(values["mrr_at_10"], [1 / 2, 1 / 2, 0])
+    np.testing.assert_allclose(values["recall_at_5"], [1, 1, 0])
+    assert {value.shape for value in values.values()} == {(3,)}
+
+
+def test_an_interval_of_paired_differences_has_the_mean_inside():
+    rng = np.random.default_rng(1)
+    mine = rng.uniform(size=200)
+    names = measure(QRELS, RUN)
+    better = compare(dict.fromkeys(names, mine + 0.1), dict.fromkeys(names, mine))
+    assert better["map"] == pytest.approx({"difference": 0.1, "low": 0.1, "high": 0.1})
+    other = rng.uniform(size=200)
+    found = compare(dict.fromkeys(names, mine), dict.fromkeys(names, other))["recall_at"]["5"]
+    error = 1.96 * (mine - other).std() / np.sqrt(200)
+    assert found["low"] == pytest.approx(found["difference"] - error, abs=0.01)
+    assert found["high"] == pytest.approx(found["difference"] + error, abs=0.01)
+    with pytest.raises(InputError, match="at least 2"):
+        compare(dict.fromkeys(names, mine[:1]), dict.fromkeys(names, mine[:1]))
+
+
+def test_documents_have_the_score_of_their_best_passage(answerer, judged):
+    store = answerer.store
+    assert len(store) > len(store.document_ids)
+    for retriever in ("dense", "bm25"):
+        by = answerer.by(retriever)
+        run = retrieve_documents(by, judged.queries)
+        for query, text in judged.queries.items():
+            ids, scores = by.find([text], partial(by.query_vectors, [text]), len(store))
+            best = {}
+            for passage, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True):
+                name = store.document_id(passage)
+                best[name] = max(score, best.get(name, -np.inf))
+            found = {d: s for d, s in best.items() if s > 0 or retriever == "dense"}
+            assert run[query] == pytest.approx(found, rel=1e-4)
+
+
+def test_words_find_the_judged_documents(answerer, judged, tmp_path):
+    report = evaluate_judged(answerer.by("bm25"), judged, tmp_path / "x.trec")
+    assert report["ndcg_at_10"] > 0.9
+    assert report["recall_at"].keys() == {"5", "100"}
+    assert report["queries"] == len(judged.queries)
+    run = read_run(report["run_file"])
+    again = {name: value.mean() for name, value in measure(judged.qrels, run).items()}
+    assert again["ndcg_at_10"] == pytest.approx(report["ndcg_at_10"])
+    against = evaluate_judged(answerer, judged, tmp_path / "y.trec", run)["against"]
+    difference = against["ndcg_at_10"]
+    assert difference["low"] <= difference["difference"] <= difference["high"] < 0
