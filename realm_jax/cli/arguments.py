@@ -5,7 +5,9 @@ import argparse
 from realm_jax.retrieval.fusion import KINDS, RETRIEVERS, Fusion
 
 
-def add_question_arguments(parser: argparse.ArgumentParser, *, judged: bool = False) -> None:
+def add_question_arguments(
+    parser: argparse.ArgumentParser, *, required: bool = True, judged: bool = False
+) -> None:
     """--questions, --format and --part; with `judged` also those of judged sets."""
     formats: tuple[str, ...] = ("own", "nq", "webquestions", "trec", "squad")
     parts: tuple[str, ...] = ("all", "train", "dev")
@@ -16,7 +18,7 @@ def add_question_arguments(parser: argparse.ArgumentParser, *, judged: bool = Fa
         formats, parts = (*formats, "beir"), (*parts, "test")
         file += "; format beir: a folder with queries.jsonl and qrels"
         part_help += "; beir: file of qrels/"
-    parser.add_argument("--questions", required=True, help=file)
+    parser.add_argument("--questions", required=required, help=file)
     parser.add_argument("--format", choices=formats, default="own", help=format_help)
     parser.add_argument("--part", choices=parts, default="all", help=f"{part_help}; default: all")
 

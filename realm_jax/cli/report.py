@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli.arguments import add_question_arguments
 
 EXAMPLE = "realm report --workdir=runs/demo"
 
@@ -12,6 +13,7 @@ EXAMPLE = "realm report --workdir=runs/demo"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     parser.add_argument("--workdir", required=True, help="run folder, finished or not")
+    add_question_arguments(parser, required=False)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
@@ -20,9 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Computes missing measurements and writes the page."""
     runtime.start_interruptible()
+    from realm_jax.data.question_files import Question, read_questions
     from realm_jax.report.write import write_report
 
-    path = write_report(arguments.workdir)
+    questions: list[Question] = []
+    if arguments.questions:
+        questions = read_questions(arguments.questions, arguments.format, arguments.part)
+    path = write_report(arguments.workdir, questions)
     if not arguments.json:
         sys.stdout.write(f"{path}\n")
     return {"report": str(path)}

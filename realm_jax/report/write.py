@@ -2,14 +2,16 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from etils import epath
 
+from realm_jax.data.question_files import Question
 from realm_jax.inference.answerer import Answerer
-from realm_jax.report import curves, sections
+from realm_jax.report import baselines, curves, sections
 from realm_jax.report.card import CARD, model_card
 from realm_jax.report.examples import examples_section
 from realm_jax.report.html import Element, element, page
@@ -25,10 +27,15 @@ _STYLE = Path(__file__).with_name("style.css")
 log = logging.getLogger(__name__)
 
 
-def write_report(workdir: str) -> epath.Path:
+def write_report(workdir: str, questions: Sequence[Question] = ()) -> epath.Path:
     """Measures the newest export unless it was measured before, and writes all three files.
 
     A run without an export gets a page with its curves only, and no model card.
+
+    Args:
+      workdir: the run folder.
+      questions: the table of baselines has a column for them; with questions, the export is
+        measured again.
 
     Returns:
       The path of the page.
@@ -38,8 +45,8 @@ def write_report(workdir: str) -> epath.Path:
       DamageError: a file is damaged; names it.
     """
     run = read_run(workdir)
-    if run.export and not run.measured:
-        run = replace(run, measured=measure(run))
+    if run.export and (questions or not run.measured):
+        run = replace(run, measured=measure(run, questions))
         content = json.dumps(run.measured, indent=1)
         files.write_bytes(run.folder.report, content.encode())
     path = run.folder.root / PAGE
@@ -58,6 +65,7 @@ def _body(run: RunData) -> list[Element | None]:
         element("h1", run.name),
         element("p", _subtitle(run), class_="quiet"),
         sections.tiles_section(run),
+        *_part("Was training worth it?", baselines.baselines_section(run)),
         *_part(
             "Did the model learn to retrieve?",
             [element("div", bars, class_="charts")] if bars else [],

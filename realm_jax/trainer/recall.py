@@ -1,15 +1,17 @@
 """Recall@k of masked sentences with any embedder: untrained, after ICT, after REALM."""
 
 import numpy as np
+from jaxtyping import Int64
 from ml_collections import ConfigDict
 
+from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedText
+from realm_jax.data.rows import Rows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Parameters
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.host_retriever import HostRetriever
-from realm_jax.trainer.inputs import Inputs
 
 
 class _LocalIndex:
@@ -20,25 +22,37 @@ class _LocalIndex:
         self.rows = np.arange(len(vectors), dtype=np.int64)
 
 
-def masked_recall(
-    config: ConfigDict, inputs: Inputs, text: MaskedText, embedder: Parameters
-) -> float:
-    """Recall@k, with k = `evaluation.recall_k`, over sentences with a known evidence passage.
-
-    Embeds the whole knowledge corpus and searches it exactly.
+class EmbeddedCorpus:
+    """The vectors of a whole knowledge corpus, for exact search.
 
     Args:
       config: the run's config.
-      inputs: holds the knowledge corpus.
-      text: masked sentences.
-      embedder: params of the embedder.
+      store: the knowledge corpus.
+      embedder: params of the passage embedder.
     """
-    numbers = np.arange(len(inputs.knowledge), dtype=np.int64)
-    store = inputs.knowledge
-    encoder = Encoder(config, store.vocabulary.size)
-    vectors = encoder.embed_passages(encoder.place(embedder), store, numbers)
-    retriever = HostRetriever(config, store.vocabulary.size)
-    k = config.evaluation.recall_k
-    found = retriever.hits(_LocalIndex(vectors, embedder), text.queries, k)
-    known = text.evidence >= 0
-    return float(recall_at(found[known], text.evidence[known], k).mean())
+
+    def __init__(self, config: ConfigDict, store: PassageStore, embedder: Parameters):
+        encoder = Encoder(config, store.vocabulary.size)
+        numbers = np.arange(len(store), dtype=np.int64)
+        self._embedder = embedder
+        self._vectors = encoder.embed_passages(encoder.place(embedder), store, numbers)
+        self._retriever = HostRetriever(config, store.vocabulary.size)
+
+    def hits(
+        self, queries: Rows, k: int, embedder: Parameters | None = None
+    ) -> Int64[np.ndarray, "B K"]:
+        """Passage ids of the k best passages, best first.
+
+        Args:
+          queries: rows [B, Q].
+          k: cut to the number of passages.
+          embedder: of the queries; None: that of the passages.
+        """
+        index = _LocalIndex(self._vectors, self._embedder if embedder is None else embedder)
+        return self._retriever.hits(index, queries, k)
+
+    def masked_recall(self, text: MaskedText, k: int) -> float:
+        """Recall@k of masked sentences, over those with a known evidence passage."""
+        found = self.hits(text.queries, k)
+        known = text.evidence >= 0
+        return float(recall_at(found[known], text.evidence[known], k).mean())

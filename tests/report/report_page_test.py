@@ -14,6 +14,7 @@ from realm_jax.storage.layout import RunDir
 from tests.report.conftest import HOSTILE
 
 SECTIONS = [
+    "Was training worth it?",
     "Did the model learn to retrieve?",
     "Curves",
     "Held-out examples with and without retrieval",

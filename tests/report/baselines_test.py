@@ -1,0 +1,68 @@
+"""The table of baselines: BM25, the start, the trained encoder, and both together."""
+
+import numpy as np
+import pytest
+from support.finished_run import random_params
+from support.tiny_corpus import tiny_config, write_tiny_corpus
+
+from realm_jax.report.baselines import LABELS, compare_with_baselines
+from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.trainer.inputs import open_inputs
+from realm_jax.trainer.recall import EmbeddedCorpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_tiny_corpus(tmp_path_factory.mktemp("baselines"), count=96)
+
+
+@pytest.fixture(scope="module")
+def compared(corpus):
+    config = tiny_config(corpus.folder, evaluation__queries=32)
+    config.unlock()
+    config.corpus.held_out = str(corpus.folder)
+    inputs, params = open_inputs(config), random_params(config, corpus.store.vocabulary.size)
+    start, trained = (
+        EmbeddedCorpus(config, corpus.store, params[name])
+        for name in ("embedder", "question_embedder")
+    )
+    questions = corpus.questions[:16]
+    found = compare_with_baselines(
+        config, inputs, start, trained, questions, params["question_embedder"]
+    )
+    return config, inputs, found
+
+
+def test_every_retriever_is_measured_on_both_sets(compared):
+    _, _, found = compared
+    assert found["k"] == 5
+    for name, queries in (("held_out", 32), ("questions", 16)):
+        assert found[name].keys() == {"queries", *LABELS}
+        assert found[name]["queries"] == queries
+        assert all(0 <= found[name][retriever] <= 1 for retriever in LABELS)
+
+
+def test_a_question_succeeds_by_a_passage_with_its_answer(compared, corpus):
+    ids, _ = Bm25.open(corpus.store).search([q.text for q in corpus.questions[:16]], 5)
+    has = [
+        any(question.answers[0] in corpus.store.body(i) for i in row)
+        for question, row in zip(corpus.questions[:16], ids.tolist(), strict=True)
+    ]
+    assert compared[2]["questions"]["bm25"] == pytest.approx(np.mean(has))
+    assert np.mean(has) > 0
+
+
+def test_a_sentence_succeeds_by_another_passage_with_the_hidden_words(compared, corpus):
+    config, inputs, found = compared
+    text, words = inputs.held_out.first(32), corpus.store.vocabulary
+    right = []
+    for row in range(32):
+        shown = [i for i in text.queries.ids[row].tolist() if i not in words.special]
+        ids, scores = Bm25.open(corpus.store).search([words.decode(shown)], len(corpus.store))
+        hits = ids[0][(scores[0] > 0) & (ids[0] != text.source[row])][: config.evaluation.recall_k]
+        hidden = words.decode(text.targets[row][text.weights[row] > 0].tolist())
+        bodies = [words.decode(corpus.store.body_ids(i).tolist()) for i in hits]
+        spaced = [f" {b} ".replace(".", " .").replace("?", " ?") for b in bodies]
+        right.append(any(f" {hidden} " in body for body in spaced))
+    assert found["held_out"]["bm25"] == pytest.approx(np.mean(right))
+    assert np.mean(right) > 0
