@@ -77,7 +77,9 @@ def compare_with_baselines(
       `k`; and `held_out` and `questions`, each with the number of `queries` and the success by
       retriever (`LABELS`). Sets without queries are left out.
     """
-    sets = {"held_out": (_held_out(inputs, config.evaluation.queries), None)}
+    sets: dict[str, tuple[_Queries, Parameters | None]] = {
+        "held_out": (_held_out(inputs, config.evaluation.queries), None)
+    }
     if questions:
         length = config.lengths.query
         sets["questions"] = (_questions(inputs, questions, length), question_embedder)

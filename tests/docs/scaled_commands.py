@@ -16,6 +16,7 @@ from pathlib import Path
 
 import documented_commands as documented
 from support import tiny_corpus
+from support.judged import write_judged_set
 from support.table2_data import write_data
 
 from realm_jax import config as config_lib
@@ -73,6 +74,7 @@ def write_user_files(folder: Path, corpus: tiny_corpus.TinyCorpus, finished: Pat
     hf_config = json.loads((hugging_face / "config.json").read_text())
     (hugging_face / "config.json").write_text(json.dumps({**hf_config, "hidden_act": "gelu"}))
     _write_texts(folder)
+    write_judged_set(folder / "cranfield")
     _write_questions(folder, corpus.questions)
     (folder / "DATA").mkdir()
     write_data(folder / "DATA", _conll())

@@ -70,7 +70,7 @@ def test_documents_have_the_score_of_their_best_passage(answerer, judged):
                 name = store.document_id(passage)
                 best[name] = max(score, best.get(name, -np.inf))
             found = {d: s for d, s in best.items() if s > 0 or retriever == "dense"}
-            assert run[query] == pytest.approx(found, rel=1e-4)
+            assert run[query] == pytest.approx(found, rel=1e-3)
 
 
 def test_words_find_the_judged_documents(answerer, judged, tmp_path):

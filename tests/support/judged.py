@@ -14,9 +14,11 @@ COUNT = 24  # documents; each has one query
 
 
 def write_judged_set(folder: Path) -> Path:
-    """Writes queries and judgements: the query for document `d3` has id `q3`."""
+    """Writes documents, queries and judgements: the query for document `d3` has id `q3`."""
     folder.mkdir(parents=True)
     texts = [sentences[0].split()[-1].rstrip(".") for _, sentences in passages(COUNT)]
+    documents = "".join(json.dumps(document) + "\n" for document in _documents())
+    (folder / "corpus.jsonl").write_text(documents)
     queries = [{"_id": f"q{n}", "text": f"where is {text}?"} for n, text in enumerate(texts)]
     lines = "".join(json.dumps(query) + "\n" for query in queries)
     (folder / "queries.jsonl").write_text(lines)
@@ -28,10 +30,14 @@ def write_judged_set(folder: Path) -> Path:
 def write_judged_store(folder: Path) -> TinyCorpus:
     """Writes the documents as a corpus under `folder`; long ones are cut into passages."""
     write_vocabulary(folder / "vocab.txt", vocabulary())
-    documents = [
-        Document(title, " ".join(sentences), "", f"d{n}")
-        for n, (title, sentences) in enumerate(passages(COUNT))
-    ]
+    documents = [Document(one["title"], one["text"], "", one["_id"]) for one in _documents()]
     write_store(folder / "corpus", documents, folder / "vocab.txt", passage_pieces=48)
     store = PassageStore.open(folder / "corpus")
     return TinyCorpus(folder / "corpus", store, mark_spans(store), [])
+
+
+def _documents() -> list[dict[str, str]]:
+    return [
+        {"_id": f"d{n}", "title": title, "text": " ".join(sentences)}
+        for n, (title, sentences) in enumerate(passages(COUNT))
+    ]
