@@ -1,8 +1,10 @@
 """Flags that several verbs share, and argument types with clear errors."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-from realm_jax.retrieval.fusion import KINDS, RETRIEVERS, Fusion
+if TYPE_CHECKING:
+    from realm_jax.retrieval.fusion import Fusion
 
 
 def add_question_arguments(
@@ -27,12 +29,15 @@ def add_retriever(parser: argparse.ArgumentParser) -> None:
     """--retriever, --fusion and --dense-weight; see `fusion_of`."""
     parser.add_argument(
         "--retriever",
-        choices=RETRIEVERS,
+        choices=("dense", "bm25", "hybrid"),
         default="dense",
         help="dense: passage vectors (default); bm25: words, without training; hybrid: both",
     )
     parser.add_argument(
-        "--fusion", choices=KINDS, default=KINDS[0], help=f"of hybrid; default: {KINDS[0]}"
+        "--fusion",
+        choices=("reciprocal_rank", "weighted_sum"),
+        default="reciprocal_rank",
+        help="of hybrid; default: reciprocal_rank",
     )
     parser.add_argument(
         "--dense-weight",
@@ -43,8 +48,10 @@ def add_retriever(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fusion_of(arguments: argparse.Namespace) -> Fusion:
+def fusion_of(arguments: argparse.Namespace) -> "Fusion":
     """The fusion that the flags of `add_retriever` ask for."""
+    from realm_jax.retrieval.fusion import Fusion
+
     return Fusion(arguments.fusion, arguments.dense_weight)
 
 

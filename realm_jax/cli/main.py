@@ -41,7 +41,9 @@ VERBS = {
     "finetune": Verb(
         "finetune", "fine-tune a pre-trained run on open-domain QA; its passage index stays fixed"
     ),
-    "eval": Verb("eval", "exact match and recall of a trained run on a question file"),
+    "eval": Verb(
+        "eval", "exact match and recall of a trained run on questions, or measures of a judged set"
+    ),
     "ask": Verb("ask", "answer a question with a trained run, or fill the [MASK] of a sentence"),
     "serve": Verb("serve", "web page and JSON API of a trained run; passages can be edited"),
     "status": Verb(

@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 RETRIEVERS = ("dense", "bm25", "hybrid")  # the dense and the BM25 ranking, and their fusion
-KINDS = ("reciprocal_rank", "weighted_sum")
 DEPTH = 100  # least number of passages of each ranking that are fused
 NO_PASSAGE = -1  # an id in a ranking that has fewer passages than columns
 _RANK_CONSTANT = 60.0
@@ -24,7 +23,7 @@ class Fusion:
       weight: share of the first ranking in the sum, 0 to 1; the second has the rest.
     """
 
-    kind: str = KINDS[0]
+    kind: str = "reciprocal_rank"
     weight: float = 0.5
 
     def __call__(self, first: Ranked, second: Ranked, k: int) -> Ranked:
