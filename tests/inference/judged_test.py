@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from etils import epath
 from support.finished_run import write_finished_run
 from support.judged import write_judged_set, write_judged_store
 from support.tiny_corpus import tiny_config
@@ -74,13 +75,13 @@ def test_documents_have_the_score_of_their_best_passage(answerer, judged):
 
 
 def test_words_find_the_judged_documents(answerer, judged, tmp_path):
-    report = evaluate_judged(answerer.by("bm25"), judged, tmp_path / "x.trec")
+    report = evaluate_judged(answerer.by("bm25"), judged, epath.Path(tmp_path / "x.trec"))
     assert report["ndcg_at_10"] > 0.9
     assert report["recall_at"].keys() == {"5", "100"}
     assert report["queries"] == len(judged.queries)
     run = read_run(report["run_file"])
     again = {name: value.mean() for name, value in measure(judged.qrels, run).items()}
     assert again["ndcg_at_10"] == pytest.approx(report["ndcg_at_10"])
-    against = evaluate_judged(answerer, judged, tmp_path / "y.trec", run)["against"]
+    against = evaluate_judged(answerer, judged, epath.Path(tmp_path / "y.trec"), run)["against"]
     difference = against["ndcg_at_10"]
     assert difference["low"] <= difference["difference"] <= difference["high"] < 0

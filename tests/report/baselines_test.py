@@ -61,7 +61,7 @@ def test_a_sentence_succeeds_by_another_passage_with_the_hidden_words(compared, 
         ids, scores = Bm25.open(corpus.store).search([words.decode(shown)], len(corpus.store))
         hits = ids[0][(scores[0] > 0) & (ids[0] != text.source[row])][: config.evaluation.recall_k]
         hidden = words.decode(text.targets[row][text.weights[row] > 0].tolist())
-        bodies = [words.decode(corpus.store.body_ids(i).tolist()) for i in hits]
+        bodies = [words.decode(corpus.store.body_ids(i).tolist()) for i in hits.tolist()]
         spaced = [f" {b} ".replace(".", " .").replace("?", " ?") for b in bodies]
         right.append(any(f" {hidden} " in body for body in spaced))
     assert found["held_out"]["bm25"] == pytest.approx(np.mean(right))
