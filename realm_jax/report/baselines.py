@@ -136,8 +136,7 @@ def _held_out(inputs: Inputs, count: int) -> _Queries:
 def _has(pieces: list[int], part: list[int]) -> bool:
     """Whether `part` is a contiguous part of `pieces`."""
     size = len(part)
-    starts = (i for i, piece in enumerate(pieces) if piece == part[0])
-    return any(pieces[start : start + size] == part for start in starts)
+    return any(pieces[start : start + size] == part for start in range(len(pieces) - size + 1))
 
 
 def _questions(inputs: Inputs, questions: Sequence[Question], length: int) -> _Queries:
