@@ -74,7 +74,7 @@ def build_corpus(files: list[Path], out: Path, vocabulary: Path, workers: int) -
         "out": out,
         "workers": workers,
     }
-    command = [sys.executable, "-m", "realm_jax.cli.main", "corpus", "build", "--json"]
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "corpus", "build", "--json"]
     before = os.times()
     done = subprocess.run(
         command + [f"--{name}={value}" for name, value in flags.items()],

@@ -69,7 +69,7 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
 
 def run(wanted: list[list[str]]) -> int:
     """Runs the commands in parallel; returns the exit code of the first that failed, or 0."""
-    here = [sys.executable, "-m", "realm_jax.cli.main"]
+    here = [sys.executable, "-P", "-m", "realm_jax.cli.main"]
     running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
     failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
     before = {

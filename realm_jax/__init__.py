@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from realm_jax import interop
     from realm_jax.inference.run import Run
 
@@ -17,11 +19,13 @@ __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "interop", "open"]
 
 
-def open(workdir: str) -> Run:
+def open(workdir: str, paths: Mapping[str, str] | None = None) -> Run:
     """A finished run, to ask, to retrieve and to embed with.
 
     Args:
       workdir: the run folder, as of `realm run --workdir`.
+      paths: dotted config key -> path, for inputs that are elsewhere on this machine, as in
+        `{"corpus.knowledge": "/data/wiki"}`.
 
     Raises:
       InputError: the run is not finished.
@@ -30,7 +34,7 @@ def open(workdir: str) -> Run:
     """
     from realm_jax.inference.run import Run
 
-    return Run.open(workdir)
+    return Run.open(workdir, paths or {})
 
 
 def __getattr__(name: str) -> Any:

@@ -11,12 +11,15 @@ import hashlib
 import importlib.util
 import json
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from realm_jax import config_paths
 from realm_jax.config_checks import check_values
 from realm_jax.defaults import default
 from realm_jax.errors import ConfigError
@@ -160,11 +163,15 @@ def set_key(config: ConfigDict, key: str, text: str) -> None:
     known = keys(config)
     if key not in known:
         raise unknown_key(key, known, where=f"--config.{key}")
+    set_value(config, key, _parse(key, text, value_of(config, key)))
+
+
+def set_value(config: ConfigDict, key: str, value: Any) -> None:
+    """Sets one dotted key that exists."""
     *parents, leaf = key.split(".")
-    section = config
     for name in parents:
-        section = section[name]
-    section[leaf] = _parse(key, text, section[leaf])
+        config = config[name]
+    config[leaf] = value
 
 
 def _parse(key: str, text: str, like: Any) -> Any:
@@ -193,12 +200,22 @@ def check(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def to_json(config: ConfigDict) -> str:
-    """The config as JSON with sorted keys, as in every checkpoint, snapshot and index."""
-    return json.dumps(config.to_dict(), indent=1, sort_keys=True)
+def to_json(config: ConfigDict, workdir: str | os.PathLike[str] | None = None) -> str:
+    """The config as JSON with sorted keys, as in every checkpoint, snapshot and index.
+
+    Args:
+      config: of a run.
+      workdir: its folder; paths inside it are kept relative to it (`config_paths`).
+    """
+    kept = config.copy_and_resolve_references()
+    if workdir is not None:
+        _replace_paths(kept, lambda path: config_paths.to_kept(path, workdir))
+    return json.dumps(kept.to_dict(), indent=1, sort_keys=True)
 
 
-def from_json(text: str, where: object) -> ConfigDict:
+def from_json(
+    text: str, where: object, workdir: str | os.PathLike[str] | None = None
+) -> ConfigDict:
     """The inverse of `to_json`, checked and locked.
 
     A config of an earlier version is accepted: moved keys get their new names (`MOVED_KEYS`), and
@@ -207,6 +224,7 @@ def from_json(text: str, where: object) -> ConfigDict:
     Args:
       text: JSON.
       where: the file or artifact that holds it, for warnings and errors.
+      workdir: the folder of its run, at which paths inside the run start.
 
     Raises:
       ConfigError: the text is not JSON, or `assert_known` or `check` fails.
@@ -218,7 +236,17 @@ def from_json(text: str, where: object) -> ConfigDict:
         raise ConfigError("config is not JSON", where=where, found=str(error)) from error
     _add_missing_keys(config, where)
     assert_known(config, where)
-    return check(config)
+    check(config)
+    if workdir is not None:
+        with config.unlocked():
+            _replace_paths(config, lambda path: config_paths.from_kept(path, workdir))
+    return config
+
+
+def _replace_paths(config: ConfigDict, replace: Callable[[str], str]) -> None:
+    """Applies `replace` to every path in an unlocked config."""
+    for key in config_paths.KEYS:
+        set_value(config, key, replace(str(value_of(config, key))))
 
 
 def is_config(content: object) -> bool:

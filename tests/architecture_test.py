@@ -19,7 +19,7 @@ VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 OTHER_TEST_FOLDERS = {"docs", "experiments", "faults", "support"}
 FLOORS = [  # a module imports only from its own package and from lower floors
     {"errors", "defaults", "moved_keys"},
-    {"config_checks"},
+    {"config_checks", "config_paths"},
     {"config", "runtime"},
     {"storage", "text"},
     {"corpus"},

@@ -71,7 +71,8 @@ def log_index(
     """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it is the last one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))
     last = last_record(run.indexes)
-    if manifest is not None and (last is None or last["index_step"] != step):
+    is_new = last is None or manifest is None or last["checksum"] != files.checksum(manifest)
+    if manifest is not None and is_new:
         record = _record(manifest, probe_hash(searcher, rows, vectors))
         _log(run.indexes).append({"step": step, **record})
 

@@ -11,12 +11,14 @@ from etils import epath
 from jaxtyping import Float16, Float32, Int64
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.corpus.fingerprints import Fingerprints
 from realm_jax.errors import MismatchError
 from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import (
     CONFIG,
+    FINGERPRINTS,
     QUERY_PARAMETERS,
     ROWS,
     SEARCHER,
@@ -71,6 +73,7 @@ def publish_index(
     fields: dict[str, Any],
     config_json: str,
     still_allowed: Callable[[], None] = lambda: None,
+    fingerprints: Fingerprints | None = None,
 ) -> bool:
     """Publishes the index built from the snapshot of `step`.
 
@@ -85,6 +88,7 @@ def publish_index(
         passages, dtype, recall ... `dims` and `searcher` come from the searcher.
       config_json: the snapshot's config.
       still_allowed: see `commit.publish`.
+      fingerprints: of the passages of the corpus, by which a later version of it is compared.
 
     Returns:
       False if that step is already published; it is not changed.
@@ -104,6 +108,8 @@ def publish_index(
         failpoint("searcher.written")
         files.write_array(folder / ROWS, rows.astype(np.int64))
         files.write_array(folder / VECTORS, vectors, np.float16)
+        if fingerprints is not None:
+            files.write_array(folder / FINGERPRINTS, fingerprints)
         save_parameters(folder / QUERY_PARAMETERS, query_params)
         files.write_bytes(folder / CONFIG, config_json.encode())
 

@@ -8,6 +8,8 @@ from typing import Any
 from etils import epath
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.run_config import NO_PATHS, Paths
+from realm_jax.artifacts.run_inputs import input_problems
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import (
@@ -27,15 +29,21 @@ from realm_jax.storage.layout import (
 Problems = Iterator[dict[str, Any]]
 
 
-def check(folder: epath.PathLike) -> dict[str, Any]:
+def check(folder: epath.PathLike, paths: Paths = NO_PATHS) -> dict[str, Any]:
     """Reads every byte of a folder and compares it with its checksums; changes nothing.
 
     In a run, every published step and every corpus is checked, and files are named relative to the
-    run folder; unfinished steps are not problems. Weights written by `realm export` have no
-    checksums: they are accepted if they can be read.
+    run folder; unfinished steps are not problems. The knowledge corpus that the run reads is
+    opened, wherever it is, and compared with the newest index. Weights written by `realm export`
+    have no checksums: they are accepted if they can be read.
+
+    Args:
+      folder: what to check.
+      paths: see `run_config`.
 
     Returns:
-      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`. The kind is
+      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`; a problem that is no
+      damage also has a `fix`. The kind is
       snapshot, published_index, checkpoint, export, tagger, corpus, spans, steps (a folder of
       steps), run, weights or unknown.
 
@@ -48,7 +56,7 @@ def check(folder: epath.PathLike) -> dict[str, Any]:
     if (folder / integrity.OLD_MANIFEST).exists():
         return _report("unknown", list(_durable_problems(folder)))
     if _is_run(folder):
-        return _report("run", list(_run_problems(folder)))
+        return _report("run", [*_run_problems(folder), *input_problems(folder, paths)])
     if _holds_steps(folder):
         return check_steps(folder)
     if files.is_local(folder):

@@ -6,13 +6,14 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_retriever, fusion_of, positive
+from realm_jax.cli.overrides import add_workdir
 
 EXAMPLE = 'realm ask --workdir=runs/demo "What do people call Norway in Icelandic?"'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--workdir", required=True, help="folder of a finished run")
+    add_workdir(parser)
     parser.add_argument(
         "--k", type=positive, help="passages to read; default: stages.qa.reader_passages"
     )
@@ -30,7 +31,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.inference.answerer import Answer, Answerer
     from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller
 
-    answerer = Answerer.open(arguments.workdir)
+    answerer = Answerer.open(arguments.workdir, arguments.overrides)
     answerer = answerer.by(arguments.retriever, fusion_of(arguments))
     result: Answer | Filling
     if MASK in arguments.question:

@@ -6,12 +6,15 @@ from typing import Any
 
 from etils import epath
 
+from realm_jax.cli.overrides import PATHS
+
 EXAMPLE = "realm check runs/a/published_index/00000500"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     parser.add_argument("folder", help="folder to verify")
+    parser.set_defaults(overridable=PATHS)
     parser.add_argument("--repair", action="store_true", help="delete folders that cannot be used")
     parser.add_argument(
         "--dry-run",
@@ -37,10 +40,12 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     if repairs:
         _report_lost_index(folder)
     dropped = repairs and not folder.exists()  # then check the remaining steps
-    report = check_steps(folder.parent) if dropped else check(folder)
+    report = check_steps(folder.parent) if dropped else check(folder, arguments.overrides)
     for problem in report["problems"]:
         sys.stderr.write(f"{problem['file']}\n")
         sys.stderr.write(f"  expected: {problem['expected']}\n  found:    {problem['found']}\n")
+        if problem.get("fix"):
+            sys.stderr.write(f"  fix:      {problem['fix']}\n")
     sys.stderr.write(f"{report['kind']}: {_verdict(report)}\n")
     if not arguments.repair and (repairable := _repairable(folder, report)):
         sys.stderr.write(
@@ -76,6 +81,7 @@ def _repairable(folder: epath.Path, report: dict[str, Any]) -> epath.Path | None
 
     if step_of(folder.name) is not None and (folder / MANIFEST).exists():
         return None if report["ok"] else folder
-    kept = [problem["file"].split("/")[0] in (CONFIG, CORPUS) for problem in report["problems"]]
+    damage = [problem for problem in report["problems"] if "fix" not in problem]
+    kept = [problem["file"].split("/")[0] in (CONFIG, CORPUS) for problem in damage]
     steps = report["kind"] in ("run", "steps") and not all(kept)
     return run_of(folder) if steps else None

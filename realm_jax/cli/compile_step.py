@@ -8,6 +8,7 @@ from typing import Any
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import count, positive
+from realm_jax.cli.overrides import ALL
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import builder_chips, embedding_seconds
 from realm_jax.planning.reference_reports import BERT_VOCABULARY, WIKIPEDIA, add_report
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
-    parser.set_defaults(overridable=True)
+    parser.set_defaults(overridable=ALL)
 
 
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:

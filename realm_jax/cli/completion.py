@@ -4,7 +4,11 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from typing import Any
+
+from realm_jax import config_paths
+from realm_jax.cli.overrides import PATHS
 
 EXAMPLE = 'eval "$(realm completion bash)"'
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that requests completions
@@ -54,11 +58,16 @@ def answer(parser: argparse.ArgumentParser, verb: argparse.ArgumentParser | None
     import argcomplete
 
     for one in _overridable(verb) if verb else ():
-        from realm_jax import config as config_lib
-
-        for key in config_lib.keys(config_lib.default()):
+        for key in _keys(one.get_default("overridable")):
             one.add_argument(f"--config.{key}")
     argcomplete.autocomplete(parser)
+
+
+def _keys(which: str) -> Iterable[str]:
+    """The config keys that a verb accepts."""
+    from realm_jax import config as config_lib
+
+    return config_paths.KEYS if which == PATHS else config_lib.keys(config_lib.default())
 
 
 def _overridable(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -18,6 +18,7 @@ from etils import epath
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
+from realm_jax.cli.overrides import ALL
 from realm_jax.corpus.readers import FORMATS
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inspect.add_argument("folder", help="a corpus folder")
     inspect.add_argument("--config", help="recipe name or Python file, for the lengths of rows")
-    inspect.set_defaults(overridable=True)
+    inspect.set_defaults(overridable=ALL)
     inspect.add_argument(
         "--seed", type=natural, default=0, help="seed that selects the passage shown"
     )

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.cli.overrides import ALL
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
 from realm_jax.errors import InputError
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
-    parser.set_defaults(overridable=True)
+    parser.set_defaults(overridable=ALL)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

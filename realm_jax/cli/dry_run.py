@@ -7,8 +7,9 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.corpus_change import corpus_change, has_index
+from realm_jax.artifacts.run_config import open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
-from realm_jax.corpus.store import PassageStore
 from realm_jax.index_builder.run import refresh_config
 from realm_jax.storage import commit
 from realm_jax.storage.disk_space import free_bytes
@@ -40,6 +41,7 @@ def dry_run(
         ],
         "refresh_every": config.refresh.every,
         "ended": prepared.ended,
+        "corpus_change": None if prepared.corpus_change is None else str(prepared.corpus_change),
         "bytes": prepared.disk_bytes,
         "free_bytes": prepared.free_bytes,
     }
@@ -56,15 +58,18 @@ def dry_run_index(arguments: argparse.Namespace) -> dict[str, Any]:
         lines = [f"would wait for the first snapshot in {run.snapshots}"]
     else:
         snapshot = read_snapshot(run.snapshots / step_name(step))
-        config = refresh_config(run, snapshot)
-        passages = len(PassageStore.open(config.corpus.knowledge))
+        config = refresh_config(run, snapshot, arguments.overrides)
+        store = open_knowledge(run, config)
+        passages, change = len(store), corpus_change(run, step, store)
         embedder = sum(leaf.size for leaf in jax.tree.leaves(snapshot.params["embedder"]))
         report |= {
             "passages": passages,
-            "published": commit.latest(run.published_index) == step,
+            "published": has_index(run, step, store.corpus_hash),
+            "corpus_change": None if change is None else str(change),
             "bytes": index_bytes(config, passages, embedder),
         }
         state = "is published already" if report["published"] else "would be built"
+        state += "" if change is None else f" again, the corpus has changed ({change})"
         lines = [
             f"index of step {step}: {state}, {passages:,} passages of "
             f"{config.corpus.knowledge}, about {format_bytes(report['bytes'])}"
@@ -96,6 +101,9 @@ def _run_lines(report: dict[str, Any]) -> list[str]:
         if stage["stage"] == "realm":
             line += f"; a snapshot and its index every {report['refresh_every']:,} steps"
         lines.append(line)
+    if report["corpus_change"]:
+        lines.append("index     would be built again: the knowledge corpus has changed;")
+        lines.append(f"          {report['corpus_change']}")
     for folder, count in report["bytes"].items():
         lines.append(f"          {folder}/ about {format_bytes(count)}")
     return lines

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments, add_retriever, fusion_of, natural
+from realm_jax.cli.overrides import add_workdir
 from realm_jax.errors import UsageError
 from realm_jax.storage.layout import RunDir, path_of
 
@@ -19,7 +20,7 @@ EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--workdir", required=True, help="folder of a finished run")
+    add_workdir(parser)
     add_question_arguments(parser, judged=True)
     add_retriever(parser)
     parser.add_argument(
@@ -76,7 +77,8 @@ def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
 def _answerer(arguments: argparse.Namespace) -> "Answerer":
     from realm_jax.inference.answerer import Answerer
 
-    return Answerer.open(arguments.workdir).by(arguments.retriever, fusion_of(arguments))
+    answerer = Answerer.open(arguments.workdir, arguments.overrides)
+    return answerer.by(arguments.retriever, fusion_of(arguments))
 
 
 def _row(scored: dict[str, Any]) -> str:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli.overrides import PATHS
 
 EXAMPLE = "realm export --workdir=runs/demo --to=exported --layout=hf"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
+    parser.set_defaults(overridable=PATHS)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workdir", help="folder of a finished run")
     source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
@@ -33,7 +35,11 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
     to = Path(arguments.to)
     require_new(to)
-    weights = _of_run(arguments.workdir) if arguments.workdir else open_weights(arguments.source)
+    weights = (
+        _of_run(arguments.workdir, arguments.overrides)
+        if arguments.workdir
+        else open_weights(arguments.source)
+    )
     of_one = arguments.layout == "sentence-transformers"
     network = arguments.network or ("embedder" if of_one else None)
     weights = weights.only(network) if network else weights
@@ -53,16 +59,16 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _of_run(workdir: str) -> Any:
+def _of_run(workdir: str, paths: dict[str, str]) -> Any:
     """The networks of a finished run; the span head belongs to the reader."""
-    from realm_jax import config as config_lib
     from realm_jax.artifacts.export import read_export
+    from realm_jax.artifacts.run_config import run_config
     from realm_jax.corpus.store_writer import VOCABULARY
     from realm_jax.interop.weights import weights_of_run
     from realm_jax.storage.layout import RunDir
 
-    export = read_export(RunDir(workdir))
-    config = config_lib.from_json(export.config_json, f"export of step {export.step}")
+    run, export = RunDir(workdir), read_export(RunDir(workdir))
+    config = run_config(run, export.config_json, f"export of step {export.step}", paths)
     vocabulary = Path(config.corpus.knowledge) / VOCABULARY
     return weights_of_run(
         export.networks,

@@ -67,7 +67,7 @@ def _build(arguments: argparse.Namespace, stop: threading.Event, worker: Worker)
     from realm_jax.index_builder.run import run
 
     def build() -> dict[str, Any]:
-        published = run(arguments.workdir, arguments.poll, stop, worker)
+        published = run(arguments.workdir, arguments.poll, stop, worker, arguments.overrides)
         return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
 
     return until_stopped(build)

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, positive
+from realm_jax.cli.overrides import ALL, PATHS
 from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.staging import local_to_append
@@ -37,7 +38,7 @@ def add_job_arguments(
             "--config",
             help=f"recipe name or Python file; default: the workdir's config. Recipes: {names}",
         )
-        parser.set_defaults(overridable=True)
+    parser.set_defaults(overridable=ALL if config else PATHS)
     if dry_run:
         add_dry_run(parser)
     parser.add_argument("--devices", type=positive, default=0, help="number of virtual CPU devices")
@@ -54,7 +55,8 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
     """
     kept = RunDir(arguments.workdir).config
     if arguments.config is None and kept.exists():
-        config = config_lib.from_json(kept.read_text(), where=kept).copy_and_resolve_references()
+        config = config_lib.from_json(kept.read_text(), kept, arguments.workdir)
+        config = config.copy_and_resolve_references()
         config.unlock()
         for key, text in arguments.overrides.items():
             config_lib.set_key(config, key, text)
@@ -126,7 +128,7 @@ def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterato
 
 def builder_command(workdir: str, config: ConfigDict) -> list[str]:
     """The builder's command; with --beside-trainer it exits when its standard input is closed."""
-    command = [sys.executable, "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
     return [*command, f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
 
 

@@ -3,13 +3,15 @@
 import argparse
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from realm_jax import __version__, runtime
+from realm_jax import __version__, config_paths, runtime
 from realm_jax.cli import completion, exit_codes
+from realm_jax.cli.overrides import ALL, PATHS
 from realm_jax.errors import RealmError, UsageError
 
 
@@ -84,10 +86,16 @@ exit codes:
   {exit_codes.PEER_GONE}  another process of this job was lost: run the same command on all hosts
 """
 
-_KEYS = """
+_KEYS = {
+    ALL: """
 config overrides, any number:
   --config.KEY=VALUE  as in --config.stages.realm.steps=300; all keys: docs/reference/config.md
-"""
+""",
+    PATHS: """
+inputs that are elsewhere on this machine, any number:
+  --config.KEY=PATH  as in --config.corpus.knowledge=/data/wiki
+""",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,11 +108,12 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Adds a note on config overrides to verbs that accept them."""
-        return super().format_help() + (_KEYS if self.get_default("overridable") else "")
+        return super().format_help() + _KEYS.get(self.get_default("overridable"), "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb and returns its exit code (`exit_codes`)."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # no child imports from the current folder
     arguments = list(sys.argv[1:] if argv is None else argv)
     if completion.is_asked():
         parser, verb = make_parser(completion.asked_words())
@@ -115,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and "overridable" not in parsed:
         verb.error(f"unknown argument {rest[0]!r}")
     parsed.overrides = _overrides(rest, verb.error)
+    if vars(parsed).get("overridable") == PATHS:
+        _check_paths(parsed.overrides, verb.error)
     return _run(parsed)
 
 
@@ -194,6 +205,13 @@ def _overrides(rest: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, s
             refuse(f"unknown argument {argument!r} (config overrides are --config.KEY=VALUE)")
         overrides[key] = value
     return overrides
+
+
+def _check_paths(overrides: dict[str, str], refuse: Callable[[str], Any]) -> None:
+    """Refuses keys that are not paths: all other settings are those of the training."""
+    for key in overrides.keys() - set(config_paths.KEYS):
+        known = ", ".join(config_paths.KEYS)
+        refuse(f"this verb only accepts config keys of paths, not --config.{key}: {known}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import config as config_lib
+from realm_jax.cli.overrides import ALL
 from realm_jax.cli.compile_step import add_corpus_arguments
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import plan, plan_lines
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
     )
-    parser.set_defaults(overridable=True)
+    parser.set_defaults(overridable=ALL)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_question_arguments
+from realm_jax.cli.overrides import add_workdir
 
 EXAMPLE = "realm report --workdir=runs/demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--workdir", required=True, help="run folder, finished or not")
+    add_workdir(parser, "run folder, finished or not")
     add_question_arguments(parser, required=False)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
@@ -28,7 +29,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     questions: list[Question] = []
     if arguments.questions:
         questions = read_questions(arguments.questions, arguments.format, arguments.part)
-    path = write_report(arguments.workdir, questions)
+    path = write_report(arguments.workdir, questions, arguments.overrides)
     if not arguments.json:
         sys.stdout.write(f"{path}\n")
     return {"report": str(path)}

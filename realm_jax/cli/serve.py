@@ -15,6 +15,7 @@ from typing import Any
 from realm_jax import runtime
 from realm_jax.cli import extras
 from realm_jax.cli.arguments import add_retriever, fusion_of, natural
+from realm_jax.cli.overrides import add_workdir
 from realm_jax.errors import RealmError
 
 EXAMPLE = "realm serve --workdir=runs/demo --port=8000"
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--workdir", required=True, help="folder of a finished run")
+    add_workdir(parser)
     parser.add_argument(
         "--port", type=natural, default=8000, help="port; 0: any free port (default: 8000)"
     )
@@ -59,7 +60,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.serve.api import make_app
         from realm_jax.serve.live_run import LiveRun
 
-        run = LiveRun.open(arguments.workdir, arguments.retriever, fusion_of(arguments))
+        how = (arguments.retriever, fusion_of(arguments))
+        run = LiveRun.open(arguments.workdir, *how, arguments.overrides)
         log.info("compiling before the first request")
         run.warm_up()
         hosts = _host_names(arguments.host, arguments.allowed_hosts)

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.cli.arguments import seconds
+from realm_jax.cli.overrides import add_workdir
 from realm_jax.monitoring.format import span
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _SILENT_SECONDS = 600  # age of the heartbeat from which a note is printed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument("--workdir", required=True, help="run folder, or gs://... address")
+    add_workdir(parser, "run folder, or gs://... address")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     form.add_argument("--watch", action="store_true", help="refresh until the run ends")

@@ -6,7 +6,14 @@ import time
 
 import numpy as np
 
-from realm_jax import config as config_lib
+from realm_jax.artifacts.corpus_change import has_index
+from realm_jax.artifacts.run_config import (
+    NO_PATHS,
+    Paths,
+    newest_config,
+    open_knowledge,
+    run_config,
+)
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import MismatchError
@@ -29,7 +36,12 @@ log = logging.getLogger(__name__)
 
 
 def assist(
-    run: RunDir, worker: Worker, poll_seconds: float, stop: threading.Event, lease: Lease
+    run: RunDir,
+    worker: Worker,
+    poll_seconds: float,
+    stop: threading.Event,
+    lease: Lease,
+    paths: Paths = NO_PATHS,
 ) -> None:
     """Embeds this worker's shards of each work order until the last index is published.
 
@@ -39,6 +51,7 @@ def assist(
       poll_seconds: time between two checks for new work.
       stop: ends the wait, and the work after a shard.
       lease: holds the snapshot in use.
+      paths: see `run_config`.
 
     Raises:
       MismatchError: the newest work order has another number of workers or another corpus.
@@ -54,10 +67,10 @@ def assist(
             _refuse_after(began + ORDER_SECONDS, run, worker, order)
         elif order is not None:
             if share is None or share.order != order:
-                share = _open_share(run, worker, order, lease)
+                share = _open_share(run, worker, order, lease, paths)
             if share is not None and share.embed_missing(stop):
                 continue
-        if over and _last_is_published(run):
+        if over and _last_is_published(run, paths):
             break
         stop.wait(poll_seconds)
     heartbeat.beat(run, worker.name, state="stopped")
@@ -70,13 +83,15 @@ class _Share:
       run: the run folder.
       worker: this worker.
       order: the work order.
+      paths: see `run_config`.
     """
 
-    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder):
+    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder, paths: Paths):
         self.order, self._run, self._worker = order, run, worker
         snapshot = read_snapshot(run.snapshots / step_name(order.step))
-        config = config_lib.from_json(snapshot.config_json, where=f"snapshot of step {order.step}")
-        self._store = PassageStore.open(config.corpus.knowledge)
+        where = f"snapshot of step {order.step}"
+        config = run_config(run, snapshot.config_json, where, paths)
+        self._store = open_knowledge(run, config)
         _check_corpus(self._store, order, config.corpus.knowledge)
         self._encoder = Encoder(config, self._store.vocabulary.size)
         self._params = self._encoder.place(snapshot.params["embedder"])
@@ -88,7 +103,7 @@ class _Share:
         """Embeds missing shards for `_CHECK_SECONDS`; returns whether there were any."""
         stored = self._files.stored()
         missing = [start for start in self._starts if start not in stored]
-        if not missing or _is_published(self._run, self.order.step):
+        if not missing or has_index(self._run, self.order.step, self.order.corpus_hash):
             return False
         log.info("embeds %d of its %d shards", len(missing), len(self._starts))
         until, size = time.monotonic() + _CHECK_SECONDS, len(self._store)
@@ -117,23 +132,24 @@ class _Share:
         )
 
 
-def _open_share(run: RunDir, worker: Worker, order: WorkOrder, lease: Lease) -> _Share | None:
+def _open_share(
+    run: RunDir, worker: Worker, order: WorkOrder, lease: Lease, paths: Paths
+) -> _Share | None:
     """Opens a work order; None if its snapshot was deleted, so that a newer order will follow."""
     lease.hold({SNAPSHOTS: [order.step]})
     try:
-        return _Share(run, worker, order)
+        return _Share(run, worker, order, paths)
     except NotPublishedError:
         return None
 
 
-def _is_published(run: RunDir, step: int) -> bool:
-    newest = commit.latest(run.published_index)
-    return newest is not None and newest >= step
-
-
-def _last_is_published(run: RunDir) -> bool:
-    newest = commit.latest(run.snapshots)
-    return newest is None or _is_published(run, newest)
+def _last_is_published(run: RunDir, paths: Paths) -> bool:
+    """Whether the newest snapshot has an index of the current corpus."""
+    newest, published = commit.latest(run.snapshots), commit.latest(run.published_index)
+    if newest is None or published is None or published < newest:
+        return newest is None
+    config = newest_config(run, paths)
+    return config is None or has_index(run, newest, open_knowledge(run, config).corpus_hash)
 
 
 def _refuse_after(until: float, run: RunDir, worker: Worker, order: WorkOrder) -> None:

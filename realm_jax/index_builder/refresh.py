@@ -11,26 +11,46 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
+from realm_jax.artifacts.corpus_change import has_index, is_of_corpus
 from realm_jax.artifacts.published_index import publish_index
+from realm_jax.artifacts.run_config import (
+    NO_PATHS,
+    Paths,
+    newest_config,
+    open_knowledge,
+    run_config,
+)
 from realm_jax.artifacts.snapshots import Snapshot
+from realm_jax.corpus.fingerprints import fingerprints
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError
 from realm_jax.index_builder.build import BuiltIndex, build_index
 from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
 from realm_jax.index_builder.recall import PROBE_HITS
-from realm_jax.index_builder.work_order import WorkOrder, delete_shards, write_order
+from realm_jax.index_builder.work_order import (
+    WorkOrder,
+    delete_shards,
+    delete_shards_of_other_corpus,
+    write_order,
+)
 from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import searcher_class
 from realm_jax.storage import commit, heartbeat
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
+from realm_jax.storage.leases import SECONDS as LEASE_SECONDS
+from realm_jax.storage.leases import delete_unless_leased
 from realm_jax.storage.locks import still_allowed
 
 log = logging.getLogger(__name__)
 
 
 def refresh(
-    run_dir: RunDir, snapshot: Snapshot, stop: threading.Event, worker: Worker = ONLY_WORKER
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    stop: threading.Event,
+    worker: Worker = ONLY_WORKER,
+    paths: Paths = NO_PATHS,
 ) -> dict[str, Any] | None:
     """Embeds the corpus with one snapshot, builds the index, checks its recall and publishes it.
 
@@ -40,27 +60,28 @@ def refresh(
       stop: checked between shards. If it is that of a job lock, the lock is checked before
         anything is published or deleted.
       worker: worker 0 of n; the others embed their shards at the same time (`assist`).
+      paths: see `run_config`.
 
     Returns:
       `passages`, `recall`, `recall_passages`, `seconds` in total and `seconds_*` by phase; None if
-      this index or a newer one is already published.
+      this index of the current corpus, or a newer index, is already published.
 
     Raises:
       Stopped: `stop` was set between two shards.
       RealmError: the snapshot has no probe queries, the recall is below `builder.recall_floor`, or
         another builder has taken over; nothing is published.
+      MismatchError: the corpus has another vocabulary than the run.
     """
     began, allowed = time.monotonic(), still_allowed(stop)
-    config = refresh_config(run_dir, snapshot)
+    config = refresh_config(run_dir, snapshot, paths)
     searcher_class(config.search.kind)  # fails now, not after hours, if a package is missing
-    step = snapshot.step
+    step, store = snapshot.step, open_knowledge(run_dir, config)
     metrics = None
-    if _is_published(run_dir, step):
+    if has_index(run_dir, step, store.corpus_hash):
         # The builder that published it may have been killed before it moved the pointer.
         allowed()
         commit.advance_pointer(run_dir.published_index, step)
     else:
-        store = PassageStore.open(config.corpus.knowledge)
         vectors, queries = _embed(run_dir, snapshot, config, store, stop, worker)
         embedded = time.monotonic()
         built = _build(run_dir, step, config, store, vectors, queries)
@@ -86,6 +107,7 @@ def _embed(
     params = encoder.place(snapshot.params["embedder"])
     order = WorkOrder(snapshot.step, worker.count, config.builder.shard, store.corpus_hash)
     still_allowed(stop)()
+    delete_shards_of_other_corpus(run_dir, order)
     write_order(run_dir, order)
     vectors = embed_corpus(
         config,
@@ -115,13 +137,6 @@ def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
         )
 
     return progress
-
-
-def _is_published(run_dir: RunDir, step: int) -> bool:
-    """Whether the index of this step or a newer one is published."""
-    newest = commit.latest(run_dir.published_index)
-    newer = newest is not None and newest > step
-    return newer or commit.is_published(run_dir.published_index / step_name(step))
 
 
 def _build(
@@ -174,7 +189,9 @@ def _publish(
     }
     rows, query_params = np.arange(size, dtype=np.int64), snapshot.params["embedder"]
     arguments = (built.searcher, rows, vectors, query_params, fields, snapshot.config_json)
-    is_new = publish_index(run_dir, step, *arguments, allowed)
+    allowed()
+    _delete_index_of_other_corpus(run_dir, step, store.corpus_hash)
+    is_new = publish_index(run_dir, step, *arguments, allowed, fingerprints(store))
     allowed()
     audit_log.log_index(run_dir, step, built.searcher, rows, vectors)
     now = time.monotonic()
@@ -191,22 +208,44 @@ def _publish(
     return {"passages": size, **recalls, **seconds} if is_new else None
 
 
+def _delete_index_of_other_corpus(run_dir: RunDir, step: int, corpus_hash: str) -> None:
+    """Deletes the index of the same snapshot and another version of the corpus.
+
+    Raises:
+      RealmError: a process holds a lease of it.
+    """
+    folder = run_dir.published_index / step_name(step)
+    if not commit.is_published(folder) or is_of_corpus(folder, corpus_hash):
+        return
+    if not delete_unless_leased(run_dir, PUBLISHED_INDEX, step):
+        raise RealmError(
+            "the index of the earlier corpus is in use, so the new one cannot replace it",
+            where=folder,
+            expected=f"no lease in {run_dir.leases}",
+            found="a lease of a trainer that runs, or was stopped less than "
+            f"{LEASE_SECONDS / 60:.0f} minutes ago",
+            fix="stop the trainer and run the same command again; embedded shards are kept",
+        )
+
+
 def _recalls(built: BuiltIndex) -> dict[str, float]:
     return {"recall": built.recall, "recall_passages": built.recall_passages}
 
 
-def refresh_config(run_dir: RunDir, snapshot: Snapshot) -> ConfigDict:
-    """The config of a snapshot, with the search settings and recall floor of the run's config.
+def refresh_config(run_dir: RunDir, snapshot: Snapshot, paths: Paths = NO_PATHS) -> ConfigDict:
+    """The config of a snapshot, with inputs, search settings and recall floor of the run's config.
 
     If an index is below the recall floor, the run can therefore be started again with other search
     settings. `retrieval` is taken from the run as well: the builder does not use it, but some of
-    its values are valid only with some searchers.
+    its values are valid only with some searchers. `paths`: see `run_config`.
     """
     where = f"snapshot of step {snapshot.step}"
-    config = config_lib.from_json(snapshot.config_json, where=where)
-    if not run_dir.config.exists():
+    config, current = (
+        run_config(run_dir, snapshot.config_json, where, paths),
+        newest_config(run_dir),
+    )
+    if current is None:
         return config
-    current = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
     with config.unlocked():
         config.search.update(current.search)
         config.retrieval.update(current.retrieval)

@@ -4,7 +4,9 @@ import logging
 import threading
 
 from realm_jax.artifacts import audit_log
+from realm_jax.artifacts.corpus_change import corpus_change
 from realm_jax.artifacts.required import required_indexes
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import DamageError, Stopped
 from realm_jax.index_builder.assist import assist
@@ -23,19 +25,24 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    workdir: str, poll_seconds: float, stop: threading.Event, worker: Worker = ONLY_WORKER
+    workdir: str,
+    poll_seconds: float,
+    stop: threading.Event,
+    worker: Worker = ONLY_WORKER,
+    paths: Paths = NO_PATHS,
 ) -> int:
     """Publishes an index of each snapshot until the run has ended.
 
-    If several snapshots are waiting, only the newest is built. Shapes and corpus come from the
-    config of the snapshot. The settings of the search and the recall floor come from the config
-    with which the run was last started.
+    If several snapshots are waiting, only the newest is built; it is built again if the corpus has
+    changed since. Shapes come from the config of the snapshot. The inputs, the settings of the
+    search and the recall floor come from the config with which the run was last started.
 
     Args:
       workdir: the run folder.
       poll_seconds: time between two checks for a new snapshot or work order.
       stop: set by SIGTERM; finished shards are kept for the next start of this job.
       worker: worker i of n that share the work; those after worker 0 only embed (`assist`).
+      paths: see `run_config`.
 
     Returns:
       Number of indexes published.
@@ -52,9 +59,10 @@ def run(
     ):
         published = 0
         if worker.number:
-            assist(run_dir, worker, poll_seconds, stop_or_lost, lease)
+            assist(run_dir, worker, poll_seconds, stop_or_lost, lease, paths)
         else:
-            published = _Builder(run_dir, worker, stop_or_lost).follow(poll_seconds, lease)
+            builder = _Builder(run_dir, worker, stop_or_lost, paths)
+            published = builder.follow(poll_seconds, lease)
         lease.release()  # not after an error: a process that has taken over may hold it
         return published
 
@@ -66,10 +74,11 @@ class _Builder:
       run_dir: the run folder.
       worker: worker 0 of n.
       stop: the stop signal, which also says whether this process still holds the job's lock.
+      paths: see `run_config`.
     """
 
-    def __init__(self, run_dir: RunDir, worker: Worker, stop: threading.Event):
-        self._run_dir, self._worker, self._stop = run_dir, worker, stop
+    def __init__(self, run_dir: RunDir, worker: Worker, stop: threading.Event, paths: Paths):
+        self._run_dir, self._worker, self._stop, self._paths = run_dir, worker, stop, paths
         self._writers: Writers | None = None
 
     def follow(self, poll_seconds: float, lease: Lease) -> int:
@@ -96,7 +105,7 @@ class _Builder:
         return published
 
     def _start(self) -> int | None:
-        """Finishes what a killed builder had begun; returns the step of the newest index."""
+        """Finishes what a killed builder had begun; returns the step after which to build."""
         run_dir = self._run_dir
         newest = commit.latest(run_dir.published_index)
         if newest is not None:
@@ -105,7 +114,17 @@ class _Builder:
         heartbeat.beat(run_dir, JOB, state="waiting")
         if commit.latest(run_dir.snapshots) is None:
             log.info("waiting for the first snapshot in %s", run_dir.snapshots)
-        return newest
+        return None if self._corpus_has_changed(newest) else newest
+
+    def _corpus_has_changed(self, newest: int | None) -> bool:
+        """Whether the newest index is of another version of the corpus, which is logged."""
+        config = None if newest is None else newest_config(self._run_dir, self._paths)
+        if config is None:
+            return False
+        change = corpus_change(self._run_dir, newest, open_knowledge(self._run_dir, config))
+        if change is not None:
+            log.info("the knowledge corpus has changed; building its index again; %s", change)
+        return change is not None
 
     def _build(self, step: int) -> bool:
         """Builds the index of one snapshot; False if it is damaged or its index is published."""
@@ -115,10 +134,10 @@ class _Builder:
         except (DamageError, NotPublishedError) as error:
             log.warning("skipping the snapshot of step %d:\n%s", step, error)
             return False
-        metrics = refresh(run_dir, snapshot, self._stop, self._worker)
+        metrics = refresh(run_dir, snapshot, self._stop, self._worker, self._paths)
         if metrics is None:
             return False
-        config = refresh_config(run_dir, snapshot)
+        config = refresh_config(run_dir, snapshot, self._paths)
         self._writers = self._writers or Writers(JOB, metric_writers(run_dir, config, JOB))
         self._writers.write(step, metrics)
         required = required_indexes(run_dir, config.refresh)

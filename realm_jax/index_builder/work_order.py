@@ -36,6 +36,17 @@ def write_order(run: RunDir, order: WorkOrder) -> None:
     files.write_sealed(run.shards(order.step) / WORK, asdict(order))
 
 
+def delete_shards_of_other_corpus(run: RunDir, order: WorkOrder) -> None:
+    """Deletes shards that a stopped builder embedded of another version of the corpus."""
+    folder = run.shards(order.step)
+    try:
+        content = files.read_sealed(folder / WORK, **_FIELDS)
+    except DamageError:
+        content = None
+    if content is None or content["corpus_hash"] != order.corpus_hash:
+        files.delete_tree(folder)
+
+
 def newest_order(run: RunDir) -> WorkOrder | None:
     """The work order of the latest step that has one; one listing and usually one read."""
     named = map(step_of, files.list_names(run.builder))

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
 
-from realm_jax import config as config_lib
+from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
 from realm_jax.artifacts.export import Export, read_export
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, open_knowledge, run_config
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
@@ -67,43 +68,47 @@ class Answerer:
       bm25: returns the BM25 index of the passages; the first call opens or builds it.
     """
 
-    def __init__(self, export: Export, index: PublishedIndex, store: PassageStore):
-        self.export, self.store = export, store
+    def __init__(
+        self, export: Export, config: ConfigDict, index: PublishedIndex, store: PassageStore
+    ):
+        self.export, self.config, self.store = export, config, store
         self.index: PublishedIndex | EditedIndex = index
-        self.config: ConfigDict = config_lib.from_json(
-            export.config_json, f"export of step {export.step}"
-        )
         self.networks = Networks(export, self.config, store.vocabulary.size)
         self._published_bm25 = functools.cache(lambda: Bm25.open(store))
         self.bm25: Callable[[], Bm25 | EditedBm25] = self._published_bm25
         self._finder = Finder()
 
     @classmethod
-    def open(cls, workdir: str) -> "Answerer":
+    def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Answerer":
         """Opens the newest export of a run, its index and its knowledge corpus.
 
         Args:
           workdir: the run folder.
+          paths: dotted config key -> path, for inputs that are elsewhere on this machine, as in
+            `{"corpus.knowledge": "/data/wiki"}`.
 
         Raises:
           InputError: the run is not finished, or the index of its export was deleted.
           DamageError: a file is damaged; the message names it.
-          MismatchError: the index was built from another corpus.
+          MismatchError: the corpus has changed since the index was built.
         """
         run = RunDir(workdir)
         export = read_export(run)
-        config = config_lib.from_json(export.config_json, f"export of step {export.step}")
-        store = PassageStore.open(config.corpus.knowledge)
+        config = run_config(run, export.config_json, f"export of step {export.step}", paths)
+        store = open_knowledge(run, config)
+        change = corpus_change(run, export.index_step, store)
+        if change is not None:
+            raise change.error(rebuild_command(workdir, paths))
         folder = run.published_index / step_name(export.index_step)
         expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
         try:
-            return cls(export, open_index(folder, expected), store)
+            return cls(export, config, open_index(folder, expected), store)
         except NotPublishedError as error:
             raise InputError(
                 "the index of the newest export is missing",
                 where=folder,
                 expected=error.expected,
-                found="no index: it was deleted, perhaps by `realm repair`",
+                found="no index: it was deleted, perhaps by `realm check --repair`",
                 fix=f"build it again: realm run --workdir={workdir}",
             ) from error
 

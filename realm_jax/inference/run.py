@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answer, Answerer
@@ -55,9 +56,9 @@ class Run:
         self._answerer, self._index = answerer, answerer.index
 
     @classmethod
-    def open(cls, workdir: str) -> "Run":
+    def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Run":
         """See `Answerer.open`."""
-        return cls(Answerer.open(workdir))
+        return cls(Answerer.open(workdir, paths))
 
     def __repr__(self) -> str:
         export = self._answerer.export

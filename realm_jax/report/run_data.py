@@ -6,7 +6,7 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
-from realm_jax import config as config_lib
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, run_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files
@@ -65,8 +65,12 @@ class RunData:
         return {stage: seconds for stage, seconds in found.items() if seconds}
 
 
-def read_run(workdir: str) -> RunData:
+def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
     """Reads a run; it need not be finished.
+
+    Args:
+      workdir: the run folder.
+      paths: see `run_config`.
 
     Raises:
       InputError: the folder holds no run.
@@ -84,7 +88,7 @@ def read_run(workdir: str) -> RunData:
         index = commit.read_manifest(folder) or {}
     return RunData(
         folder=run,
-        config=config_lib.from_json(content.decode(), where=run.config),
+        config=run_config(run, content.decode(), run.config, paths),
         records={stage: records for stage, records in logs.items() if records},
         swaps=[(r["step"], r["index_step"]) for r in read_log(run.swaps)],
         refreshes=drop_repeated(read_log(run.logs / "index_builder.jsonl")),

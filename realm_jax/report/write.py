@@ -9,6 +9,7 @@ from typing import Any
 
 from etils import epath
 
+from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.data.question_files import Question
 from realm_jax.inference.answerer import Answerer
 from realm_jax.report import baselines, curves, sections
@@ -27,7 +28,9 @@ _STYLE = Path(__file__).with_name("style.css")
 log = logging.getLogger(__name__)
 
 
-def write_report(workdir: str, questions: Sequence[Question] = ()) -> epath.Path:
+def write_report(
+    workdir: str, questions: Sequence[Question] = (), paths: Paths = NO_PATHS
+) -> epath.Path:
     """Measures the newest export unless it was measured before, and writes all three files.
 
     A run without an export gets a page with its curves only, and no model card.
@@ -36,6 +39,7 @@ def write_report(workdir: str, questions: Sequence[Question] = ()) -> epath.Path
       workdir: the run folder.
       questions: the table of baselines has a column for them; with questions, the export is
         measured again.
+      paths: see `run_config`.
 
     Returns:
       The path of the page.
@@ -44,21 +48,23 @@ def write_report(workdir: str, questions: Sequence[Question] = ()) -> epath.Path
       InputError: the folder holds no run, or its corpora are missing.
       DamageError: a file is damaged; names it.
     """
-    run = read_run(workdir)
+    run = read_run(workdir, paths)
     if run.export and (questions or not run.measured):
         run = replace(run, measured=measure(run, questions))
         content = json.dumps(run.measured, indent=1)
         files.write_bytes(run.folder.report, content.encode())
     path = run.folder.root / PAGE
-    files.write_bytes(path, page(f"{run.name}: REALM report", _STYLE.read_text(), _body(run)))
+    files.write_bytes(
+        path, page(f"{run.name}: REALM report", _STYLE.read_text(), _body(run, paths))
+    )
     if run.export:
         files.write_bytes(run.folder.export / CARD, model_card(run).encode())
     log.info("report: %s", path)
     return path
 
 
-def _body(run: RunData) -> list[Element | None]:
-    held_out = _held_out(run) if run.export else {}
+def _body(run: RunData, paths: Paths) -> list[Element | None]:
+    held_out = _held_out(run, paths) if run.export else {}
     bars = [curves.recall_chart(run), held_out.get("by_rank")]
     bars = [chart for chart in bars if chart is not None]
     return [
@@ -90,9 +96,9 @@ def _subtitle(run: RunData) -> str:
     return f"Export of step {export['step']}, index of step {export['index_step']}{over}."
 
 
-def _held_out(run: RunData) -> dict[str, Any]:
+def _held_out(run: RunData, paths: Paths) -> dict[str, Any]:
     """Runs the export on held-out sentences: a chart by rank, and examples."""
-    answerer = Answerer.open(str(run.folder.workdir))
+    answerer = Answerer.open(str(run.folder.workdir), paths)
     text = open_inputs(run.config).held_out.first(run.config.evaluation.queries)
     predictions = predict(answerer, text)
     count = run.config.report.examples

@@ -56,7 +56,7 @@ class SearchProcess:
     def __init__(self, folder: Path):
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", WORKER_MODULE, str(folder), str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", WORKER_MODULE, str(folder), str(theirs.fileno())]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from typing import Any
 
 from realm_jax import __version__
 from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.closed_book import ClosedBook
@@ -61,7 +62,11 @@ class LiveRun:
 
     @classmethod
     def open(
-        cls, workdir: str, retriever: str = "dense", fusion: Fusion | None = None
+        cls,
+        workdir: str,
+        retriever: str = "dense",
+        fusion: Fusion | None = None,
+        paths: Paths = NO_PATHS,
     ) -> "LiveRun":
         """Opens a finished run; raises as `Answerer.open`.
 
@@ -69,8 +74,9 @@ class LiveRun:
           workdir: the run folder.
           retriever: of requests that name none; see `Answerer.by`.
           fusion: of hybrid retrieval.
+          paths: see `Answerer.open`.
         """
-        return cls(Answerer.open(workdir).by(retriever, fusion), retriever)
+        return cls(Answerer.open(workdir, paths).by(retriever, fusion), retriever)
 
     @property
     def answers_questions(self) -> bool:

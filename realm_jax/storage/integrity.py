@@ -75,10 +75,15 @@ def _published_inside(names: set[str]) -> list[str]:
 def _measure(path: epath.Path, expected: dict[str, Any]) -> dict[str, Any] | str:
     """The digest of a file; only its size if the size already differs."""
     try:
-        size = path.stat().length
+        size = _size(path)
         return files.digest(path) if size == expected["bytes"] else {"bytes": size}
     except FileNotFoundError:
         return NO_FILE
+
+
+def _size(path: epath.Path) -> int:
+    """Bytes of a file; `epath` would also look up the name of its owner, who may have none."""
+    return int(Path(path).stat().st_size if files.is_local(path) else path.stat().length)
 
 
 def read_verified(folder: epath.Path, kind: str) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def read_sized(folder: str | Path, kind: str, rebuild: str) -> dict[str, Any]:
         raise DamageError("manifest is malformed", where=where, expected=expected, found="none")
     for name, expected in manifest["files"].items():
         file = path / name
-        found = f"{file.stat().length} bytes" if file.is_file() else NO_FILE
+        found = f"{_size(file)} bytes" if file.is_file() else NO_FILE
         if found != f"{expected['bytes']} bytes":
             raise DamageError(
                 f"{kind} file is damaged",

@@ -19,6 +19,7 @@ QUERY_PARAMETERS = "query_parameters"  # the same, only of the query embedder
 SEARCHER = "searcher"  # folder, written by a searcher
 ROWS = "rows.npy"  # index row -> passage id
 VECTORS = "vectors.npy"  # passage vectors by index row, float16
+FINGERPRINTS = "fingerprints.npy"  # of the passages, by passage id
 
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
@@ -87,6 +88,11 @@ class RunDir:
     @property
     def config(self) -> epath.Path:
         return self.root / CONFIG
+
+    @property
+    def vocabulary(self) -> epath.Path:
+        """The vocabulary with which the run was started; its corpora must have the same."""
+        return self.root / VOCABULARY
 
     @property
     def logs(self) -> epath.Path:

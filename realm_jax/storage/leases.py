@@ -141,11 +141,16 @@ def retain(
     kept = {*published[-max(keep, 1) :], *required}
     named = {step_of(name) for name in files.list_names(parent)} - {None}
     old = sorted(s for s in named if s is not None and s < published[-1] and s not in kept)
-    return [step for step in old if _delete(run, what, step, clock)]
+    return [step for step in old if delete_unless_leased(run, what, step, clock)]
 
 
-def _delete(run: RunDir, what: str, step: int, clock: Callable[[], float] | None) -> bool:
-    """Deletes one step unless it is leased; the manifest is deleted first, and may be restored."""
+def delete_unless_leased(
+    run: RunDir, what: str, step: int, clock: Callable[[], float] | None = None
+) -> bool:
+    """Deletes one step unless it is leased; the manifest is deleted first, and may be restored.
+
+    Only the writer of the folder may call it. Returns whether the step was deleted.
+    """
     folder = run.root / what / step_name(step)
     if _may_be_leased(run, what, step, clock):
         return False

@@ -56,7 +56,7 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
             run_dir,
             config.stages.tagger.steps,
             jax.device_get(trained)["tagger"],
-            config_lib.to_json(config),
+            config_lib.to_json(config, workdir),
             (run_dir.root / VOCABULARY).read_bytes(),
             stop_or_lost.assert_held,
         )

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.audit_log import log_swap, probe_hash_of
+from realm_jax.artifacts.corpus_change import is_of_corpus
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
@@ -49,7 +50,8 @@ class IndexManager:
     Args:
       run: the run folder.
       config: the run's config.
-      corpus_hash: hash of the knowledge corpus; an index of another corpus is refused.
+      corpus_hash: hash of the knowledge corpus; an index of another corpus does not count as
+        published, because its builder replaces it.
       replay: swaps that this run made before it was resumed; they are repeated.
       required: returns the index steps that checkpoints or the export still need; they are leased.
       stop: the stop signal of the job; ends a wait.
@@ -76,6 +78,7 @@ class IndexManager:
         self.current: PublishedIndex | None = None
         self._run, self._refresh = run, config.refresh
         self._expected = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
+        self._corpus_hash = corpus_hash
         self._replay, self._required, self._mesh = list(replay), required, mesh
         process = hosts.process_index()
         self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
@@ -209,8 +212,8 @@ class IndexManager:
         newer = self._newer_than_deleted(boundary, step)
         if newer is not None:
             raise RealmError(
-                "the index that this step must search was deleted, and builders only build the "
-                "newest snapshot",
+                "the index that this step must search was deleted or is of an earlier corpus, and "
+                "builders only build the newest snapshot",
                 where=self._run.published_index,
                 expected=f"the index of step {boundary} (config.refresh.mode is sync)",
                 found=f"newer ones, up to step {newer}",
@@ -226,13 +229,13 @@ class IndexManager:
 
         def look() -> int | None:
             newest = commit.latest(self._run.published_index)
-            newer = newest is not None and newest > index_step
+            newer = newest is not None and newest > index_step and self._is_published(newest)
             return newest if newer and not self._is_published(index_step) else None
 
         return hosts.agreed("index deleted", step, look)
 
     def _is_published(self, index_step: int) -> bool:
-        return commit.is_published(self._run.published_index / step_name(index_step))
+        return is_of_corpus(self._run.published_index / step_name(index_step), self._corpus_hash)
 
     def _first(self, step: int) -> PublishedIndex:
         """The newest index that suits `step`; process 0 chooses it for all processes."""
@@ -252,8 +255,8 @@ class IndexManager:
         """
         newest = commit.latest(self._run.published_index)
         if newest is not None and newest > step:
-            published = commit.steps(self._run.published_index)
-            newest = max((found for found in published if found <= step), default=published[0])
+            found = [s for s in commit.steps(self._run.published_index) if self._is_published(s)]
+            newest = max((s for s in found if s <= step), default=min(found, default=newest))
         return newest if newest is not None and self._is_published(newest) else None
 
     def _fresh_enough(self, step: int) -> PublishedIndex | None:

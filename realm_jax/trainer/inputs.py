@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.run_config import open_corpus
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
@@ -49,7 +50,7 @@ def open_inputs(config: ConfigDict) -> Inputs:
             found="no folder",
             fix="--config.corpus.knowledge=FOLDER",
         )
-    knowledge = PassageStore.open(corpus.knowledge)
+    knowledge = open_corpus(corpus.knowledge)
     pretraining = (corpus.pretraining or corpus.knowledge, corpus.spans or None)
     text = _masked(*pretraining, knowledge, config, "train")
     if corpus.held_out:

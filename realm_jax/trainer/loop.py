@@ -139,7 +139,7 @@ def _start(
 ) -> tuple[Checkpoints, TrainState, StepFunction, Evaluation]:
     """The stage's checkpoints, its newest or first state, its step and its evaluation."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    as_json = config_lib.to_json(config)
+    as_json = config_lib.to_json(config, run.workdir)
     checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh, allowed)
     newest = checkpoints.newest()
     if newest is None:

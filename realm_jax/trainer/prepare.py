@@ -11,6 +11,8 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.corpus_change import CorpusChange, corpus_change
+from realm_jax.artifacts.run_config import check_vocabulary
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.monitoring.writers import check_writers
 from realm_jax.parallel.sharding import check_batches, make_mesh, packing_groups
@@ -69,6 +71,7 @@ class PreparedRun:
       disk_bytes: approximate size of each folder of the finished run.
       free_bytes: free space of the disk; None in an object store.
       ended: whether the run folder holds a finished run.
+      corpus_change: since the newest index of the run was built; None if there is none.
     """
 
     run_dir: RunDir
@@ -82,6 +85,7 @@ class PreparedRun:
     disk_bytes: dict[str, int]
     free_bytes: int | None
     ended: bool
+    corpus_change: CorpusChange | None
 
 
 def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) -> PreparedRun:
@@ -119,6 +123,9 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
         disk_bytes=run_bytes(config, len(inputs.knowledge), num_params, trained),
         free_bytes=free_bytes(workdir),
         ended=follow.ended(run_dir),
+        corpus_change=corpus_change(
+            run_dir, commit.latest(run_dir.published_index), inputs.knowledge
+        ),
     )
 
 
@@ -145,6 +152,7 @@ def _check_workdir(
 ) -> None:
     files.check_writable(run_dir.root)
     check_run_config(run_dir, config)
+    check_vocabulary(run_dir, inputs.knowledge)
     if stages == ("qa",):
         require_pretrained(run_dir, config)
         pretrained_reader(config.stages.qa.reader_from, config)

@@ -88,7 +88,7 @@ def _step(
     batch: Any,
 ) -> dict[str, Any]:
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    as_json = config_lib.to_json(config)
+    as_json = config_lib.to_json(config, run_dir.workdir)
     checkpoints = Checkpoints(run_dir, stage.name, config.checkpoint.keep, as_json, mesh)
     newest = checkpoints.newest()
     if newest is None:

@@ -13,7 +13,8 @@ def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
     """Writes the run's config; raises a MismatchError if the model differs from the run's."""
     check_run_config(run_dir, config)
     run_dir.root.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(run_dir.config, config_lib.to_json(config).encode())
+    as_json = config_lib.to_json(config, run_dir.workdir)
+    files.write_bytes(run_dir.config, as_json.encode())
 
 
 def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:

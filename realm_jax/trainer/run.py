@@ -20,8 +20,9 @@ from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
-from realm_jax.storage import commit, follow, heartbeat
-from realm_jax.storage.layout import RunDir
+from realm_jax.storage import commit, files, follow, heartbeat
+from realm_jax.storage.layout import VOCABULARY, RunDir
+from realm_jax.storage.leases import Lease
 from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import params_at
 from realm_jax.trainer.fine_tuning import fine_tune
@@ -129,10 +130,28 @@ class _Training:
         if hosts.is_leader():
             check_steps_not_reduced(self._run_dir, self._config)
             save_run_config(self._run_dir, self._config)
+            self._keep_vocabulary()
+            self._announce_corpus_change()
             trained = commit.latest(self._run_dir.checkpoints("realm"))
             if trained is None or trained < self._config.stages.realm.steps:
                 follow.clear_end(self._run_dir)
         self._check_same_inputs()
+
+    def _keep_vocabulary(self) -> None:
+        """Copies the vocabulary into the run folder, once: later corpora must have the same."""
+        vocabulary = self._run_dir.vocabulary
+        if not vocabulary.exists():
+            files.write_bytes(vocabulary, (self._inputs.knowledge.path / VOCABULARY).read_bytes())
+
+    def _announce_corpus_change(self) -> None:
+        """Logs what has changed, and releases what an ended trainer has leased of the old index."""
+        change = self._prepared.corpus_change
+        if change is not None:
+            log.warning(
+                "the knowledge corpus has changed; the index builder builds its index again; %s",
+                change,
+            )
+            Lease(self._run_dir, JOB).release()
 
     def _check_same_inputs(self) -> None:
         """Raises a MismatchError if the processes were started with other configs or files."""
@@ -181,7 +200,7 @@ class _Training:
             self.replace(finished[1])
             return
         fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
-        as_json = config_lib.to_json(config)
+        as_json = config_lib.to_json(config, self._run_dir.workdir)
         publisher = Publisher(
             self._run_dir,
             config.refresh.keep,
@@ -230,7 +249,7 @@ class _Training:
             )
             tuned = self._config.stages.qa.steps
         if hosts.is_leader():
-            as_json = config_lib.to_json(self._config)
+            as_json = config_lib.to_json(self._config, self._run_dir.workdir)
             allowed = still_allowed(self._stop)
             publish_export(self._run_dir, steps + tuned, index.step, exported, as_json, allowed)
             allowed()

@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_demo_learns_to_retrieve(tmp_path, seed):
-    command = [sys.executable, "-m", "realm_jax.cli.main", "demo", f"--workdir={tmp_path}"]
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "demo", f"--workdir={tmp_path}"]
     done = subprocess.run(
         [*command, f"--seed={seed}", "--json"],
         capture_output=True,

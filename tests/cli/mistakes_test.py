@@ -227,7 +227,7 @@ def test_a_folder_without_write_permission_is_refused(realm, paths, tmp_path):
 )
 def test_a_mistake_in_a_separate_process(paths, tmp_path, command, settings, code, words):
     done = subprocess.run(
-        [sys.executable, "-m", "realm_jax.cli.main", *_words(command, paths)],
+        [sys.executable, "-P", "-m", "realm_jax.cli.main", *_words(command, paths)],
         env={**environment(tmp_path), **settings},
         capture_output=True,
         text=True,

@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [serve]")
 @contextlib.contextmanager
 def server(finished, *flags):
     """`realm serve` as a process, and its URL."""
-    command = [sys.executable, "-m", "realm_jax.cli.main", "serve", "--port=0", *flags]
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "serve", "--port=0", *flags]
     process = subprocess.Popen(
         [*command, f"--workdir={finished.workdir}"],
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.artifacts.export import publish_export
 from realm_jax.artifacts.published_index import publish_index
+from realm_jax.corpus.fingerprints import fingerprints
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import build_searcher
@@ -37,7 +38,7 @@ def write_finished_run(
       rows: passage ids in the order of the index; None keeps the order of the corpus.
     """
     run = RunDir(workdir)
-    as_json = config_lib.to_json(config)
+    as_json = config_lib.to_json(config, run.workdir)
     files.write_bytes(run.config, as_json.encode())
     params = random_params(config, corpus.store.vocabulary.size)
     publish_random_index(run, corpus, config, params["embedder"], rows=rows)
@@ -72,6 +73,8 @@ def publish_random_index(
         embedder, corpus.store, rows
     )
     searcher = build_searcher("exact", vectors, config.search, config.seed)
-    fields = {"snapshot_step": step, "corpus_hash": corpus.store.corpus_hash, "recall": 1.0}
-    as_json = config_lib.to_json(config)
-    publish_index(run, step, searcher, rows, vectors, embedder, fields, as_json)
+    of_corpus = {"corpus_hash": corpus.store.corpus_hash, "passages": len(rows)}
+    fields = {"snapshot_step": step, **of_corpus, "recall": 1.0}
+    as_json = config_lib.to_json(config, run.workdir)
+    parts = (searcher, rows, vectors, embedder, fields, as_json)
+    publish_index(run, step, *parts, fingerprints=fingerprints(corpus.store))

@@ -69,7 +69,7 @@ class ForkServer:
         self._lock = threading.Lock()
         with server_socket:
             number = server_socket.fileno()
-            command = [sys.executable, "-m", "support.fork_server", str(number)]
+            command = [sys.executable, "-P", "-m", "support.fork_server", str(number)]
             variables = environment | {"PYTHONPATH": str(Path(__file__).parents[1])}
             self._process = subprocess.Popen(command, pass_fds=[number], env=variables)
 

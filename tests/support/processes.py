@@ -51,7 +51,7 @@ class RealmProcess:
             return
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "realm_jax.cli.main", *map(str, arguments)],
+                [sys.executable, "-P", "-m", "realm_jax.cli.main", *map(str, arguments)],
                 stdout=out,
                 stderr=err,
                 env={**start, **added},
