@@ -10,6 +10,9 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").re
 COMPLETION = ["argcomplete>=3.5"]
 DOCS = ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 FAISS = ["faiss-cpu>=1.12"]
+# ScaNN has wheels for this platform only; elsewhere FAISS searches instead.
+SCANN = "platform_system == 'Linux' and platform_machine == 'x86_64' and python_version < '3.14'"
+NO_SCANN = SCANN.replace("==", "!=").replace(" and ", " or ").replace("<", ">=")
 SERVE = ["fastapi>=0.115", "fastapi-offline>=1.7", "uvicorn>=0.32"]
 
 setup(
@@ -36,10 +39,12 @@ setup(
         "flax>=0.12.8",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",
-        "scann>=1.4.2",
+        f"scann>=1.4.2; {SCANN}",
+        *(f"{one}; {NO_SCANN}" for one in FAISS),
         "tensorflow-datasets>=4.9.10",
         "importlib_resources>=6",
         "array_record>=0.8.1",
+        "packaging>=23",
         "ml-collections>=1.1.0",
         "etils[epath]>=1.14",
         "numpy>=2.0",

@@ -36,7 +36,14 @@ def compile_all(slices: list[str]) -> None:
         for program in names(config_lib.load(CONFIG)):
             if (name, program) in kept:
                 continue
-            command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={program}"]
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "realm_jax.cli.main",
+                "compile",
+                f"--step={program}",
+            ]
             command += [f"--topology={name}", f"--config={CONFIG}", f"--save={REFERENCE_REPORTS}"]
             command += [f"--config.mesh.replica={slice_of(name).slices}"]
             subprocess.run(command, check=True)

@@ -137,7 +137,8 @@ def _retrieval() -> ConfigDict:
 def _search() -> ConfigDict:
     """Maximum inner product search (MIPS)."""
     search = ConfigDict()
-    # `scann`: approximate search in host memory, for one machine, few hosts and serving. `mesh`:
+    # `scann`: approximate search in host memory, for one machine, few hosts and serving; FAISS or
+    # exact search where ScaNN has no wheel (macOS, Arm, Python 3.14). `mesh`:
     # exact search, rows sharded over the memory of all devices, for pods (52 MB per chip for 13.35
     # million passages on 64 chips). `exact`: NumPy, for small corpora. `faiss`: approximate search
     # in host memory with FAISS (extra [faiss]).

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -43,6 +44,24 @@ def start(*, devices: int = 0, threads: int = 0, mostly_idle: bool = False) -> t
     if threading.current_thread() is threading.main_thread():
         _set_signal_handlers(stop)
     return stop
+
+
+def variable_problem(error: Exception) -> RealmError | None:
+    """The error about an environment variable that JAX refuses; None if `error` is another one."""
+    message = str(error).partition("\n")[0]
+    flags = re.findall(r"jax_[a-z0-9_]+", message.lower())
+    if "Disallowed" in message and "transfer" in message:
+        flags += ["jax_transfer_guard"]
+    named = [name for name in os.environ if name.lower().startswith(tuple(flags))] if flags else []
+    if not named:
+        return None
+    return RealmError(
+        "JAX refuses the value of an environment variable",
+        where=", ".join(f"{name}={os.environ[name]}" for name in named),
+        expected="a value that JAX accepts and that allows the programs of REALM",
+        found=message[:200],
+        fix=f"unset {' '.join(named)}",
+    )
 
 
 def device_problem() -> RealmError | None:

@@ -1,8 +1,10 @@
 """Published indexes: the folders that the index builder writes and the trainer reads."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from jaxtyping import Float16, Float32, Int64
 from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.corpus.fingerprints import Fingerprints
 from realm_jax.errors import MismatchError
-from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher, read_description
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import (
@@ -27,6 +30,8 @@ from realm_jax.storage.layout import (
 )
 
 KIND = "published_index"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ def open_index(
                 )
         index = PublishedIndex(
             step=manifest["step"],
-            searcher=load(Path(copy / SEARCHER), mesh),
+            searcher=_load_searcher(copy, mesh, load),
             rows=np.load(copy / ROWS),
             vectors=np.load(copy / VECTORS, mmap_mode="r"),
             query_params=load_parameters(copy / QUERY_PARAMETERS),
@@ -166,3 +171,14 @@ def open_index(
             found=list(index.rows.shape),
         )
     return index
+
+
+def _load_searcher(
+    folder: epath.Path, mesh: Any, load: Callable[[Path, Any], Searcher]
+) -> Searcher:
+    """The searcher of an index; exact search over its vectors, if it needs ScaNN and has none."""
+    kind = read_description(Path(folder / SEARCHER))["kind"]
+    if kind == "scann" and find_spec("scann") is None:
+        log.warning("ScaNN is not installed: the index of %s is searched exactly", folder)
+        return ExactSearcher(np.load(folder / VECTORS).astype(np.float32))
+    return load(Path(folder / SEARCHER), mesh)

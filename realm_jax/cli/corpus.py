@@ -27,7 +27,8 @@ from realm_jax.errors import InputError, MismatchError
 from realm_jax.monitoring.format import things
 from realm_jax.storage.appendable import has_shards
 from realm_jax.storage.files import digest
-from realm_jax.storage.layout import MANIFEST
+from realm_jax.storage.integrity import OLD_MANIFEST
+from realm_jax.storage.layout import JOURNAL, MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
@@ -101,6 +102,7 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.cli.dry_run_corpus import dry_run_build
 
         return dry_run_build(arguments)
+    _check_out(Path(arguments.out))
     began, workers = time.monotonic(), arguments.workers
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
     with _remove_if_failed(Path(arguments.out)):
@@ -131,6 +133,19 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
 def _counts(kinds: dict[str, int]) -> str:
     """Such as `dates 120, names 3,401`."""
     return ", ".join(f"{kind} {count:,}" for kind, count in kinds.items()) or "none"
+
+
+def _check_out(out: Path) -> None:
+    """Refuses a folder of other files, such as `--out=.`, before any input is read."""
+    ours = (MANIFEST, JOURNAL, OLD_MANIFEST)
+    if out.is_dir() and any(out.iterdir()) and not any((out / name).exists() for name in ours):
+        raise InputError(
+            "the output folder holds other files",
+            where=f"--out={out}",
+            expected="a new folder, an empty one, or that of an interrupted build",
+            found=", ".join(sorted(path.name for path in out.iterdir())[:5]),
+            fix="choose a new folder, as in --out=corpus",
+        )
 
 
 def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> dict[str, Any]:
@@ -173,7 +188,7 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
     from realm_jax.corpus.beam_builder import build_with_beam
     from realm_jax.corpus.tfds_builder import store_from_tfds
 
-    pieces, data_dir = arguments.passage_pieces, f"{arguments.out.rstrip('/')}.tfds"
+    pieces, data_dir = arguments.passage_pieces, str(_beside(arguments.out, ".tfds"))
     folder = build_with_beam(
         arguments.format,
         arguments.input,
@@ -240,12 +255,19 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     first = next(documents, None)
     if first is None:
         raise no_passage(arguments.out, skipped)
-    path = Path(f"{arguments.out.rstrip('/')}.vocab.txt")
+    path = _beside(arguments.out, ".vocab.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = (one.title + "\n" + one.body for one in itertools.chain([first], documents))
     log.info("no --vocab: learning a vocabulary from the input, in %s", path)
     write_vocabulary(path, sample_vocabulary(texts))
     return str(path)
+
+
+def _beside(out: str, ending: str) -> Path:
+    """The path of something that is written next to the folder --out, which may be `.`."""
+    folder = Path(out)
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(f"{named.name}{ending}")
 
 
 def _inspect(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli.overrides import ALL
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
+from realm_jax.cli.overrides import ALL
 from realm_jax.errors import InputError
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir

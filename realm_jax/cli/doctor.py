@@ -11,12 +11,14 @@ from typing import Any
 
 from realm_jax import __version__, runtime
 from realm_jax.cli import extras
+from realm_jax.retrieval.searcher import available_kind
 
 EXAMPLE = "realm doctor --json"
 _GIB = 2**30
 _NEEDED_DISK, _NEEDED_MEMORY = 1.0, 3.0  # GiB that `realm demo` needs
 _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16")
-_IMPORTED = ("jax", "flax", "optax", "orbax.checkpoint", "scann", "tokenizers", "sentencex")
+_IMPORTED = ("jax", "flax", "optax", "orbax.checkpoint", "tokenizers", "sentencex")
+TESTED = "Linux x86_64 with Python 3.11"  # by `.ci/run`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +36,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "realm": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
+        "tested": TESTED,
+        "searcher": available_kind("scann"),
         "packages": {one: extras.version_of(one) for one in needed},
         "devices": _devices() if "jax" not in broken else [],
         "cores": os.cpu_count(),
@@ -62,10 +66,13 @@ def _packages() -> tuple[list[str], dict[str, dict[str, Any]]]:
     return declared.get("", []), optional
 
 
+_SEARCHERS = {"scann": ["scann"], "faiss": ["faiss"], "exact": []}
+
+
 def _broken_imports() -> dict[str, str]:
     """Package -> error, for packages that cannot be imported."""
     broken = {}
-    for name in _IMPORTED:
+    for name in (*_IMPORTED, *_SEARCHERS[available_kind("scann")]):
         try:
             import_module(name)
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -127,6 +134,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
     )
     lines = [
         f"realm     {report['realm']}, Python {report['python']}, {report['machine']}",
+        f"tested on {report['tested']}",
+        f"searcher  {report['searcher']}, the default of this machine",
         f"packages  {versions or 'realm-jax is not installed with pip; versions are not checked'}",
         f"devices   {', '.join(report['devices']) or 'none'}",
         f"processor {report['cores']} cores, {' '.join(report['cpu_features']) or '?'}",

@@ -1,12 +1,12 @@
 """`realm eval`: exact match and recall of a run on questions, or measures of a judged set."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from realm_jax import runtime
+from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_question_arguments, add_retriever, fusion_of, natural
 from realm_jax.cli.overrides import add_workdir
 from realm_jax.errors import UsageError
@@ -14,6 +14,7 @@ from realm_jax.storage.layout import RunDir, path_of
 
 if TYPE_CHECKING:
     from realm_jax.inference.answerer import Answerer
+    from realm_jax.inference.prediction_file import PredictionFile
 
 EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions/held_out.jsonl"
 
@@ -54,6 +55,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.data.question_files import read_questions
     from realm_jax.inference.evaluate import evaluate
+    from realm_jax.inference.prediction_file import PredictionFile
 
     for flag in ("run_file", "against", "skip_unknown"):
         if getattr(arguments, flag):
@@ -61,17 +63,24 @@ def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
     questions = read_questions(arguments.questions, arguments.format, arguments.part)
     questions = questions[: arguments.limit or None]
     kept = RunDir(arguments.workdir).root / "predictions.jsonl"
-    predictions = path_of(arguments.predictions) if arguments.predictions else kept
-    report = evaluate(_answerer(arguments), questions, predictions)
-    if not arguments.json:
-        with predictions.open(encoding="utf-8") as lines:
-            sys.stdout.writelines(_row(json.loads(line)) for line in lines)
+    path = path_of(arguments.predictions) if arguments.predictions else kept
+    answerer = _answerer(arguments)
+    with PredictionFile.open(path) as predictions:
+        report = evaluate(answerer, questions, predictions)
     recalls = ", ".join(f"recall@{k} {v:.1%}" for k, v in report["recall_at"].items())
     sys.stderr.write(
         f"{report['questions']} questions: exact match {report['exact_match']:.1%} (upper "
         f"bound for these passages: {report['reader_oracle']:.1%}); {recalls}\n"
     )
-    return report
+    if not arguments.json:
+        sys.stdout.writelines(map(_row, predictions.read()))
+    return report | ({} if predictions.error is None else _not_written(predictions))
+
+
+def _not_written(predictions: "PredictionFile") -> dict[str, Any]:
+    """The scores are valid, the file is not: an exit code for scripts, and the error."""
+    sys.stderr.write(f"{predictions.path} is incomplete: {predictions.error}\n")
+    return {"predictions_error": str(predictions.error), "exit_code": exit_codes.ERROR}
 
 
 def _answerer(arguments: argparse.Namespace) -> "Answerer":

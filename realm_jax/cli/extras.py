@@ -5,12 +5,14 @@ import shlex
 import sys
 from importlib import metadata, util
 
+from packaging.requirements import Requirement
+
 PROJECT = "realm-jax"
-_REQUIREMENT = re.compile(r"""([\w.-]+)(\[[\w,.-]+\])?([^;]*)(?:;.*extra == ["']([\w-]+)["'])?""")
+_EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 
 
 def requirements() -> dict[str, list[str]]:
-    """Extra -> requirements of the installed package; "" has the required ones.
+    """Extra -> requirements of the installed package on this platform; "" has the required ones.
 
     Empty if the package was never installed.
     """
@@ -20,10 +22,11 @@ def requirements() -> dict[str, list[str]]:
     except metadata.PackageNotFoundError:
         declared = []
     for line in declared:
-        match = _REQUIREMENT.match(line)
-        if match is not None:
-            name, inner, version, extra = match.groups(default="")
-            found.setdefault(extra, []).append(f"{name}{inner}{version}".strip())
+        one, extras = Requirement(line), _EXTRA.findall(line)
+        extra = extras[0] if extras else ""
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
+            one.marker = None
+            found.setdefault(extra, []).append(str(one))
     return found
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from realm_jax import __version__, config_paths, runtime
-from realm_jax.cli import completion, exit_codes
+from realm_jax.cli import completion, exit_codes, streams, words
 from realm_jax.cli.overrides import ALL, PATHS
 from realm_jax.errors import RealmError, UsageError
 
@@ -84,6 +84,7 @@ exit codes:
   {exit_codes.USAGE}   invalid command line
   {exit_codes.STOPPED}  stopped by a signal, progress saved: run the same command to resume
   {exit_codes.PEER_GONE}  another process of this job was lost: run the same command on all hosts
+  {exit_codes.READER_GONE} the reader of stdout has ended, as of `realm eval ... | head`
 """
 
 _KEYS = {
@@ -114,15 +115,23 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb and returns its exit code (`exit_codes`)."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no child imports from the current folder
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    streams.prepare_streams()
+    arguments = words.expanded(sys.argv[1:] if argv is None else argv)
     if completion.is_asked():
         parser, verb = make_parser(completion.asked_words())
         completion.answer(parser, verb)
-    parser, verb = make_parser(arguments)
+    try:
+        parser, verb = make_parser(arguments)
+    except ValueError as error:  # jax reads its variables when it is imported
+        if (problem := runtime.variable_problem(error)) is None:
+            raise
+        sys.stderr.write(f"realm: {problem}\n")
+        return exit_codes.ERROR
     parsed, rest = parser.parse_known_args(arguments)
     assert verb is not None
-    if rest and "overridable" not in parsed:
-        verb.error(f"unknown argument {rest[0]!r}")
+    others = [one for one in rest if not one.startswith("--config.")]
+    if others or (rest and "overridable" not in parsed):
+        verb.error(words.unknown(others or rest, arguments))
     parsed.overrides = _overrides(rest, verb.error)
     if vars(parsed).get("overridable") == PATHS:
         _check_paths(parsed.overrides, verb.error)
@@ -161,16 +170,21 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         report = parsed.main(parsed)
         if parsed.json:
-            sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
+            ascii_only = not streams.is_unicode(sys.stdout)
+            sys.stdout.write(json.dumps(report, ensure_ascii=ascii_only) + "\n")
+        sys.stdout.flush()
     except RealmError as error:
         sys.stderr.write(f"realm {verb}: {error}\n")
         return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.ERROR
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and streams.reader_has_gone():
+            return exit_codes.READER_GONE
         sys.stderr.write(f"realm {verb}: {_from_os_error(error)}\n")
         return exit_codes.ERROR
-    except (RuntimeError, AssertionError):
-        problem = runtime.device_problem() if "jax" in sys.modules else None
+    except (RuntimeError, AssertionError, ValueError) as error:
+        problem = runtime.variable_problem(error)
+        if problem is None and "jax" in sys.modules and not isinstance(error, ValueError):
+            problem = runtime.device_problem()
         if problem is None:
             raise
         sys.stderr.write(f"realm {verb}: {problem}\n")
@@ -210,8 +224,8 @@ def _overrides(rest: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, s
 def _check_paths(overrides: dict[str, str], refuse: Callable[[str], Any]) -> None:
     """Refuses keys that are not paths: all other settings are those of the training."""
     for key in overrides.keys() - set(config_paths.KEYS):
-        known = ", ".join(config_paths.KEYS)
-        refuse(f"this verb only accepts config keys of paths, not --config.{key}: {known}")
+        known, given = ", ".join(config_paths.KEYS), f"--config.{key}={overrides[key]}"
+        refuse(f"this verb only accepts config keys of paths, not {given}: {known}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import config as config_lib
-from realm_jax.cli.overrides import ALL
 from realm_jax.cli.compile_step import add_corpus_arguments
+from realm_jax.cli.overrides import ALL
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import plan, plan_lines
 from realm_jax.planning.reference_reports import REFERENCE_REPORTS, check_sizes, reports_for

@@ -13,7 +13,7 @@ import numpy as np
 from realm_jax.corpus.document_ids import IDS, STARTS, DocumentIds, DocumentIdsWriter
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
-from realm_jax.corpus.worker_pool import batches, in_order
+from realm_jax.corpus.worker_pool import batches, exit_if_imported_by_worker, in_order
 from realm_jax.errors import InputError
 from realm_jax.storage.appendable import FolderWriter
 from realm_jax.text.wordpiece import WordPieces
@@ -217,6 +217,7 @@ def write_store(
             expected=f"at least {LEAST_PIECES}",
             found=passage_pieces,
         )
+    exit_if_imported_by_worker()  # before it opens the folder of its parent
     counted: Counter[str] = Counter() if skipped is None else skipped
     writer = StoreWriter(path, vocabulary, passage_pieces)
     source = InputChecksum()

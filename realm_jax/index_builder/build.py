@@ -17,7 +17,12 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import DamageError, MismatchError
 from realm_jax.index_builder.recall import PROBE_HITS, Probes, passage_probes, widen_to_floor
-from realm_jax.retrieval.searcher import LocalSearcher, ReencodableSearcher, build_searcher
+from realm_jax.retrieval.searcher import (
+    LocalSearcher,
+    ReencodableSearcher,
+    available_kind,
+    build_searcher,
+)
 from realm_jax.storage import commit
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
@@ -125,7 +130,7 @@ def _reencode(
     searcher, trained = last.searcher, _trained_fields(last)
     if (
         not isinstance(searcher, ReencodableSearcher)
-        or searcher.kind != config.search.kind
+        or searcher.kind != available_kind(config.search.kind)
         or searcher.size != len(vectors)
         or not trained
         or not searcher.replan(config.search)

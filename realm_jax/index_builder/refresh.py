@@ -35,7 +35,7 @@ from realm_jax.index_builder.work_order import (
 )
 from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.retrieval.searcher import searcher_class
+from realm_jax.retrieval.searcher import available_kind, searcher_class
 from realm_jax.storage import commit, heartbeat
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.storage.leases import SECONDS as LEASE_SECONDS
@@ -74,7 +74,9 @@ def refresh(
     """
     began, allowed = time.monotonic(), still_allowed(stop)
     config = refresh_config(run_dir, snapshot, paths)
-    searcher_class(config.search.kind)  # fails now, not after hours, if a package is missing
+    searcher_class(
+        available_kind(config.search.kind)
+    )  # fails now, not after hours, if a package is missing
     step, store = snapshot.step, open_knowledge(run_dir, config)
     metrics = None
     if has_index(run_dir, step, store.corpus_hash):

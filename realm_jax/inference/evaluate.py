@@ -1,12 +1,10 @@
 """Exact match and recall of a finished run over questions, with and without retrieval."""
 
-import json
 import logging
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from realm_jax.data.answers import Accepted, accepted, contains_answer
 from realm_jax.data.masked_text import MaskedText
@@ -14,8 +12,8 @@ from realm_jax.data.open_qa import Question, answer_spans, question_rows
 from realm_jax.data.padding import padded_indices
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 from realm_jax.inference.answerer import Answer, Answerer
+from realm_jax.inference.prediction_file import PredictionFile
 from realm_jax.metrics import is_right
-from realm_jax.storage import files
 
 _BATCH = 64
 _RECALLS = (1, 5, 20, 100)
@@ -25,14 +23,14 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(
-    answerer: Answerer, questions: list[Question], predictions: epath.PathLike | None = None
+    answerer: Answerer, questions: list[Question], predictions: PredictionFile | None = None
 ) -> dict[str, Any]:
     """Answers questions and measures how often the answers are right.
 
     Args:
       answerer: of a finished run.
       questions: with accepted answers.
-      predictions: file to write, one JSON line per question; None: no file.
+      predictions: gets one line per question while the evaluation runs; None: no file.
 
     Returns:
       questions: number of questions.
@@ -46,12 +44,12 @@ def evaluate(
     """
     judged: list[_Judged] = []
     for start in range(0, len(questions), _BATCH):
-        judged += _judge(answerer, questions[start : start + _BATCH])
+        batch = _judge(answerer, questions[start : start + _BATCH])
+        judged += batch
+        if predictions is not None:
+            predictions.write(one.as_dict() for one in batch)
         if len(judged) % _LOG_EVERY == 0:
             log.info("%d of %d questions answered", len(judged), len(questions))
-    if predictions is not None:
-        lines = [json.dumps(one.as_dict(), ensure_ascii=False) + "\n" for one in judged]
-        files.write_bytes(epath.Path(predictions), "".join(lines).encode())
     known = [one.evidence_rank for one in judged if one.question.evidence >= 0]
     return {
         "questions": len(judged),

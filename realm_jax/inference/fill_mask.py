@@ -1,6 +1,7 @@
 """Fills the `[MASK]` of a sentence, with and without retrieval (REALM Table 3)."""
 
 import copy
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from realm_jax.losses import (
 )
 from realm_jax.retrieval.retriever import select_candidates
 
+_MASKS = re.compile(r"\[mask\]|<mask>", re.IGNORECASE)  # as other models and users write it
 MASK = "[MASK]"
 
 
@@ -58,6 +60,11 @@ class Filling(Displayable):
         return asdict(self)
 
 
+def with_mask(text: str) -> str:
+    """The text with `[MASK]` for `[mask]`, `<mask>` and other cases of these."""
+    return _MASKS.sub(MASK, text)
+
+
 class MaskFiller:
     """Fills masks with the pre-trained embedder and reader of a run."""
 
@@ -74,13 +81,14 @@ class MaskFiller:
         """Fills the `[MASK]` of a text.
 
         Args:
-          text: with one `[MASK]`.
+          text: with one `[MASK]`; see `with_mask`.
           answer: its probability is computed; None: the answer of 1 to `lengths.masks` word pieces
             with the highest mean log p per piece.
 
         Raises:
           InputError: not exactly one `[MASK]`, or the text is longer than `lengths.query`.
         """
+        text = with_mask(text)
         if text.count(MASK) != 1:
             raise InputError(
                 f"the text does not have exactly one {MASK}",

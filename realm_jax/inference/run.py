@@ -14,7 +14,7 @@ from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answer, Answerer
-from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller
+from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller, with_mask
 from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
 from realm_jax.retrieval.fusion import Fusion
@@ -111,7 +111,7 @@ class Run:
         self, questions: Sequence[str], k: int | None = None, *, retriever: str = "dense"
     ) -> list[Answer]:
         """Answers many questions in batches of up to 64; see `ask`."""
-        questions = _texts(questions, "questions")
+        questions = [with_mask(question) for question in _texts(questions, "questions")]
         for question in questions:
             if MASK in question:
                 raise InputError(
@@ -187,7 +187,7 @@ class Run:
         Raises:
           InputError: a text is not a string, is empty, or is longer than `lengths.query`.
         """
-        many = _texts(texts, "texts")
+        many = [with_mask(text) for text in _texts(texts, "texts")]
         tuned = [self.answers_questions and MASK not in text for text in many]
         vectors = self._zeros(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):

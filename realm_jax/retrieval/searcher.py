@@ -10,8 +10,11 @@ Two kinds of numbers identify a passage:
 The null passage is never in an index: it has neither a row nor an id in the corpus.
 """
 
+import functools
 import json
+import logging
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,6 +33,8 @@ _CLASSES = {
 }
 KINDS = tuple(_CLASSES)
 FORMAT = 1
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -106,10 +111,27 @@ def build_searcher(
       ConfigError: unknown kind, or its package is not installed.
       InputError: no vectors, another shape or dtype, NaN or infinity.
     """
-    build = searcher_class(kind).build
+    build = searcher_class(available_kind(kind)).build
     check_vectors(vectors)
     built: LocalSearcher = build(vectors, options, seed)
     return built
+
+
+@functools.cache
+def available_kind(kind: str) -> str:
+    """The kind that is built for `search.kind`: where ScaNN cannot be had, FAISS or exact search.
+
+    Logs it once for each process.
+    """
+    if kind != "scann" or find_spec("scann") is not None:
+        return kind
+    other = "exact" if find_spec("faiss") is None else "faiss"
+    log.warning(
+        "ScaNN is not installed (it has wheels for Linux on x86-64 and Python up to 3.13): "
+        "search.kind=scann builds an index of kind %s",
+        other,
+    )
+    return other
 
 
 def searcher_class(kind: str) -> Any:

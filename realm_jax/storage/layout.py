@@ -122,9 +122,11 @@ def path_of(address: epath.PathLike) -> epath.Path:
     """The path of a file or folder, local or on an object store.
 
     Raises:
-      InputError: the object store is unknown, or its package is not installed.
+      InputError: the object store is unknown, or its package is not installed; or the path is not
+        UTF-8, which the libraries that write parameters and indexes need.
     """
     scheme, remote, _ = os.fspath(address).partition("://")
+    _check_utf8(os.fspath(address))
     try:
         if remote:
             _load_store(scheme)
@@ -140,6 +142,19 @@ def path_of(address: epath.PathLike) -> epath.Path:
             expected="a local path, or the address of an object store",
             found=error,
             fix="pip install -e '.[s3]' for s3://, '.[gs]' for gs://, or use a local path",
+        ) from error
+
+
+def _check_utf8(address: str) -> None:
+    try:
+        address.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "the path is not UTF-8",
+            where=ascii(address),
+            expected="a path in UTF-8, in a UTF-8 locale",
+            found=f"bytes of another encoding at character {error.start}",
+            fix="rename the folder; or, if its name is UTF-8, set PYTHONUTF8=1",
         ) from error
 
 

@@ -152,7 +152,7 @@ def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path,
 
     from realm_jax.artifacts import verify as check_module
 
-    def full(folder):
+    def full(folder, paths):
         raise OSError(number, os.strerror(number), str(tmp_path / "file"))
 
     monkeypatch.setattr(check_module, "check", full)
@@ -162,7 +162,7 @@ def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path,
 def test_ctrl_c_ends_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):
     from realm_jax.artifacts import verify as check_module
 
-    def interrupted(folder):
+    def interrupted(folder, paths):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(check_module, "check", interrupted)

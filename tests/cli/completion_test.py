@@ -51,7 +51,7 @@ def test_each_shell_gets_a_completion_script_for_realm(realm, shell):
 def test_help_documents_every_exit_code(realm):
     codes = [value for name, value in vars(exit_codes).items() if name.isupper()]
     documented = realm("--help").out.split("exit codes:")[1]
-    assert len(codes) == 5
+    assert len(codes) == 6
     assert [int(line.split()[0]) for line in documented.strip().splitlines()] == codes
 
 

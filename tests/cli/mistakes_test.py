@@ -158,6 +158,38 @@ MISTAKES = {
     "weights that are none": ("import --from={notes} --to={new}", 1, ["{notes}", "expected"]),
     "an export onto something": ("export --workdir={run} --to={notes}", 1, ["{notes}"]),
     "a tagger judged on nothing": ("tag eval", 2, ["--tagger", "--input"]),
+    "an answer without a blank": (
+        f"{ASK} --answer=Oslo 'What is the capital of Norway?'",
+        2,
+        ["--answer needs a [MASK]", "leave out --answer"],
+    ),
+    "a number of passages for a blank": (f"{ASK} --k=3 'Oslo is [MASK].'", 2, ["--k", "leave out"]),
+    "a glob without quotes": (
+        "corpus build --format=text --input {file} {notes} --out={new}",
+        2,
+        ["expanded a glob", "--input='notes/*.txt'"],
+    ),
+    "a question without quotes": (f"{ASK} Who is it", 2, ["'is'", "in quotes"]),
+    "a setting of training for a verb that reads": (
+        f"{ASK} --config.model.hidden=8 Who?",
+        2,
+        ["config keys of paths", "corpus.knowledge"],
+    ),
+    "a corpus that was moved": (
+        f"{ASK} --config.corpus.knowledge={{new}} Who?",
+        1,
+        ["no corpus in this folder", "--config.corpus.knowledge=FOLDER"],
+    ),
+    "predictions into a folder": (
+        "eval --workdir={run} --questions={good} --predictions={notes}",
+        1,
+        ["predictions cannot be written", "{notes}", "--predictions=FILE"],
+    ),
+    "a corpus among other files": (
+        "corpus build --format=text --input={notes} --out={notes}",
+        1,
+        ["holds other files", "Rome.txt", "--out=corpus"],
+    ),
     "a shell that is none": ("completion powershell", 2, ["'powershell'", "'bash'"]),
     "an address of another machine": (
         "serve --workdir={run} --host=192.0.2.1 --port=0",
@@ -175,10 +207,13 @@ def paths(tmp_path_factory, finished, untuned, tiny, config_file):
     notes.mkdir()
     (notes / "Rome.txt").write_text("Rome is a city.")
     file.write_text(JSON_LINES)
+    good = folder / "good.jsonl"
+    good.write_text(JSON_LINES.splitlines()[0])
     return {
         "new": folder / "new",
         "notes": notes,
         "file": file,
+        "good": good,
         "run": finished.workdir,
         "untuned": untuned.workdir,
         "corpus": tiny.folder,

@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import Question
@@ -12,6 +13,7 @@ from realm_jax.data.rows import NULL_PASSAGE, joint_rows
 from realm_jax.inference.answerer import Answer, Answerer
 from realm_jax.inference.evaluate import closed_book, evaluate
 from realm_jax.inference.evidence import Evidence
+from realm_jax.inference.prediction_file import PredictionFile
 from realm_jax.models.modules import Modules
 
 
@@ -24,7 +26,7 @@ class FixedAnswerer(Answerer):
         self.answers, self.found, self.reads, self.asked = answers, found, read, []
         return self
 
-    def retrieve(self, rows, k):
+    def retrieve(self, questions, rows, k):
         self.asked.append(_question_texts(self.store, rows))
         found = np.array([self.found[question] for question in self.asked[-1]])
         return found[:, :k], np.zeros(found[:, :k].shape, np.float32)
@@ -75,7 +77,9 @@ FOUND = {
 
 
 def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_path):
-    report = evaluate(fixed.with_results(SAID, FOUND, 2), QUESTIONS, tmp_path / "predictions.jsonl")
+    answerer = fixed.with_results(SAID, FOUND, 2)
+    with PredictionFile.open(epath.Path(tmp_path / "predictions.jsonl")) as predictions:
+        report = evaluate(answerer, QUESTIONS, predictions)
     assert report["questions"] == 5
     assert report["exact_match"] == pytest.approx(4 / 5)
     # First hit that contains an answer: 3rd, 2nd, none, 6th, 1st.

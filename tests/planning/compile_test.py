@@ -110,7 +110,15 @@ def test_fsdp_may_gather_all_parameters():
 def compiled(step, *arguments, topology="v5e:2x2", code=0):
     """Runs `realm compile` in a subprocess and returns its report."""
     overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={step}", "--json"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "realm_jax.cli.main",
+        "compile",
+        f"--step={step}",
+        "--json",
+    ]
     command += [f"--topology={topology}", "--vocabulary=2000", *overrides, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert ran.stdout and ran.returncode == code, ran.stderr[-2000:]
