@@ -50,8 +50,9 @@ def questions(tmp_path):
 
 
 @pytest.fixture
-def traps(tmp_path):
+def traps(tmp_path, monkeypatch):
     """A folder with modules that must not be imported."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # set by `realm` in this process
     folder = tmp_path / "traps"
     folder.mkdir()
     for name in TRAPS:
