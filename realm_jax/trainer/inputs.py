@@ -113,6 +113,7 @@ def _masked(
             where=spans.path,
             expected=knowledge.corpus_hash,
             found=spans.knowledge_hash,
-            fix="annotate the pre-training corpus again, with this knowledge corpus",
+            fix=f"realm tag annotate --corpus={folder} --knowledge={knowledge.path} --out=FOLDER, "
+            "then --config.corpus.spans=FOLDER",
         )
     return MaskedTextSource(store, spans, config, part)

@@ -289,7 +289,7 @@ def _files(folder):
 
 
 def _flip(path):
-    content = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes() or b"\0")  # a corpus without ids has an empty file
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
