@@ -54,7 +54,8 @@ def evaluate_judged(
 def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:
     """Scores of the first 100 documents of each query; long queries are truncated.
 
-    The score of a document is the highest of its passages among the first 1,000 passages.
+    The score of a document is the highest of its passages among the first 1,000 passages. A
+    document with the id of the query is left out, as in BEIR: there it is the query's own text.
     """
     run: TrecRun = {}
     names = list(queries)
@@ -65,18 +66,21 @@ def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:
             found &= scores > 0  # passages that share no word with the query
         start = len(run)
         for row, query in enumerate(names[start : start + count]):
-            run[query] = _documents(answerer, ids[row][found[row]], scores[row][found[row]])
+            kept = found[row]
+            run[query] = _documents(answerer, ids[row][kept], scores[row][kept], query)
         if len(run) % _LOG_EVERY == 0:
             log.info("%d of %d queries searched", len(run), len(names))
     return run
 
 
-def _documents(answerer: Answerer, ids: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+def _documents(
+    answerer: Answerer, ids: np.ndarray, scores: np.ndarray, left_out: str
+) -> dict[str, float]:
     """Merges passages, best first, into documents by the maximum of their scores."""
     documents: dict[str, float] = {}
     for passage, score in zip(ids.tolist(), scores.tolist(), strict=True):
         document = answerer.store.document_id(passage)
-        if document:
+        if document not in ("", left_out):
             documents.setdefault(document, score)
         if len(documents) == DEPTH:
             break
@@ -85,6 +89,8 @@ def _documents(answerer: Answerer, ids: np.ndarray, scores: np.ndarray) -> dict[
 
 def measure(qrels: Qrels, run: TrecRun) -> Values:
     """Measures of each query of `qrels`, in its order; a query that `run` lacks has 0.
+
+    Documents with the id of their query do not count as retrieved; see `retrieve_documents`.
 
     Returns:
       `ndcg_at_10`, `map`, `mrr_at_10`, `recall_at_5`, `recall_at_100`, each by query.
@@ -101,7 +107,11 @@ def measure(qrels: Qrels, run: TrecRun) -> Values:
     }
     places = {query: place for place, query in enumerate(qrels)}
     values = {name: np.zeros(len(qrels)) for name in measures.values()}
-    found = {query: scores for query, scores in run.items() if scores}
+    found = {
+        query: {document: score for document, score in scores.items() if document != query}
+        for query, scores in run.items()
+    }
+    found = {query: scores for query, scores in found.items() if scores}
     for metric in ir_measures.iter_calc(list(measures), qrels, found):
         values[measures[metric.measure]][places[metric.query_id]] = metric.value
     return values

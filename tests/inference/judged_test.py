@@ -16,7 +16,11 @@ from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import compare, evaluate_judged, measure, retrieve_documents
 
 QRELS = {"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"x": 1}, "q3": {"y": 1}}
-RUN = {"q1": {"c": 3.0, "a": 2.0, "b": 1.0}, "q2": {"z": 1.0, "x": 0.5}, "q9": {"a": 1.0}}
+RUN = {
+    "q1": {"q1": 9.0, "c": 3.0, "a": 2.0, "b": 1.0},
+    "q2": {"z": 1.0, "x": 0.5},
+    "q9": {"a": 1.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,11 @@ def test_documents_have_the_score_of_their_best_passage(answerer, judged):
                 best[name] = max(score, best.get(name, -np.inf))
             found = {d: s for d, s in best.items() if s > 0 or retriever == "dense"}
             assert run[query] == pytest.approx(found, rel=1e-3)
+
+
+def test_a_document_with_the_id_of_the_query_is_left_out(answerer):
+    run = retrieve_documents(answerer, {"d3": "the river", "q3": "the river"})
+    assert run["d3"].keys() == run["q3"].keys() - {"d3"}
 
 
 def test_words_find_the_judged_documents(answerer, judged, tmp_path):
