@@ -13,7 +13,13 @@ from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.judged import compare, evaluate_judged, measure, retrieve_documents
+from realm_jax.inference.judged import (
+    _documents,
+    compare,
+    evaluate_judged,
+    measure,
+    retrieve_documents,
+)
 
 QRELS = {"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"x": 1}, "q3": {"y": 1}}
 RUN = {
@@ -76,6 +82,16 @@ def test_documents_have_the_score_of_their_best_passage(answerer, judged):
                 best[name] = max(score, best.get(name, -np.inf))
             found = {d: s for d, s in best.items() if s > 0 or retriever == "dense"}
             assert run[query] == pytest.approx(found, rel=1e-3)
+
+
+def test_passages_of_a_document_are_merged_by_maximum(answerer):
+    ids = np.arange(len(answerer.store))[::-1]
+    scores = np.linspace(2.0, -1.0, len(ids))
+    merged = _documents(answerer, ids, scores, "")
+    names = [answerer.store.document_id(i) for i in ids.tolist()]
+    first = {name: scores[names.index(name)] for name in names}
+    assert merged == first
+    assert len(merged) < len(ids)
 
 
 def test_a_document_with_the_id_of_the_query_is_left_out(answerer):
