@@ -10,6 +10,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "realm_jax/__init__.py").re
 COMPLETION = ["argcomplete>=3.5"]
 DOCS = ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 FAISS = ["faiss-cpu>=1.12"]
+DOCUMENTS = ["pypdf>=5", "python-docx>=1.1"]
 # ScaNN has wheels for this platform only; elsewhere FAISS searches instead.
 SCANN = "platform_system == 'Linux' and platform_machine == 'x86_64' and python_version < '3.14'"
 NO_SCANN = SCANN.replace("==", "!=").replace(" and ", " or ").replace("<", ">=")
@@ -61,6 +62,10 @@ setup(
         "PyStemmer>=3",
         "ir-measures>=0.4",
         "scipy>=1.15",
+        "charset-normalizer>=3.4",
+        "pyarrow>=18",
+        "selectolax>=0.3.28",
+        "backports.zstd>=1.0; python_version < '3.14'",
     ],
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],
@@ -78,6 +83,7 @@ setup(
         "parity": ["transformers==4.40.2", "torch>=2.2"],
         "parity-current": ["transformers>=4.57", "sentence-transformers>=5", "torch>=2.2"],
         "serve": SERVE,
+        "documents": DOCUMENTS,
         "wandb": ["wandb>=0.18"],
         "completion": COMPLETION,
         "docs": DOCS,
@@ -86,6 +92,8 @@ setup(
         "beam": ["apache-beam>=2.77"],
         "dev": [
             *SERVE,
+            *DOCUMENTS,
+            "mwparserfromhell>=0.7",
             *COMPLETION,
             *DOCS,
             *FAISS,

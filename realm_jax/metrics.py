@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.text.answer_form import normalise_answer
 from realm_jax.text.expression import Expression
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.metrics import exact_match, expression_match, is_right, recall_at
 from realm_jax.text.expression import Expression
 

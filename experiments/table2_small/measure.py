@@ -13,7 +13,7 @@ from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import accepted, contains_answer
 from realm_jax.data.open_qa import question_rows
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.evaluate import evaluate
 from realm_jax.parallel.sharding import one_device_mesh

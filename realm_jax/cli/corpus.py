@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -19,10 +20,13 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
 from realm_jax.cli.overrides import ALL
+from realm_jax.corpus.documents import Columns
 from realm_jax.corpus.readers import FORMATS
+from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
 from realm_jax.corpus.store import VOCABULARY, PassageStore
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.monitoring.format import things
 from realm_jax.storage.appendable import has_shards
@@ -45,7 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--input",
         required=True,
-        help="file, folder, archive or quoted glob; format tfds: folder or name",
+        help="file, folder, archive, quoted glob, or - for standard input; format tfds: folder or "
+        "name",
+    )
+    build.add_argument(
+        "--columns",
+        type=_columns,
+        default=Columns(),
+        metavar="text=NAME,title=NAME,id=NAME",
+        help="names of the fields in jsonl, csv, tsv and parquet; default: text, title, _id or id",
+    )
+    build.add_argument(
+        "--encoding", help="of text files, such as cp1252; default: UTF-8, else detected per file"
     )
     build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
     build.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
@@ -88,10 +103,43 @@ def _budget(text: str) -> int:
     return whole(text, LEAST_PIECES)
 
 
+def _columns(text: str) -> Columns:
+    """Names of fields, such as `text=body,title=headline,id=key`."""
+    named = dict(part.partition("=")[::2] for part in text.split(","))
+    if not named.keys() <= {"title", "text", "id"} or not all(named.values()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected text=NAME,title=NAME,id=NAME")
+    return Columns(**named)
+
+
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds or inspects."""
     runtime.start_interruptible()
-    return _build(arguments) if arguments.corpus_verb == "build" else _inspect(arguments)
+    if arguments.corpus_verb == "inspect":
+        return _inspect(arguments)
+    if arguments.encoding is not None:
+        from realm_jax.corpus.encodings import check_encoding
+
+        arguments.encoding = check_encoding(arguments.encoding)
+    with _standard_input(arguments):
+        return _build(arguments)
+
+
+@contextlib.contextmanager
+def _standard_input(arguments: argparse.Namespace) -> Iterator[None]:
+    """Copies standard input to a temporary file: an input is read twice, and zip needs its end."""
+    if arguments.input != "-":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "standard_input")
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        arguments.input = str(copy)
+        yield
+
+
+def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"columns": arguments.columns, "encoding": arguments.encoding}
 
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -118,15 +166,9 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     report["peak_memory_bytes"] = peak_memory(workers)
     sys.stderr.write(
         f"{things(report['passages'], 'passage')} of {things(report['documents'], 'document')} "
-        f"in {arguments.out}; "
-        f"skipped: {report['skipped'] or 'nothing'}\n"
+        f"in {arguments.out}; {report_lines(report)}"
         f"salient spans: {_counts(report['spans'])}\n"
     )
-    if report["repeated_ids"]:
-        sys.stderr.write(
-            f"repeated ids: {report['repeated_ids']} of {report['documents_with_id']} documents "
-            "with an id have that of an earlier document\n"
-        )
     return report
 
 
@@ -158,7 +200,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
         theirs = knowledge.path / VOCABULARY if knowledge else None
         how = (arguments.format, arguments.input, arguments.vocab or theirs)
         if (out / SPANS / MANIFEST).exists() or not was_built_from(
-            store, *how, arguments.passage_pieces
+            store, *how, arguments.passage_pieces, **_how(arguments)
         ):
             raise InputError(
                 "the corpus already exists",
@@ -177,6 +219,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
         passage_pieces=arguments.passage_pieces,
         workers=arguments.workers,
         progress=_log_progress("%d documents, %d passages"),
+        **_how(arguments),
     )
 
 
@@ -189,6 +232,7 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
     from realm_jax.corpus.tfds_builder import store_from_tfds
 
     pieces, data_dir = arguments.passage_pieces, str(_beside(arguments.out, ".tfds"))
+    skipped = Skipped()
     folder = build_with_beam(
         arguments.format,
         arguments.input,
@@ -196,8 +240,10 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
         vocabulary,
         passage_pieces=pieces,
         options=arguments.beam,
+        skipped=skipped,
+        **_how(arguments),
     )
-    return store_from_tfds(folder, arguments.out, vocabulary, pieces) | {"resumed": 0}
+    return store_from_tfds(folder, arguments.out, vocabulary, pieces, skipped) | {"resumed": 0}
 
 
 @contextlib.contextmanager
@@ -244,20 +290,18 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     Raises:
       InputError: no document has text.
     """
-    from collections import Counter
-
     from realm_jax.corpus.readers import read
     from realm_jax.corpus.store_writer import no_passage
     from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 
-    skipped: Counter[str] = Counter()
-    documents = read(arguments.format, arguments.input, skipped)
+    skipped = Skipped()
+    documents = read(arguments.format, arguments.input, skipped, **_how(arguments))
     first = next(documents, None)
     if first is None:
         raise no_passage(arguments.out, skipped)
     path = _beside(arguments.out, ".vocab.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = (one.title + "\n" + one.body for one in itertools.chain([first], documents))
+    texts = (one.title + "\n" + one.text for one in itertools.chain([first], documents))
     log.info("no --vocab: learning a vocabulary from the input, in %s", path)
     write_vocabulary(path, sample_vocabulary(texts))
     return str(path)

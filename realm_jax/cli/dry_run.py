@@ -15,6 +15,7 @@ from realm_jax.storage import commit
 from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.disk_estimate import index_bytes
+from realm_jax.trainer.inputs import cut_pieces
 from realm_jax.trainer.prepare import STAGES, prepare
 
 
@@ -33,6 +34,7 @@ def dry_run(
         "passages": len(prepared.inputs.knowledge),
         "sentences": len(prepared.inputs.text),
         "questions": len(prepared.inputs.questions),
+        "cut": cut_pieces(prepared.inputs.knowledge, config),
         "devices": prepared.mesh.devices.size,
         "parameters": prepared.num_params,
         "stages": [
@@ -95,6 +97,11 @@ def _run_lines(report: dict[str, Any]) -> list[str]:
         f"model     {sum(report['parameters'].values()):,} parameters, "
         f"{devices} device{'s' if devices > 1 else ''}",
     ]
+    if report["cut"]["passages"]:
+        lines.append(
+            f"cut       {report['cut']['passages']:,} passages are longer than lengths.passage; "
+            f"{report['cut']['pieces']:,} word pieces of them are never read"
+        )
     for stage in report["stages"]:
         line = f"{stage['stage']:<9} {stage['steps']:,} steps of {stage['batch']} queries"
         line += f", {stage['done']:,} done"

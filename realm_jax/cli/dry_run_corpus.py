@@ -2,20 +2,28 @@
 
 import argparse
 import sys
-from collections import Counter
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from realm_jax.cli.dry_run import format_bytes
+from realm_jax.corpus.documents import Document
 from realm_jax.corpus.input_files import files
-from realm_jax.corpus.readers import SUFFIXES, read
+from realm_jax.corpus.readers import FILE_FORMATS, read
+from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
-from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.split import split
+from realm_jax.corpus.store import VOCABULARY, PassageStore
+from realm_jax.corpus.store_writer import TALLIES, no_passage
+from realm_jax.corpus.tally import Skipped, Tally
+from realm_jax.corpus.worker_pool import batches
 from realm_jax.errors import InputError
+from realm_jax.monitoring.format import things
 from realm_jax.storage.appendable import complete_lines
 from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import JOURNAL, MANIFEST
+from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 from realm_jax.text.wordpiece import WordPieces
 
 # Measured on long Wikipedia articles at 288 word pieces per passage (benchmarks/RESULTS.md).
@@ -24,7 +32,7 @@ _COMPRESSED = (".gz", ".xz", ".bz2", ".tar", ".tgz")
 
 
 def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Checks the arguments of `realm corpus build` and reads the first document.
+    """Checks the arguments of `realm corpus build` and splits the first documents.
 
     Raises:
       RealmError: the input, vocabulary or output folder cannot be used.
@@ -41,18 +49,26 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
             "Apache Beam is not installed", where="--beam", fix="pip install -e '.[beam]'"
         )
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
-    if arguments.vocab:
-        WordPieces.load(arguments.vocab)
-    skipped: Counter[str] = Counter()
-    first = next(read(arguments.format, arguments.input, skipped), None)
-    if first is None:
-        raise InputError(
-            "the input holds no document", where=f"--input {arguments.input}", found=dict(skipped)
-        )
+    skipped = Skipped()
+    how = {"columns": arguments.columns, "encoding": arguments.encoding}
+    documents = read(arguments.format, arguments.input, skipped, **how)
+    sample = next(batches(documents), None)
+    if sample is None:
+        raise no_passage(f"--input {arguments.input}", skipped)
+    vocabulary = arguments.vocab or (knowledge.path / VOCABULARY if knowledge else None)
+    remarks = _split(sample, vocabulary, arguments.passage_pieces)
+    skipped.merge(remarks.take("empty_body"))
     report: dict[str, Any] = {
         "dry_run": True,
         "out": str(out),
-        "first_document": first.title,
+        "first_document": sample[0].title,
+        "documents_tried": len(sample),
+        "skipped": dict(skipped),
+        "skipped_names": skipped.names,
+        "long": dict(remarks),
+        "long_names": remarks.names,
+        "encodings": dict(skipped.decoded),
+        "encodings_names": skipped.decoded.names,
         "vocabulary": arguments.vocab
         or (knowledge and str(knowledge.path))
         or "learned from the input",
@@ -86,6 +102,16 @@ def dry_run_annotate(
     return _printed(arguments, report)
 
 
+def _split(sample: list[Document], vocabulary: str | Path | None, passage_pieces: int) -> Tally:
+    """Remarks of the split; without a vocabulary, one is learned from the sample."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(vocabulary or Path(folder, VOCABULARY))
+        if not vocabulary:
+            texts = (f"{one.title}\n{one.text}" for one in sample)
+            write_vocabulary(path, sample_vocabulary(texts))
+        return split(sample, WordPieces.load(path), passage_pieces).remarks
+
+
 def _documents_done(out: Path) -> int:
     """Documents that an unfinished build has already processed."""
     journal = complete_lines(out / JOURNAL)
@@ -96,7 +122,7 @@ def _input_sizes(arguments: argparse.Namespace) -> dict[str, Any]:
     """Number and size of the input files; for plain text, also an estimate of the corpus."""
     if arguments.format == "tfds":
         return {"files": None}
-    found = files(arguments.input, SUFFIXES.get(arguments.format, ""))
+    found = files(arguments.input, FILE_FORMATS[arguments.format].wanted())
     input_bytes = sum(path.stat().st_size for path in found)
     sizes: dict[str, Any] = {"files": len(found), "input_bytes": input_bytes}
     if any(path.name.endswith(_COMPRESSED) for path in found):
@@ -117,9 +143,12 @@ def _printed(arguments: argparse.Namespace, report: dict[str, Any]) -> dict[str,
         shown = {
             key: format_bytes(value) if "bytes" in key and value is not None else value
             for key, value in report.items()
-            if key != "dry_run"
+            if key != "dry_run" and key.removesuffix("_names") not in TALLIES
         }
         width = max(map(len, shown))
         lines = [f"{key.replace('_', ' '):<{width}}  {value}\n" for key, value in shown.items()]
+        if "skipped" in report:
+            tried = things(report["documents_tried"], "document")
+            lines.append(f"of the first {tried}: {report_lines(report)}")
         sys.stdout.write("".join(lines) + "the input can be read; nothing was written\n")
     return report

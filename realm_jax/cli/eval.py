@@ -53,6 +53,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
+    from realm_jax.data.question_checks import check_evidence
     from realm_jax.data.question_files import read_questions
     from realm_jax.inference.evaluate import evaluate
     from realm_jax.inference.prediction_file import PredictionFile
@@ -65,6 +66,7 @@ def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
     kept = RunDir(arguments.workdir).root / "predictions.jsonl"
     path = path_of(arguments.predictions) if arguments.predictions else kept
     answerer = _answerer(arguments)
+    check_evidence(questions, len(answerer.store))
     with PredictionFile.open(path) as predictions:
         report = evaluate(answerer, questions, predictions)
     recalls = ", ".join(f"recall@{k} {v:.1%}" for k, v in report["recall_at"].items())

@@ -5,7 +5,6 @@ All workers must be able to read the input and the vocabulary, and to write to d
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
@@ -15,16 +14,18 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from realm_jax.corpus.input_files import files
-from realm_jax.corpus.readers import SUFFIXES, read
+from realm_jax.corpus.readers import FILE_FORMATS, read
 from realm_jax.corpus.split import PASSAGE_PIECES, split
-from realm_jax.corpus.tfds_builder import Example, PassagesInfo, examples_of, prepare
+from realm_jax.corpus.tally import Skipped, Tally
+from realm_jax.corpus.tfds_builder import SKIPPED, Example, PassagesInfo, examples_of, prepare
 from realm_jax.corpus.worker_pool import batches
 from realm_jax.errors import InputError
 from realm_jax.text.wordpiece import WordPieces
 
 _COUNT = "count"
-# (file number, passages, documents, skipped); file number -> (passages, documents) before it
-Count = tuple[int, int, int, dict[str, int]]
+# (file number, passages, documents, what was skipped, remarks, encodings), the last three as JSON;
+# file number -> (passages, documents) before it
+Count = tuple[int, int, int, list[dict[str, Any]]]
 Before = dict[int, tuple[int, int]]
 
 
@@ -34,16 +35,28 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
     name = PassagesInfo.name
 
     def __init__(
-        self, *, format: str, paths: list[Path], vocabulary_file: str, pieces: int, **options: Any
+        self,
+        *,
+        format: str,
+        paths: list[Path],
+        vocabulary_file: str,
+        pieces: int,
+        how: dict[str, Any],
+        **options: Any,
     ):
-        self._how = {"format": format, "vocabulary": vocabulary_file, "passage_pieces": pieces}
+        self._how: dict[str, Any] = {
+            "format": format,
+            "vocabulary": vocabulary_file,
+            "passage_pieces": pieces,
+        }
+        self._how["how"] = how
         self._paths = list(enumerate(map(str, paths)))
         super().__init__(vocabulary=WordPieces.load(vocabulary_file).sha256, **options)
 
     @property
     def skipped_file(self) -> Path:
         """File for the counts of skipped documents; in the parent, as TFDS renames the dataset."""
-        return Path(self.data_dir).parent / "skipped.json"
+        return Path(self.data_dir).parent / SKIPPED
 
     def _split_generators(self, dl_manager: Any, pipeline: Any) -> dict[str, Any]:
         return {"train": self._generate_examples(pipeline)}
@@ -65,21 +78,24 @@ class BeamPassages(PassagesInfo, skip_registration=True):  # type: ignore[call-a
         )
 
 
-def _cut(file: tuple[int, str], format: str, vocabulary: str, passage_pieces: int) -> Iterator[Any]:
+def _cut(
+    file: tuple[int, str], format: str, vocabulary: str, passage_pieces: int, how: dict[str, Any]
+) -> Iterator[Any]:
     """Yields (file number, example), with ids that start at 0 in each file; reads in batches."""
     from apache_beam.pvalue import TaggedOutput
 
     number, path = file
     tokenizer = _load_tokenizer(vocabulary)
-    skipped: Counter[str] = Counter()
+    skipped, remarks = Skipped(), Tally()
     passages = documents = 0
-    for documents_batch in batches(read(format, path, skipped)):
+    for documents_batch in batches(read(format, path, skipped, **how)):
         block = split(documents_batch, tokenizer, passage_pieces)
         for example in examples_of(block, passages, documents):
             yield number, example
         passages, documents = passages + len(block.piece_counts), documents + block.documents
-        skipped["empty_body"] += block.empty
-    yield TaggedOutput(_COUNT, (number, passages, documents, dict(+skipped)))
+        remarks.merge(block.remarks)
+    tallies = [tally.to_json() for tally in (skipped, remarks, skipped.decoded)]
+    yield TaggedOutput(_COUNT, (number, passages, documents, tallies))
 
 
 def _before(counts: list[Count]) -> Before:
@@ -91,8 +107,11 @@ def _before(counts: list[Count]) -> Before:
 
 
 def _write_skipped(counts: list[Count], path: Path) -> None:
-    skipped = sum((Counter(skipped) for *_, skipped in counts), Counter[str]())
-    path.write_text(json.dumps(dict(sorted(skipped.items()))))
+    sums = [Tally(), Tally(), Tally()]
+    for *_, tallies in sorted(counts, key=itemgetter(0)):
+        for total, one in zip(sums, tallies, strict=True):
+            total.merge(Tally.from_json(one))
+    path.write_text(json.dumps([total.to_json() for total in sums]))
 
 
 def _numbered(found: tuple[int, Example], before: Before) -> tuple[int, Example]:
@@ -115,6 +134,8 @@ def build_with_beam(
     *,
     passage_pieces: int = PASSAGE_PIECES,
     options: str = "",
+    skipped: Skipped | None = None,
+    **how: Any,
 ) -> Path:
     """Prepares `realm_passages` in `data_dir` from raw files; `store_from_tfds` converts it.
 
@@ -128,6 +149,8 @@ def build_with_beam(
       vocabulary: a BERT vocab.txt.
       passage_pieces: maximum word pieces of a passage, including [CLS] and [SEP].
       options: command-line options of the pipeline: "--runner=DataflowRunner --project=…".
+      skipped: counts the files that are left out.
+      how: `columns` and `encoding`, see `readers.read`.
 
     Returns:
       The folder of the prepared version.
@@ -142,7 +165,8 @@ def build_with_beam(
         raise InputError("Beam reads files only", where="format", expected="not tfds", found=format)
     builder = BeamPassages(
         format=format,
-        paths=files(input, SUFFIXES.get(format, "")),
+        paths=files(input, FILE_FORMATS[format].wanted(), skipped),
+        how=how,
         vocabulary_file=str(vocabulary),
         pieces=passage_pieces,
         data_dir=str(data_dir),

@@ -3,7 +3,6 @@
 import resource
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import InputChecksum, write_store
+from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.worker_pool import batches
 from realm_jax.storage.files import digest
 
@@ -27,6 +27,7 @@ def build(
     passage_pieces: int = PASSAGE_PIECES,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    **how: Any,
 ) -> dict[str, Any]:
     """Reads documents, splits them into passages and writes a corpus to `out`.
 
@@ -38,20 +39,21 @@ def build(
       passage_pieces: maximum word pieces of a passage, including [CLS] and [SEP].
       workers: number of processes; does not change the corpus.
       progress: called as `progress(documents, passages)`.
+      how: `columns` and `encoding`, see `readers.read`.
 
     Returns:
-      `documents`, `passages`, `pieces`, `skipped` (documents by reason), `corpus_hash`, `resumed`
-      (passages of an earlier, killed build), `seconds`, `passages_per_second` (without `resumed`)
-      and `peak_memory_bytes` (see `peak_memory`).
+      The counts of `StoreWriter.commit`, `resumed` (passages of an earlier, killed build),
+      `seconds`, `passages_per_second` (without `resumed`) and `peak_memory_bytes` (see
+      `peak_memory`).
 
     Raises:
       InputError: see `readers.read` and `store_writer.write_store`.
     """
     began = time.monotonic()
-    skipped: Counter[str] = Counter()
+    skipped = Skipped()
     summary = write_store(
         out,
-        read(format, input, skipped),
+        read(format, input, skipped, **how),
         vocabulary,
         passage_pieces=passage_pieces,
         workers=workers,
@@ -73,6 +75,7 @@ def was_built_from(
     input: str,
     vocabulary: str | Path | None,
     passage_pieces: int,
+    **how: Any,
 ) -> bool:
     """Whether `build` with these arguments would give this store; reads all documents of `input`.
 
@@ -86,7 +89,7 @@ def was_built_from(
     if passage_pieces != store.manifest["passage_pieces"]:
         return False
     source, checksum = InputChecksum(), None
-    for _ in source.of(batches(read(format, input, Counter()))):
+    for _ in source.of(batches(read(format, input, Skipped(), **how))):
         checksum = source.next()
     return checksum == store.manifest["source"]
 

@@ -2,11 +2,15 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 
+from realm_jax.corpus import wikitext
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
+
+LONGEST_LINE = 1 << 28  # bytes of a line, which is held in memory
 
 
 @dataclass(frozen=True)
@@ -15,18 +19,32 @@ class Document:
 
     Attributes:
       title: may be empty.
-      body: its text.
+      body: its text, or its source if `markup` is not "".
       where: the file (and line) from which it was read.
       id: as its source gives it (`_id`, `id`); "" if there is none.
+      markup: "wikitext", or "" for plain text.
     """
 
     title: str
     body: str
     where: str
     id: str = ""
+    markup: str = ""
+
+    @property
+    def text(self) -> str:
+        """The body as plain text; workers compute it, because markup takes long to convert."""
+        return wikitext.plain_text(self.body) if self.markup == "wikitext" else self.body
 
 
-Skipped = Counter[str]
+@dataclass(frozen=True)
+class Columns:
+    """Names of the fields of a document in records; "" for the usual names."""
+
+    title: str = ""
+    text: str = ""
+    id: str = ""
+
 
 # Skipped as in the released code: pages that only list other pages.
 _LISTING = {
@@ -37,25 +55,51 @@ _LISTING = {
 }
 
 
-def is_listing(title: str, skipped: Skipped) -> bool:
+def is_listing(title: str, where: str, skipped: Skipped) -> bool:
     """Whether a Wikipedia page only lists other pages, by its title; counts it as skipped."""
     for reason, pattern in _LISTING.items():
         if pattern.match(title):
-            skipped[reason] += 1
+            skipped.add(reason, f"{title} ({where})")
             return True
     return False
 
 
-def decode(content: bytes, skipped: Skipped) -> str | None:
+def decode(content: bytes, where: str, skipped: Skipped) -> str | None:
     """Decodes UTF-8; if that fails, returns None and counts `not_utf8` as skipped."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        skipped["not_utf8"] += 1
+        skipped.add("not_utf8", where)
         return None
 
 
-def lines_until(numbered: Iterator[tuple[int, bytes]], end: bytes, where: str) -> bytes:
+def numbered_lines(name: str, file: BufferedIOBase) -> Iterator[tuple[str, bytes]]:
+    """Yields (file:line, line) of a stream.
+
+    Raises:
+      InputError: a line is longer than `LONGEST_LINE`.
+    """
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                "line is too long",
+                where=f"{name}:{number}",
+                expected=f"at most {LONGEST_LINE:,} bytes",
+            )
+        yield f"{name}:{number}", line
+
+
+def text_lines(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Yields (file:line, text) of the lines that are not blank; counts those that are not UTF-8."""
+    for where, line in numbered_lines(name, file):
+        text = decode(line, where, skipped)
+        if text is not None and text.strip():
+            yield where, text
+
+
+def lines_until(numbered: Iterator[tuple[str, bytes]], end: bytes, where: str) -> bytes:
     """Reads lines up to the line `end`, which is not part of the result.
 
     Raises:
@@ -74,40 +118,63 @@ def lines_until(numbered: Iterator[tuple[int, bytes]], end: bytes, where: str) -
     )
 
 
-def json_document(
-    line: str, where: str, *, title: str = "title", text: tuple[str, ...] = ("text",)
-) -> Document:
+def json_document(line: str, where: str, columns: Columns) -> Document:
     """Reads a document from a JSON object on one line; `null` is an empty string.
 
-    Title and id are optional. The id is `_id`, else `id`: a string or a whole number.
-
-    Args:
-      line: the JSON.
-      where: file and line, for errors.
-      title: key of the title.
-      text: possible keys of the body; the first one that is present is used.
+    Title and id are optional. By default the text is `text` or `maintext`, and the id `_id` or
+    `id`: a string or a whole number.
 
     Raises:
       InputError: the line is not a JSON object, it has no text, or a value has another type.
     """
-    expected = f'{{"{" or ".join(text)}": "…", and optionally "{title}" and "_id" or "id"}}'
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _malformed(where, expected, f"{type(error).__name__}: {error}") from error
+        raise _malformed(where, _EXPECTED, f"{type(error).__name__}: {error}") from error
     if not isinstance(fields, dict):
-        raise _malformed(where, expected, type(fields).__name__)
-    present = [key for key in text if key in fields]
-    if not present:
-        raise _malformed(where, expected, f"no {' or '.join(text)} but {', '.join(fields)}")
-    id_key = "_id" if "_id" in fields else "id"
-    values = {key: fields.get(key) for key in (title, present[0], id_key)}
-    for key, value in values.items():
-        number = key == id_key and isinstance(value, int) and not isinstance(value, bool)
+        raise _malformed(where, _EXPECTED, type(fields).__name__)
+    names = chosen_columns([*fields, columns.title, columns.id], columns, where)
+    values = [None if name is None else fields.get(name) for name in names]
+    for name, value, is_id in zip(names, values, (False, False, True), strict=True):
+        number = is_id and isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not isinstance(value, str) and not number:
-            raise _malformed(where, expected, f"{key!r} is a {type(value).__name__}")
-    texts = ["" if value is None else str(value) for value in values.values()]
-    return Document(texts[0], texts[1], where, texts[2])
+            raise _malformed(where, _EXPECTED, f"{name!r} is a {type(value).__name__}")
+    title, text, id = ("" if value is None else str(value) for value in values)
+    return Document(title, text, where, id)
+
+
+def chosen_columns(
+    present: list[str], columns: Columns, where: str
+) -> tuple[str | None, str, str | None]:
+    """The names of title, text and id among the names of a record or a table.
+
+    Raises:
+      InputError: there is no text, or a name that `columns` gives is missing.
+    """
+    found = []
+    usual = (("title",), ("maintext", "text"), ("_id", "id"))
+    for given, names in zip((columns.title, columns.text, columns.id), usual, strict=True):
+        candidates = (given,) if given else names
+        found.append(next((name for name in candidates if name in present), None))
+        if given and given not in present:
+            raise _no_column(given, present, where)
+    title, text, id = found
+    if text is None:
+        raise _no_column("text", present, where)
+    return title, text, id
+
+
+def _no_column(name: str, present: list[str], where: str) -> InputError:
+    return InputError(
+        f"no field {name!r}",
+        where=where,
+        expected="text, and optionally title and _id or id",
+        found=f"no {name} but {', '.join(present)}"[:300],
+        fix="name the fields: --columns=text=BODY,title=HEADLINE,id=KEY",
+    )
+
+
+_EXPECTED = '{"text": "…", and optionally "title" and "_id" or "id"}'
 
 
 def _malformed(where: str, expected: str, found: str) -> InputError:

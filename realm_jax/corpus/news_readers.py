@@ -1,11 +1,12 @@
-"""Readers for news corpora: CC-News as JSON lines, and Reuters-21578."""
+"""Reads the news of Reuters-21578."""
 
 import html
 import re
 from collections.abc import Iterator
 from io import BufferedIOBase
 
-from realm_jax.corpus.documents import Document, Skipped, decode, json_document, lines_until
+from realm_jax.corpus.documents import Columns, Document, lines_until, numbered_lines
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -15,20 +16,9 @@ _ID = re.compile(r'NEWID="(\d+)"')
 _PARAGRAPH = re.compile(r"\n(?:\s*\n|(?= {2}))")
 
 
-def read_cc_news(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
-    """Reads one article per JSON line with `title` and `text`.
-
-    The news-please crawler writes the body as `maintext`. Other fields (date, url, domain, …) are
-    ignored. Articles without text are counted as skipped.
-    """
-    for number, line in enumerate(file, 1):
-        text = decode(line, skipped)
-        if text is not None and text.strip():
-            where = f"{name}:{number}"
-            yield json_document(text, where, text=("maintext", "text"))
-
-
-def read_reuters(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[Document]:
+def read_reuters(
+    name: str, file: BufferedIOBase, skipped: Skipped, columns: Columns
+) -> Iterator[Document]:
     """Reads the stories of Reuters-21578 (`reut2-*.sgm`) that have a headline and a body.
 
     Others are counted as skipped: `headline_only`, or `unprocessed` if the file does not mark title
@@ -38,16 +28,15 @@ def read_reuters(name: str, file: BufferedIOBase, skipped: Skipped) -> Iterator[
     Raises:
       InputError: the file is not Reuters-21578, or it is cut short.
     """
-    numbered = enumerate(file, 1)
-    for number, line in numbered:
-        where = f"{name}:{number}"
+    numbered = numbered_lines(name, file)
+    for where, line in numbered:
         if line.startswith(b"<REUTERS"):
             story = lines_until(numbered, b"</REUTERS>", where).decode("ascii", "ignore")
             title, body = _part(story, "TITLE"), _part(story, "BODY")
             if title is None:
-                skipped["unprocessed"] += 1
+                skipped.add("unprocessed", where)
             elif body is None:
-                skipped["headline_only"] += 1
+                skipped.add("headline_only", where)
             else:
                 id = "".join(_ID.findall(line.decode("ascii", "ignore"))[:1])
                 yield Document(" ".join(title.split()), _paragraphs(body), where, id)

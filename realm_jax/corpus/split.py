@@ -5,11 +5,13 @@ Workers return a `Block`: consecutive passages as flat arrays, in the layout of 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
 from realm_jax.corpus.documents import Document
+from realm_jax.corpus.tally import Tally
 from realm_jax.text.sentences import sentence_bounds
 from realm_jax.text.wordpiece import Pieces, WordPieces
 
@@ -35,7 +37,8 @@ class Block:
       document: index of the document of each passage, counted from 0 within the block.
       document_ids: id of the document of each passage, as its source gives it; "" if none.
       documents: number of documents with at least one passage.
-      empty: number of skipped documents, which have no word pieces.
+      remarks: documents by what happened to them: `empty_body`, skipped because they have no word
+        pieces; `sentence_divided`, once for each such sentence; `title_cut` to fewer pieces.
     """
 
     pieces: Int32[np.ndarray, "T"]
@@ -50,7 +53,7 @@ class Block:
     document: Int64[np.ndarray, "N"]
     document_ids: Sequence[str]
     documents: int
-    empty: int
+    remarks: Tally
 
 
 def split(
@@ -59,47 +62,82 @@ def split(
     """Splits documents into passages of at most `passage_pieces` pieces, with [CLS] and [SEP].
 
     Passages are filled greedily with whole sentences, without overlap (REALM section 4). A sentence
-    that exceeds the limit becomes a separate passage and is not truncated. The pieces of a title
-    are truncated so that at least half of the passage remains for the body; its text is kept.
+    that is longer than a passage is divided between words, so that nothing is left out. The pieces
+    of a title are truncated so that at least half of the passage remains for the body; its text is
+    kept.
     """
     texts = []
     for document in documents:
-        bounds = sentence_bounds(document.body)
-        texts.append((document.title, [document.body[a:b] for a, b in bounds], document.id))
+        body = document.text
+        sentences = [body[a:b] for a, b in sentence_bounds(body)]
+        texts.append(_Text(document.title, sentences, document.id, document.where))
     return _pack(texts, tokenizer, passage_pieces, cut=True)
 
 
 def block_of(passages: Sequence[tuple[str, Sequence[str]]], tokenizer: WordPieces) -> Block:
     """A block with one passage per (title, sentences), without a limit on its length."""
-    texts = [(title, sentences, "") for title, sentences in passages]
+    texts = [_Text(title, sentences, "", "") for title, sentences in passages]
     return _pack(texts, tokenizer, passage_pieces=2**31, cut=False)
 
 
+class _Text(NamedTuple):
+    title: str
+    sentences: Sequence[str]
+    document_id: str
+    where: str
+
+
 def _pack(
-    texts: Sequence[tuple[str, Sequence[str], str]],
+    texts: Sequence[_Text],
     tokenizer: WordPieces,
     passage_pieces: int,
     *,
     cut: bool,
 ) -> Block:
-    tokenized = iter(tokenizer.pieces([t for title, sents, _ in texts for t in (title, *sents)]))
+    strings = [string for text in texts for string in (text.title, *text.sentences)]
+    tokenized = iter(tokenizer.pieces(strings))
     builder = _BlockBuilder()
-    empty = 0
-    for title, sentences, document_id in texts:
-        title_piece = _shorten(next(tokenized), (passage_pieces - SPECIAL_PIECES) // 2)
+    for title, sentences, document_id, where in texts:
+        whole_title = next(tokenized)
+        title_piece = _shorten(whole_title, (passage_pieces - SPECIAL_PIECES) // 2)
         pairs = [(s, next(tokenized)) for s in sentences]
         # A sentence of control characters has no pieces.
         pairs = [(s, p) for s, p in pairs if len(p[0])]
         if not pairs:
-            empty += 1
+            builder.remarks.add("empty_body", where)
             continue
+        if len(whole_title[0]) > len(title_piece[0]):
+            builder.remarks.add("title_cut", where)
         budget = passage_pieces - SPECIAL_PIECES - len(title_piece[0])
+        if cut:
+            for _ in filter(lambda pair: len(pair[1][0]) > budget, pairs):
+                builder.remarks.add("sentence_divided", where)
+            pairs = [part for pair in pairs for part in _divided(pair, budget)]
         lengths = [len(p[0]) for _, p in pairs]
         groups = greedy(lengths, budget) if cut else [(0, len(pairs))]
         for first, stop in groups:
             builder.add(title, title_piece, pairs[first:stop], document_id)
         builder.documents += 1
-    return builder.block(empty)
+    return builder.block()
+
+
+def _divided(pair: tuple[str, Pieces], most: int) -> Iterator[tuple[str, Pieces]]:
+    """Parts of a sentence of at most `most` pieces, divided at white space if there is any."""
+    sentence, (ids, offsets) = pair
+    if len(ids) <= most:
+        yield pair
+        return
+    words = np.flatnonzero(offsets[1:, 0] > offsets[:-1, 1]) + 1  # pieces after white space
+    first = 0
+    while first < len(ids):
+        stop = min(first + most, len(ids))
+        if stop < len(ids):
+            word = int(words[np.searchsorted(words, stop, "right") - 1]) if len(words) else 0
+            stop = word if word > first else stop
+        begin = int(offsets[first, 0])
+        text = sentence[begin : int(offsets[stop - 1, 1])]
+        yield text, (ids[first:stop], offsets[first:stop] - np.int32(begin))
+        first = stop
 
 
 def greedy(lengths: Iterable[int], budget: int) -> Iterator[tuple[int, int]]:
@@ -129,6 +167,7 @@ class _BlockBuilder:
 
     def __init__(self) -> None:
         self.documents = 0
+        self.remarks = Tally()
         self._ids: list[np.ndarray] = []
         self._offsets: list[np.ndarray] = []
         self._counts: list[tuple[int, int, int, int, int, int]] = []
@@ -160,7 +199,7 @@ class _BlockBuilder:
             (titles + at, titles, len(pairs), len(head) + len(body), len(head), self.documents)
         )
 
-    def block(self, empty: int) -> Block:
+    def block(self) -> Block:
         counts = np.array(self._counts, np.int64).reshape(-1, 6)
         return Block(
             pieces=np.concatenate([np.empty(0, np.int32), *self._ids]),
@@ -175,5 +214,5 @@ class _BlockBuilder:
             document=counts[:, 5],
             document_ids=self._document_ids,
             documents=self.documents,
-            empty=empty,
+            remarks=self.remarks,
         )

@@ -28,6 +28,7 @@ from jaxtyping import Int32, Int64, Integer
 from realm_jax.corpus.document_ids import DocumentIds
 from realm_jax.corpus.split import Block
 from realm_jax.corpus.store_writer import COUNTS, KIND, TEXT, VOCABULARY
+from realm_jax.corpus.tally import Tally
 from realm_jax.storage import integrity
 from realm_jax.text.wordpiece import WordPieces
 
@@ -88,7 +89,7 @@ class PassageStore:
     def summary(self) -> dict[str, Any]:
         """The counts of the manifest and `corpus_hash`, as `StoreWriter.commit` returns them.
 
-        A corpus of an earlier version has no document ids and no counts of them.
+        A corpus of an earlier version has fewer of them.
         """
         counts = {name: self.manifest[name] for name in COUNTS if name in self.manifest}
         return counts | {"corpus_hash": self.corpus_hash}
@@ -164,7 +165,7 @@ class PassageStore:
             document=document,
             document_ids=[self.document_id(i) for i in range(start, stop)],
             documents=int(document[-1]) + 1,
-            empty=0,
+            remarks=Tally(),
         )
 
     def lengths(self) -> Int32[np.ndarray, "N"]:

@@ -1,7 +1,7 @@
 """Writes a corpus block by block; memory does not grow with the corpus."""
 
 import hashlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
@@ -13,6 +13,7 @@ import numpy as np
 from realm_jax.corpus.document_ids import IDS, STARTS, DocumentIds, DocumentIdsWriter
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES, Block, block_of, split
+from realm_jax.corpus.tally import Skipped, Tally
 from realm_jax.corpus.worker_pool import batches, exit_if_imported_by_worker, in_order
 from realm_jax.errors import InputError
 from realm_jax.storage.appendable import FolderWriter
@@ -33,7 +34,15 @@ ARRAYS = (
 BOUNDS = ("piece_starts.npy", "sentence_ptr.npy", "text_starts.npy")
 TEXT, VOCABULARY = "text.bin", "vocab.txt"
 NAMES = (*ARRAYS, TEXT, VOCABULARY, IDS, STARTS)
-COUNTS = ("documents", "passages", "pieces", "skipped", "documents_with_id", "repeated_ids")
+TALLIES = ("skipped", "long", "encodings")  # each with its `_names`
+COUNTS = (
+    "documents",
+    "passages",
+    "pieces",
+    "documents_with_id",
+    "repeated_ids",
+    *(field for name in TALLIES for field in (name, f"{name}_names")),
+)
 SHARD_BATCHES = 16  # batches of documents per shard; a killed build continues after a shard
 _BATCH_PASSAGES = 1024
 
@@ -49,6 +58,7 @@ class StoreWriter:
     Attributes:
       tokenizer: the word-piece tokenizer with this vocabulary.
       documents: number of documents appended so far.
+      remarks: those of the blocks appended so far.
       last_shard: the fields of the last `finish_shard` of a killed build that is continued; None if
         nothing is continued.
 
@@ -78,6 +88,9 @@ class StoreWriter:
             dict.fromkeys(BOUNDS, 0) if self.last_shard is None else self.last_shard["ends"]
         )
         self.documents = 0 if self.last_shard is None else self.last_shard["documents"]
+        self.remarks = Tally()
+        if self.last_shard is not None:
+            self.remarks.merge(Tally.from_json(self.last_shard["remarks"]))
         for bounds in self._bounds.values() if self.last_shard is None else ():
             bounds.append(np.zeros(1, np.int64))
 
@@ -105,6 +118,7 @@ class StoreWriter:
         self._append_bounds("sentence_ptr.npy", block.sentence_counts)
         self._append_bounds("text_starts.npy", block.text_bytes)
         self.documents += block.documents
+        self.remarks.merge(block.remarks)
 
     def _append_bounds(self, name: str, counts: np.ndarray) -> None:
         if len(counts):
@@ -114,34 +128,41 @@ class StoreWriter:
 
     def finish_shard(self, **fields: Any) -> None:
         """Makes all passages so far durable; a later writer finds `fields` in its `last_shard`."""
-        self._folder.finish_shard(**fields, ends=self._ends, documents=self.documents)
+        state = {"ends": self._ends, "documents": self.documents}
+        self._folder.finish_shard(**fields, **state, remarks=self.remarks.to_json())
 
-    def commit(self, skipped: Counter[str], source: str | None = None) -> dict[str, Any]:
+    def commit(self, skipped: Skipped | None = None, source: str | None = None) -> dict[str, Any]:
         """Publishes the corpus.
 
         Args:
-          skipped: number of skipped documents by reason.
+          skipped: what the reader did not read; documents without word pieces are added to it.
           source: checksum of the documents (`InputChecksum`).
 
         Returns:
-          `documents`, `passages`, `pieces`, `skipped`, `documents_with_id`, `repeated_ids`
-          (documents that have the id of an earlier one) and `corpus_hash`.
+          `documents`, `passages`, `pieces`, `documents_with_id`, `repeated_ids` (documents that
+          have the id of an earlier one), `corpus_hash`; `skipped`, `long` (sentences that were
+          divided, titles that were cut) and `encodings` (files by detected encoding), each with
+          the first names in `skipped_names`, `long_names` and `encodings_names`.
 
         Raises:
           InputError: there is no passage.
         """
+        skipped = Skipped() if skipped is None else skipped
+        long = Tally(self.remarks, self.remarks.names)
+        skipped.merge(long.take("empty_body"))
         if not self.passages:
             raise no_passage(self._folder.path, skipped)
+        self._folder.close()
         counts = {
             "documents": self.documents,
             "passages": self.passages,
             "pieces": self._pieces.size,
-            "skipped": dict(sorted(skipped.items())),
+            **DocumentIds(self.path, self.documents).counts(),
         }
-        self._folder.close()
-        counts |= DocumentIds(self.path, self.documents).counts()
-        fields = {**counts, **self._settings, "source": source}
-        manifest = self._folder.commit(**fields)
+        for name, tally in zip(TALLIES, (skipped, long, skipped.decoded), strict=True):
+            found = tally.to_json()
+            counts |= {name: found["counts"], f"{name}_names": found["names"]}
+        manifest = self._folder.commit(**counts, **self._settings, source=source)
         return {**counts, "corpus_hash": manifest["content_hash"]}
 
     def close(self) -> None:
@@ -170,13 +191,15 @@ class InputChecksum:
         return self._after.popleft()
 
 
-def no_passage(where: object, skipped: Counter[str]) -> InputError:
+def no_passage(where: object, skipped: Tally) -> InputError:
     """The error for input without any text; `skipped` counts documents by reason."""
     return InputError(
         "the input has no passages",
         where=where,
-        expected="at least one document with a title and a body",
-        found=f"all skipped: {dict(skipped)}" if skipped else "no document",
+        expected="at least one document with a body",
+        found="all skipped: " + "; ".join(map(str.strip, skipped.lines()))
+        if skipped
+        else "no document",
     )
 
 
@@ -187,7 +210,7 @@ def write_store(
     *,
     passage_pieces: int = PASSAGE_PIECES,
     workers: int = 1,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped | None = None,
     progress: Any = None,
 ) -> dict[str, Any]:
     """Splits documents into passages and writes them to a folder, in the same order.
@@ -200,7 +223,7 @@ def write_store(
       vocabulary: a BERT vocab.txt; copied into the folder.
       passage_pieces: maximum word pieces of `[CLS] title [SEP] body [SEP]`.
       workers: number of processes that split and tokenize; does not change the corpus.
-      skipped: counter of the reader of `documents`; recorded in the manifest.
+      skipped: what the reader of `documents` did not read; recorded in the manifest.
       progress: called as `progress(documents, passages)` after each batch.
 
     Returns:
@@ -218,23 +241,21 @@ def write_store(
             found=passage_pieces,
         )
     exit_if_imported_by_worker()  # before it opens the folder of its parent
-    counted: Counter[str] = Counter() if skipped is None else skipped
     writer = StoreWriter(path, vocabulary, passage_pieces)
     source = InputChecksum()
     document_batches = source.of(batches(documents))
     try:
-        done, empty, checksum = _skip_finished(writer, document_batches, source)
+        done, checksum = _skip_finished(writer, document_batches, source)
         resumed = writer.passages
         split_batch = partial(_split, vocabulary=str(vocabulary), passage_pieces=passage_pieces)
         for block in in_order(split_batch, document_batches, workers):
             writer.append(block)
-            done, empty, checksum = done + 1, empty + block.empty, source.next()
+            done, checksum = done + 1, source.next()
             if done % SHARD_BATCHES == 0:
-                writer.finish_shard(runs=done, empty=empty, source=checksum)
+                writer.finish_shard(runs=done, source=checksum)
             if progress is not None:
                 progress(writer.documents, writer.passages)
-        counted["empty_body"] += empty
-        return {**writer.commit(+counted, checksum), "resumed": resumed}
+        return {**writer.commit(skipped, checksum), "resumed": resumed}
     finally:
         writer.close()
 
@@ -250,10 +271,10 @@ def _load_tokenizer(vocabulary: str) -> WordPieces:
 
 def _skip_finished(
     writer: StoreWriter, document_batches: Iterator[list[Document]], source: InputChecksum
-) -> tuple[int, int, str]:
-    """Skips the batches that are in the store; returns their number, empty documents, checksum."""
+) -> tuple[int, str]:
+    """Skips the batches that are in the store; returns their number and checksum."""
     if writer.last_shard is None:
-        return 0, 0, ""
+        return 0, ""
     done, checksum = writer.last_shard["runs"], ""
     for _ in islice(document_batches, done):
         checksum = source.next()
@@ -265,7 +286,7 @@ def _skip_finished(
             found=checksum or "no document",
             fix="give the same --input, or delete the folder to start again",
         )
-    return done, writer.last_shard["empty"], checksum
+    return done, checksum
 
 
 def write_passages(
@@ -285,16 +306,16 @@ def write_passages(
     try:
         for batch in _batches(passages):
             block = block_of(batch, writer.tokenizer)
-            if block.empty:
+            if block.remarks:
                 # Skipping it would shift the ids of the following passages.
                 raise InputError(
                     "passage without text",
                     where=f"passages {writer.passages} to {writer.passages + len(batch) - 1}",
                     expected="at least one word piece in each passage",
-                    found=f"{block.empty} without text",
+                    found=f"{block.remarks.total()} without text",
                 )
             writer.append(block)
-        return writer.commit(Counter())
+        return writer.commit()
     finally:
         writer.close()
 

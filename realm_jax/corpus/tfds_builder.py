@@ -1,7 +1,6 @@
 """Converts a corpus to a TFDS dataset of passages and back; TensorFlow is not needed."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ import tensorflow_datasets as tfds
 from realm_jax.corpus.split import Block
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
+from realm_jax.corpus.tally import Skipped, Tally
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.wordpiece import WordPieces
 
 Example = dict[str, Any]
+SKIPPED = "skipped.json"  # what a Beam pipeline did not read, in the parent of the dataset
 _BATCH = 1024  # passages converted at a time
 
 
@@ -124,7 +125,11 @@ def examples_of(block: Block, first: int, document: int) -> Iterator[Example]:
 
 
 def store_from_tfds(
-    folder: str | Path, out: str | Path, vocabulary: str | Path, passage_pieces: int = 0
+    folder: str | Path,
+    out: str | Path,
+    vocabulary: str | Path,
+    passage_pieces: int = 0,
+    skipped: Skipped | None = None,
 ) -> dict[str, Any]:
     """Writes a corpus from a `realm_passages` dataset, identical to that of `realm corpus build`.
 
@@ -133,6 +138,7 @@ def store_from_tfds(
       out: folder of the corpus.
       vocabulary: the vocabulary with which the passages were split.
       passage_pieces: the maximum word pieces of a passage with which they were split.
+      skipped: files that were left out before.
 
     Returns:
       See `StoreWriter.commit`.
@@ -156,8 +162,13 @@ def store_from_tfds(
         for first in range(0, len(source), _BATCH):
             rows = range(first, min(first + _BATCH, len(source)))
             writer.append(_block_of(source.__getitems__(rows), writer.documents))
-        skipped = Path(folder).parent / "skipped.json"
-        return writer.commit(Counter(json.loads(skipped.read_text()) if skipped.exists() else {}))
+        skipped = Skipped() if skipped is None else skipped
+        file = Path(folder).parent / SKIPPED
+        if file.exists():
+            tallies = (skipped, writer.remarks, skipped.decoded)
+            for tally, more in zip(tallies, json.loads(file.read_text()), strict=True):
+                tally.merge(Tally.from_json(more))
+        return writer.commit(skipped)
     finally:
         writer.close()
 
@@ -181,5 +192,5 @@ def _block_of(examples: Iterable[Example], document: int) -> Block:
         # Version 2.0.0 of the dataset has no ids.
         document_ids=[row.get("document_id", b"").decode() for row in rows],
         documents=int(numbers[-1]) + 1,
-        empty=0,
+        remarks=Tally(),
     )

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.example_parser import ExampleParserNp
 
-from realm_jax.corpus.documents import Document, Skipped, is_listing
+from realm_jax.corpus.documents import Document, is_listing
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import DamageError, InputError
 
 _NAME = re.compile(r"[a-z]\w*(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?")  # NAME/CONFIG:VERSION
@@ -25,7 +26,7 @@ def read_tfds(input: str | Path, skipped: Skipped) -> Iterator[Document]:
       input: the folder of the prepared version, `DATA_DIR/NAME/CONFIG/VERSION`, or a name such as
         `wikipedia/20190301.en`, searched in `TFDS_DATA_DIR` or `~/tensorflow_datasets`. All splits
         are read, sorted by name.
-      skipped: counter of skipped documents by reason.
+      skipped: counts skipped documents by reason.
 
     Raises:
       InputError: there is no prepared dataset, or it has other features or another file format.
@@ -46,9 +47,10 @@ def read_tfds(input: str | Path, skipped: Skipped) -> Iterator[Document]:
     for split in sorted(info.splits):
         for i, example in enumerate(_examples(builder, split)):
             title, body = (_decoded(example[name]) for name in ("title", text))
-            if info.name != "wikipedia" or not is_listing(title, skipped):
+            where = f"{builder.data_dir}:{split}:{i}"
+            if info.name != "wikipedia" or not is_listing(title, where, skipped):
                 document_id = "".join(_decoded(example[name]) for name in id_feature)
-                yield Document(title, body, f"{builder.data_dir}:{split}:{i}", document_id)
+                yield Document(title, body, where, document_id)
 
 
 def _builder(input: str | Path) -> tfds.core.DatasetBuilder:

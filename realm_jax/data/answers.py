@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.text.answer_form import folded, normalise_answer, plain, without_articles
 from realm_jax.text.expression import MOST_SECONDS, Expression
 

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import Accepted, accepted
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.data.rows import Rows, joint_rows, query_rows
 from realm_jax.text.wordpiece import WordPieces
 

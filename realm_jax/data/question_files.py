@@ -5,7 +5,7 @@
 | own | JSON lines `question`, `answers`, optional `evidence` | texts |
 | nq | Natural Questions open: JSON lines `question`, `answer`; or TSV, question and list | texts |
 | webquestions | JSON array of `qText`, `answers`, or the TFDS dataset `web_questions` | texts |
-| trec | CuratedTREC: TSV id, type, question, regular expression | one expression |
+| trec | CuratedTREC: TSV id, type, question, expression; or DPR's question and list | expressions |
 | squad | SQuAD v1.1 without its paragraphs | texts |
 
 Files may be compressed (.gz, .xz, .bz2) or archives. See docs/how_to/bring_questions.md.
@@ -16,39 +16,29 @@ import csv
 import itertools
 import json
 import logging
-import re
+import tokenize
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from io import BufferedIOBase
+from io import BufferedIOBase, StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from realm_jax.corpus.input_files import matches, naming_damage, streams
+from realm_jax.corpus.file_tree import matches
+from realm_jax.corpus.input_files import Wanted, naming_damage, streams
 from realm_jax.data import published_splits, web_questions
+from realm_jax.data.question_checks import (
+    Question,
+    checked_question,
+    invalid_question,
+    printed_array,
+)
 from realm_jax.errors import InputError
 from realm_jax.text.expression import Expression
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON escapes can encode an unpaired surrogate
 LONGEST_LIST = 100_000  # characters of an answer list in a TSV file; the longest of NQ dev has 342
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question and its accepted answers.
-
-    Attributes:
-      text: the question.
-      answers: texts or regular expressions.
-      evidence: passage id known to contain an answer; -1 if unknown.
-      expression: True if the answers are regular expressions.
-    """
-
-    text: str
-    answers: tuple[str, ...]
-    evidence: int = -1
-    expression: bool = False
 
 
 def read_questions(path: str | Path, format: str = "own", part: str = "all") -> list[Question]:
@@ -67,7 +57,7 @@ def read_questions(path: str | Path, format: str = "own", part: str = "all") -> 
             "unknown format of questions", expected=" or ".join(FORMATS), found=repr(format)
         )
     if format == "webquestions" and str(path).startswith(web_questions.PREFIX):
-        questions = [_question(*record, {}) for record in web_questions.read(str(path))]
+        questions = [checked_question(*record, {}) for record in web_questions.read(str(path))]
     else:
         questions = list(_from_files(path, READERS[format]))
     if part != "all":
@@ -94,7 +84,9 @@ def _from_files(path: str | Path, reader: "Reader") -> Iterator[Question]:
             where=path,
             expected="a file or a glob; for fine-tuning also a folder with train.jsonl",
         ) from error
-    for stream in itertools.chain.from_iterable(streams(str(file)) for file in files):
+    for stream in itertools.chain.from_iterable(
+        streams(str(file), Wanted(text=False)) for file in files
+    ):
         with naming_damage(stream.name):
             yield from reader(stream.name, stream.file)
 
@@ -116,14 +108,19 @@ def _read_nq(name: str, file: BufferedIOBase) -> Iterator[Question]:
 
 def _nq_topics(lines: Iterator[tuple[str, str]]) -> Iterator[Question]:
     """TSV lines, parsed by csv: a quoted field may contain doubled quotes and tabs."""
+    for where, question, answers in _topics(lines):
+        yield checked_question(where, question, answers, {})
+
+
+def _topics(lines: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str, Any]]:
     for where, line in lines:
         try:
             fields = next(csv.reader([line], delimiter="\t", strict=True))
         except csv.Error as error:
             raise InputError("line is not TSV", where=where, found=str(error)) from error
         if len(fields) != 2:
-            raise _invalid_question(where, "question TAB ['answer', ...]", line)
-        yield _question(where, fields[0], _python_list(fields[1], where), {})
+            raise invalid_question(where, "question TAB ['answer', ...]", line)
+        yield where, fields[0], _python_list(fields[1], where)
 
 
 def _python_list(text: str, where: str) -> Any:
@@ -135,15 +132,28 @@ def _python_list(text: str, where: str) -> Any:
             found=len(text),
         )
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise _invalid_question(where, "a Python list of strings", text) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes such as \d, which expressions hold
+            answers = ast.literal_eval(text)
+            kinds = [token.type for token in tokenize.generate_tokens(StringIO(text).readline)]
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        RecursionError,
+        MemoryError,
+        tokenize.TokenError,
+    ) as error:
+        raise invalid_question(where, "a Python list of strings", text) from error
+    if (tokenize.STRING, tokenize.STRING) in pairwise(kinds):
+        raise printed_array(where, text)
+    return answers
 
 
 def _read_webquestions(name: str, file: BufferedIOBase) -> Iterator[Question]:
     records = _json(name, file)
     if not isinstance(records, list):
-        raise _invalid_question(name, "a JSON array", type(records).__name__)
+        raise invalid_question(name, "a JSON array", type(records).__name__)
     for number, record in enumerate(records, 1):
         yield _from_record(record, f"{name}: entry {number}", "qText", "answers")
 
@@ -152,10 +162,17 @@ def _read_trec(name: str, file: BufferedIOBase) -> Iterator[Question]:
     for where, line in _lines(name, file):
         # Split at the first three tabs only: one expression of the published file contains a tab.
         fields = line.split("\t", 3)
-        if len(fields) < 4:
-            raise _invalid_question(where, "id TAB type TAB question TAB regular expression", line)
-        Expression(fields[3], where)
-        yield _question(where, fields[2], [fields[3]], {"expression": True})
+        if len(fields) == 2:  # as in DPR: question, Python list of expressions
+            [(_, text, expressions)] = _topics(iter([(where, line)]))
+        elif len(fields) == 4:
+            text, expressions = fields[2], [fields[3]]
+        else:
+            expected = "id TAB type TAB question TAB expression, or question TAB ['expression']"
+            raise invalid_question(where, expected, line)
+        question = checked_question(where, text, expressions, {"expression": True})
+        for expression in question.answers:
+            Expression(expression, where)
+        yield question
 
 
 def _read_squad(name: str, file: BufferedIOBase) -> Iterator[Question]:
@@ -166,9 +183,11 @@ def _read_squad(name: str, file: BufferedIOBase) -> Iterator[Question]:
                 for entry in paragraph["qas"]:
                     where = f"{name}: question {entry['id']}"
                     answers = [answer["text"] for answer in entry["answers"]]
-                    yield _question(where, entry["question"], list(dict.fromkeys(answers)), {})
+                    yield checked_question(
+                        where, entry["question"], list(dict.fromkeys(answers)), {}
+                    )
     except (KeyError, TypeError) as error:
-        raise _invalid_question(
+        raise invalid_question(
             f"at or after {where}",
             "SQuAD v1.1: data, paragraphs, qas, id, question, answers, text",
             f"{type(error).__name__}: {error}",
@@ -219,36 +238,11 @@ def _from_record(
     record: Any, where: str, question: str, answers: str, more: tuple[str, ...] = ()
 ) -> Question:
     if not isinstance(record, dict) or not {question, answers} <= record.keys():
-        raise _invalid_question(
+        raise invalid_question(
             where, f'{{"{question}": "...", "{answers}": ["...", ...]}}', json.dumps(record)
         )
     known = {key: record[key] for key in more if key in record}
-    return _question(where, record[question], record[answers], known)
-
-
-def _question(where: str, text: Any, answers: Any, more: dict[str, Any]) -> Question:
-    """A validated question."""
-    if not isinstance(text, str) or not text.strip():
-        raise _invalid_question(where, "a question that is not empty", repr(text))
-    if not isinstance(answers, list) or not answers:
-        raise _invalid_question(where, "a list of at least one answer in answers", repr(answers))
-    if not all(isinstance(answer, str | int | float) for answer in answers):
-        raise _invalid_question(where, "answers that are strings", repr(answers))
-    texts = tuple(map(str, answers))
-    if not all(answer.strip() for answer in texts):
-        raise _invalid_question(where, "answers that are not empty", repr(answers))
-    evidence = more.get("evidence", -1)
-    if not isinstance(evidence, int):
-        raise _invalid_question(where, "evidence that is a passage id", repr(evidence))
-    if any(map(_SURROGATE.search, (text, *texts))):
-        raise _invalid_question(where, "Unicode text", "an unpaired surrogate")
-    return Question(text.strip(), texts, **more)
-
-
-def _invalid_question(where: str, expected: str, found: str) -> InputError:
-    return InputError(
-        "not a question with answers", where=where, expected=expected, found=found[:200]
-    )
+    return checked_question(where, record[question], record[answers], known)
 
 
 Reader = Callable[[str, BufferedIOBase], Iterator[Question]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import (
     batch_sharding,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from realm_jax.corpus.input_files import Stream, naming_damage, streams
+from realm_jax.corpus.input_files import Stream, Wanted, naming_damage, streams
 from realm_jax.errors import InputError
 from realm_jax.tagging.bio import entities, split_tag, tags_of
 
@@ -84,7 +84,7 @@ Row = tuple[str, list[str]]  # file:line, columns
 
 def _sentences(input: str) -> Iterator[tuple[str, list[Row]]]:
     """Yields (file:line, rows) for each sentence."""
-    for stream in streams(input):
+    for stream in streams(input, Wanted(text=False)):
         rows: list[Row] = []
         for where, fields in _rows(stream):
             if fields:

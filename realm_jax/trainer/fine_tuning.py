@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
-from realm_jax.data.question_files import Question
+from realm_jax.data.question_checks import Question
 from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts

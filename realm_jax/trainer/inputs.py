@@ -10,6 +10,7 @@ from realm_jax.artifacts.run_config import open_corpus
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.question_checks import check_evidence
 from realm_jax.data.question_files import Question, read_questions
 from realm_jax.errors import ConfigError, MismatchError
 
@@ -58,34 +59,40 @@ def open_inputs(config: ConfigDict) -> Inputs:
         text = _masked(*pretraining, knowledge, config, "all")
     else:
         held_out = _masked(*pretraining, knowledge, config, "held_out")
-    return Inputs(knowledge, text, held_out, _questions(corpus))
+    return Inputs(knowledge, text, held_out, _questions(corpus, len(knowledge)))
+
+
+def cut_pieces(knowledge: PassageStore, config: ConfigDict) -> dict[str, int]:
+    """`passages` longer than `config.lengths.passage`, and the `pieces` of them that are cut."""
+    over = knowledge.lengths() - config.lengths.passage
+    return {"passages": int((over > 0).sum()), "pieces": int(over[over > 0].sum())}
 
 
 def warn_truncated_passages(knowledge: PassageStore, config: ConfigDict) -> None:
     """Warns if passages are longer than `config.lengths.passage` and will be truncated."""
-    most = config.lengths.passage
-    if 0 < knowledge.manifest["passage_pieces"] <= most:
-        return  # only passages of one long sentence can be longer
-    share = float((knowledge.lengths() > most).mean())
-    if share:
+    most, cut = config.lengths.passage, cut_pieces(knowledge, config)
+    if cut["passages"]:
         log.warning(
-            "%.0f %% of the passages of %s are longer than config.lengths.passage=%d word pieces; "
-            "their ends are neither embedded nor read. Build the corpus with "
+            "%d of %d passages (%d word pieces) of %s are cut: they are longer than "
+            "config.lengths.passage=%d; their ends are neither embedded nor read. Build it with "
             "--passage-pieces=%d, or raise config.lengths.passage and config.lengths.joint",
-            100 * share,
+            cut["passages"],
+            len(knowledge),
+            cut["pieces"],
             config.corpus.knowledge,
             most,
             most,
         )
 
 
-def _questions(corpus: ConfigDict) -> list[Question]:
+def _questions(corpus: ConfigDict, passages: int) -> list[Question]:
     path = corpus.questions
     if not path:
         return []
     if Path(path).is_dir():
         path = Path(path) / "train.jsonl"
     questions = read_questions(path, corpus.questions_format, corpus.questions_part)
+    check_evidence(questions, passages)
     if not corpus.questions_without:
         return questions
     excluded = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}

@@ -1,6 +1,9 @@
 """`realm corpus`: output, error messages, and no incomplete files after an error."""
 
+import gzip
 import json
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -56,21 +59,34 @@ def test_missing_input_is_refused_and_nothing_is_written(build, tmp_path, notes,
     assert not (tmp_path / "out").exists()
 
 
-def test_text_that_is_not_utf8_is_skipped_and_counted(build, realm, tmp_path, notes):
-    (notes / "Bern.txt").write_bytes("Zürich is a city.".encode("latin-1"))
+def test_what_is_not_read_is_named_and_encodings_are_detected_or_stated(build, tmp_path, notes):
+    (notes / "Bern.txt").write_bytes("Zürich is a big city, schöne Grüße.".encode("cp1252"))
+    (notes / "Photo.txt").write_bytes(bytes(range(256)))
+    (notes / "Plan.rst").write_text("No.")
     result = build(notes)
     assert result.code == 0
-    assert "not_utf8" in result.err
-    assert realm("corpus", "inspect", tmp_path / "out", "--json").json()["skipped"] == {
-        "not_utf8": 1
-    }
+    for line in (
+        "skipped: 2\n",
+        f"1 not_text: {notes}/Photo.txt is binary data",
+        f"1 other_extension: {notes}/Plan.rst\n",
+        f"1 cp1252: {notes}/Bern.txt\n",
+    ):
+        assert line in result.err
+    report = PassageStore.open(tmp_path / "out").summary()
+    assert report["skipped"] == {"not_text": 1, "other_extension": 1}
+    assert report["encodings"] == {"cp1252": 1}
+    bodies = [PassageStore.open(tmp_path / "out").body(i) for i in range(report["passages"])]
+    assert any("Zürich" in body for body in bodies)
+    assert build(notes, out=tmp_path / "stated", encoding="latin-1").code == 0
+    build(notes, out=tmp_path / "no", encoding="klingon").refused("unknown encoding", "klingon")
+    build(notes, out=tmp_path / "no", encoding="zlib").refused("unknown encoding", "zlib")
 
 
 @pytest.mark.parametrize("learnt", [False, True])
 def test_input_without_usable_text_leaves_no_files(build, tmp_path, vocabulary, learnt):
     (tmp_path / "Bern.txt").write_bytes(b"\xff\xfe\xff")
     result = build(tmp_path / "Bern.txt", vocab=None if learnt else vocabulary)
-    result.refused("realm corpus build: the input has no passages", "not_utf8", tmp_path / "out")
+    result.refused("realm corpus build: the input has no passages", "not_utf8", "Bern.txt")
     assert not list(tmp_path.glob("out*"))
 
 
@@ -80,13 +96,14 @@ def test_documents_without_title_are_kept_with_their_ids(build, realm, tmp_path)
         {"_id": 7, "title": "Oslo", "text": "Oslo is new."},
         {"_id": "7", "text": "Bergen is wet."},
     ]
-    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "Which city is old?"}')
-    result = build(tmp_path, format="beir")
+    (tmp_path / "scifact").mkdir()
+    (tmp_path / "scifact" / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "scifact" / "queries.jsonl").write_text('{"_id": "q", "text": "Which city?"}')
+    result = build(tmp_path / "scifact", format="beir")
     assert result.code == 0
     assert "repeated ids: 1" in result.err
     report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
-    assert (report["documents"], report["skipped"]) == (3, {})
+    assert (report["documents"], report["skipped"]) == (3, {"other_extension": 1})
     assert (report["documents_with_id"], report["repeated_ids"]) == (3, 1)
     assert report["sample"].keys() == {"passage", "document_id", "title", "body"}
     store = PassageStore.open(tmp_path / "out")
@@ -97,12 +114,40 @@ def test_documents_without_title_are_kept_with_their_ids(build, realm, tmp_path)
     ]
 
 
-def test_a_sentence_of_five_thousand_words_is_not_split(build, realm, tmp_path):
-    (tmp_path / "Long.txt").write_text("The " + "river " * 5000 + "end.")
-    assert build(tmp_path / "Long.txt", passage_pieces=64).code == 0
+def test_an_unpunctuated_transcript_is_divided_loudly(build, realm, tmp_path):
+    path = tmp_path / "Long.txt"
+    path.write_text("the " + "river " * 5000 + "end")
+    said = f"long: 1 sentences longer than a passage were divided between words: {path}"
+    dry = realm(
+        "corpus", "build", "--format=text", f"--input={path}", "--out=x", "--dry-run",
+        "--passage-pieces=64",
+    )  # fmt: skip
+    assert said in dry.out
+    result = build(path, passage_pieces=64)
+    assert result.code == 0
+    assert said in result.err
     report = realm("corpus", "inspect", tmp_path / "out", "--json").json()
-    assert (report["passages"], report["oversize"]) == (1, 1)
+    assert (report["oversize"], report["long"]) == (0, {"sentence_divided": 1})
     assert report["pieces"] > 5000
+
+
+def test_standard_input_is_read(vocabulary, tmp_path):
+    line = {"_id": "7", "title": "Oslo", "text": "Oslo is new."}
+    command = [sys.executable, "-m", "realm_jax.cli.main", "corpus", "build", "--format=jsonl"]
+    command += ["--input=-", f"--vocab={vocabulary}", f"--out={tmp_path / 'out'}"]
+    done = subprocess.run(command, input=gzip.compress(json.dumps(line).encode()), check=False)
+    assert done.returncode == 0
+    store = PassageStore.open(tmp_path / "out")
+    assert (store.title(0), store.document_id(0)) == ("Oslo", "7")
+
+
+def test_fields_of_a_table_are_named(build, tmp_path):
+    (tmp_path / "a.csv").write_text("name;body\nOslo;Oslo is new.\n")
+    build(tmp_path, format="csv").refused("no field 'text'", "name, body", "--columns")
+    result = build(tmp_path, format="csv", columns="text=body,title=name")
+    assert result.code == 0
+    assert PassageStore.open(tmp_path / "out").title(0) == "Oslo"
+    build(tmp_path, format="csv", columns="body").refused("--columns", "text=NAME", code=2)
 
 
 def test_malformed_json_is_refused_with_its_line_and_leaves_no_files(build, tmp_path):

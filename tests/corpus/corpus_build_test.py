@@ -60,12 +60,19 @@ def test_input_error_with_several_workers_reaches_the_caller(tmp_path, vocabular
 
 
 def test_skipped_documents_are_counted_in_summary_and_manifest(tmp_path, vocabulary):
-    (tmp_path / "a.txt").write_text("The river.")
-    (tmp_path / "b.txt").write_text("  ")
-    (tmp_path / "c.txt").write_text("\u200b\u200b.\u200b"[:2])
-    summary = build("text", str(tmp_path), tmp_path / "s", vocabulary)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("The river.")
+    (tmp_path / "in" / "b.txt").write_text("  ")
+    (tmp_path / "in" / "c.txt").write_text("\u200b\u200b.\u200b"[:2])
+    summary = build("text", str(tmp_path / "in"), tmp_path / "s", vocabulary)
     assert summary["skipped"] == {"empty_body": 2}
-    assert PassageStore.open(tmp_path / "s").manifest["skipped"] == {"empty_body": 2}
+    names = [str(tmp_path / "in" / name) for name in ("b.txt", "c.txt")]
+    assert summary["skipped_names"] == {"empty_body": names}
+    manifest = PassageStore.open(tmp_path / "s").manifest
+    assert (manifest["skipped"], manifest["skipped_names"]) == (
+        {"empty_body": 2},
+        {"empty_body": names},
+    )
 
 
 def test_inspect_computes_the_statistics_of_a_corpus(files, tmp_path, vocabulary):

@@ -1,12 +1,12 @@
 """Readers of CC-News and Reuters-21578, on synthetic and on real files."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from realm_jax.corpus.readers import read
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 
 REAL = Path(__file__).parents[3] / "shared/data/reuters21578.tar.xz"
@@ -36,7 +36,7 @@ BODY = (
 
 
 def run(format, path):
-    skipped = Counter()
+    skipped = Skipped()
     documents = [(d.title, d.body) for d in read(format, str(path), skipped)]
     return documents, dict(skipped)
 
@@ -85,7 +85,7 @@ def test_stories_without_body_and_other_files_are_skipped(tmp_path):
     (tmp_path / "README.txt").write_text("Notes.")
     documents, skipped = run("reuters", reuters(tmp_path, headline + table + STORY))
     assert [title for title, _ in documents] == ["AT&T <T> BUYS RIVER"]
-    assert skipped == {"headline_only": 1, "unprocessed": 1}
+    assert skipped == {"headline_only": 1, "unprocessed": 1, "other_extension": 1}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_other_files_are_refused_with_the_line_in_the_error(tmp_path, content, m
 
 @pytest.mark.skipif(not REAL.is_file(), reason="needs Reuters-21578 beside the checkout")
 def test_reuters_21578_is_read_completely():
-    skipped = Counter()
+    skipped = Skipped()
     documents = list(read("reuters", str(REAL), skipped))
     assert len(documents) == 19_043
     assert skipped == {"headline_only": 1798, "unprocessed": 737}
@@ -133,7 +133,8 @@ def test_cc_news_is_read_in_both_public_formats(tmp_path):
         {"title": "No text", "maintext": None},
         {"title": "List of x", "text": "News keeps its lists."},
     ]
-    content = "\n".join(json.dumps(line) for line in lines).encode() + b'\n{"title": "\xff"}\n'
+    content = "\n".join(json.dumps(line) for line in lines).encode() + b"\n"
+    content += '{"text": "", "title": "Ø"}\n'.encode() + b'{"title": "\xff"}\n'
     (tmp_path / "news.jsonl").write_bytes(content)
     documents, skipped = run("cc_news", tmp_path / "news.jsonl")
     assert documents == [
@@ -142,4 +143,4 @@ def test_cc_news_is_read_in_both_public_formats(tmp_path):
         ("", "No title."),
         ("List of x", "News keeps its lists."),
     ]
-    assert skipped == {"empty_body": 1, "not_utf8": 1}
+    assert skipped == {"empty_body": 2, "not_utf8": 1}

@@ -7,12 +7,12 @@ import json
 import lzma
 import random
 import tarfile
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from realm_jax.corpus.readers import read
+from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 
 REAL = Path(__file__).parents[3] / "shared/data/enwiki-2018-sample.wikiextractor.tar.xz"
@@ -23,7 +23,7 @@ def article(title, body):
 
 
 def run(format, path):
-    skipped = Counter()
+    skipped = Skipped()
     documents = [(d.title, d.body) for d in read(format, str(path), skipped)]
     return documents, dict(skipped)
 
@@ -78,9 +78,7 @@ def test_only_the_article_that_is_not_utf8_is_skipped(tmp_path):
     ("content", "message"),
     [
         ("Just prose.\n", ":1"),
-        (article("A", "b") + "prose\n", "w:4"),
-        ('<doc id="1" url="u" title="A">\nBody.\n', "cut short"),
-        ("<doc nothing>\nBody.\n</doc>\n", "header"),
+        ("\n</doc>\n" + article("A", "b"), "w:2"),
     ],
 )
 def test_files_not_from_wikiextractor_are_refused(tmp_path, content, message):
@@ -130,7 +128,7 @@ def test_text_files_of_a_folder_are_read_in_order_of_their_paths(tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
     documents, skipped = run("text", tmp_path)
     assert documents == [("b", "Body b."), ("c", "Body c."), ("a", "Body a.")]
-    assert skipped == {"not_utf8": 1}
+    assert skipped == {"not_utf8": 1, "other_extension": 1, "hidden": 1}
     assert run("text", tmp_path / "sub" / "*.txt")[0] == [("a", "Body a.")]
     assert run("text", f"{tmp_path}/**/a.txt")[0] == [("a", "Body a.")]
 
@@ -200,15 +198,13 @@ def test_text_folder_without_text_files_is_refused(tmp_path):
 
 
 def test_unknown_format_is_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(
-        InputError, match="wikiextractor or jsonl or beir or text or cc_news or reuters or tfds"
-    ):
+    with pytest.raises(InputError, match="wikiextractor or mediawiki or jsonl"):
         run("wiki", tmp_path)
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="needs the Wikipedia sample beside the checkout")
 def test_first_articles_of_the_wikipedia_sample_are_read():
-    documents = read("wikiextractor", str(REAL), Counter())
+    documents = read("wikiextractor", str(REAL), Skipped())
     first = next(documents)
     assert first.title == "Anarchism"
     assert first.body.startswith("Anarchism is a political philosophy")

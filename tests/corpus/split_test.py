@@ -59,18 +59,37 @@ def test_sentence_bounds_match_the_sentences_of_the_body(store):
         assert " ".join(sentences) == body
 
 
-def test_sentence_of_five_thousand_words_becomes_a_separate_passage(words):
-    long = " ".join(["river"] * 5000) + "."
-    block = split([Document("A", f"One here. {long} The end.", "x")], words, 288)
-    assert len(block.piece_counts) == 3
-    assert block.piece_counts[1] >= 5000
-    assert (block.sentence_counts == 1).all()
+@pytest.mark.parametrize("space", [" ", ""])
+def test_a_sentence_longer_than_a_passage_is_divided_and_counted(
+    words, tmp_path, vocabulary, space
+):
+    long = space.join(["river"] * 5000 if space else ["日"] * 5000)
+    document = Document("A", f"One here. {long}. The end.", "x.txt")
+    block = split([document, Document("B", "Short.", "y.txt")], words, 64)
+    assert (block.piece_counts + 3 <= 64).all()
+    assert block.remarks == {"sentence_divided": 1}
+    assert block.remarks.names == {"sentence_divided": ["x.txt"]}
+    report = write_store(tmp_path / "s", [document], vocabulary, passage_pieces=64)
+    store = PassageStore.open(tmp_path / "s")
+    bodies = [store.body(i) for i in range(len(store))]
+    assert "".join(bodies).replace(" ", "") == document.body.replace(" ", "")
+    assert (report["long"], report["long_names"]["sentence_divided"]) == (
+        {"sentence_divided": 1},
+        ["x.txt"],
+    )
+    assert store.manifest["long"] == report["long"]
+    for i in range(len(store)):
+        [(ids, offsets)] = words.pieces([store.body(i)])
+        assert store.body_ids(i).tolist() == ids.tolist()
+        assert store.body_offsets(i).tolist() == offsets.tolist()
 
 
 def test_long_title_is_truncated_to_half_of_the_passage(words, tmp_path, vocabulary):
     title = " ".join(["river"] * 300)
     body = "The river joins. " * 40
-    write_store(tmp_path / "s", [Document(title, body, "x")], vocabulary, passage_pieces=64)
+    document = Document(title, body, "x")
+    report = write_store(tmp_path / "s", [document], vocabulary, passage_pieces=64)
+    assert report["long"] == {"title_cut": 1}
     store = PassageStore.open(tmp_path / "s")
     assert store.title(0) == title
     assert len(store.title_ids(0)) == 30
@@ -80,7 +99,7 @@ def test_long_title_is_truncated_to_half_of_the_passage(words, tmp_path, vocabul
 
 def test_document_without_word_pieces_is_skipped(words):
     block = split([Document("A", "\u200b\u200b", "x"), Document("B", "The king.", "x")], words)
-    assert (block.documents, block.empty, len(block.piece_counts)) == (1, 1, 1)
+    assert (block.documents, block.remarks, len(block.piece_counts)) == (1, {"empty_body": 1}, 1)
     assert block.document.tolist() == [0]
 
 

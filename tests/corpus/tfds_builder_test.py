@@ -1,7 +1,6 @@
 """Stores are converted to TFDS datasets and back, without TensorFlow."""
 
 import sys
-from collections import Counter
 
 import pytest
 import tensorflow_datasets as tfds
@@ -10,6 +9,7 @@ from realm_jax.corpus.document_ids import IDS, STARTS
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import ARRAYS
+from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.tfds_builder import build_tfds, store_from_tfds
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.text.vocabulary import write_vocabulary
@@ -30,7 +30,7 @@ def test_store_is_identical_after_tfds_and_back(store, tmp_path, vocabulary, wor
         titles = len(store.title_ids(i))
         assert example["offsets"][titles:].tolist() == store.body_offsets(i).tolist()
         assert example["sentence_starts"].tolist() == store.sentences(i)[:-1].tolist()
-    documents = list(read("tfds", str(folder), Counter()))
+    documents = list(read("tfds", str(folder), Skipped()))
     assert [(d.title, d.body, d.id) for d in documents] == [
         (store.title(i), store.body(i), store.document_id(i)) for i in range(len(store))
     ]

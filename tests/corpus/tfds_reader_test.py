@@ -2,13 +2,13 @@
 
 import json
 import zlib
-from collections import Counter
 
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
 
 from realm_jax.corpus.readers import read
+from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.tfds_reader import tfrecords
 from realm_jax.errors import DamageError, InputError
 
@@ -68,7 +68,7 @@ def as_tfrecord(folder, out):
 
 
 def run(input):
-    skipped = Counter()
+    skipped = Skipped()
     return [(d.title, d.body) for d in read("tfds", str(input), skipped)], dict(skipped)
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from realm_jax.data import published_splits
-from realm_jax.data.question_files import FORMATS, LONGEST_LIST, Question, read_questions
+from realm_jax.data.answers import accepted
+from realm_jax.data.question_checks import Question, check_evidence
+from realm_jax.data.question_files import FORMATS, LONGEST_LIST, read_questions
 from realm_jax.errors import InputError
 
 SHARED = Path(__file__).parents[3] / "shared/data"
@@ -93,6 +95,25 @@ MALFORMED = [
     ("own", '{"question": " ", "answers": ["b"]}', ["q:2", "not empty"]),
     ("own", '{"question": "a", "answers": ["b"], "evidence": "c"}', ["q:2", "passage id"]),
     ("own", '{"question": "a", "answers": ["\\ud83d"]}', ["q:2", "surrogate"]),
+    ("own", '{"question": "a", "answers": [NaN]}', ["q:2", "nan"]),
+    ("own", '{"question": "a", "answers": [Infinity, "b"]}', ["q:2", "inf"]),
+    ("own", '{"question": NaN, "answers": ["b"]}', ["q:2", "nan"]),
+    ("own", '{"question": "a", "answers": [true]}', ["q:2", "True"]),
+    ("own", '{"question": "a", "answers": [null]}', ["q:2", "None"]),
+    ("own", '{"question": "a", "answers": ["b"], "evidence": true}', ["q:2", "passage id"]),
+    ("own", '{"question": "a", "answers": ["b"], "evidence": -2}', ["q:2", "passage id"]),
+    ("own", '{"question": "a", "answers": ["b"], "evidence": 3.0}', ["q:2", "passage id"]),
+    ("own", '{"question": "a", "answers": "[\'b\' \'c\']"}', ["q:2", "list"]),
+    (
+        "own",
+        """{"question": "a", "answers": ["['b' 'c']"]}""",
+        ["q:2", "printed array", ".map(list)"],
+    ),
+    ("own", """{"question": "a", "answers": ["['b', 'c']"]}""", ["q:2", "printed array"]),
+    ("own", '{"question": "a", "answers": ["19\\\\d\\\\d"]}', ["q:2", "--format=trec"]),
+    ("own", '{"question": "a", "answers": ["(Big|Great) Ben"]}', ["q:2", "--format=trec"]),
+    ("nq", '{"question": "a", "answer": [NaN]}', ["q:2", "nan"]),
+    ("nq", '{"question": "a", "answer": ["New.*York"]}', ["q:2", "--format=trec"]),
     ("nq", '{"question": "a", "answers": ["b"]}', ["q:2", '"answer":']),
     ("nq", "who?\t['me']", ["line is not JSON", "q:2"]),
     ("webquestions", "", ["not JSON", "q:2"]),
@@ -101,6 +122,46 @@ MALFORMED = [
     ("trec", "1\tfactoid\tWho?\t(me", ["does not compile", "q:2", "(me"]),
     ("trec", "1\tfactoid\t\tme", ["q:2", "not empty"]),
 ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("who?\t['Noregur' 'Norge']", ["q:1", "printed array", ".map(list)"]),
+        ("who?\t['a', 'b' 'c']", ["q:1", "printed array"]),
+        ("who?\t['a' 'b' ... 'z']", ["q:1", "list"]),
+        ("who?\tarray(['a', 'b'], dtype=object)", ["q:1", "list"]),
+        ("who?\t[nan]", ["q:1", "list"]),
+        ("who?\t[True]", ["q:1", "True"]),
+        ("when?\t['19\\d\\d']", ["q:1", "regular expression", "--format=trec"]),
+    ],
+)
+def test_a_table_row_that_cannot_be_answered_is_refused_by_line(tmp_path, line, words):
+    (tmp_path / "q").write_text(line + "\n")
+    with pytest.raises(InputError) as error:
+        read_questions(tmp_path / "q", "nq")
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_expressions_of_dpr_tables_are_read_as_expressions(tmp_path, recwarn):
+    (tmp_path / "q").write_text("when?\t['19\\d\\d', '(May|June) 8']\n")
+    [question] = read_questions(tmp_path / "q", "trec")
+    assert question == Question("when?", ("19\\d\\d", "(May|June) 8"), expression=True)
+    assert accepted(question).may_be_in("It ended in 1945.")
+    assert not recwarn
+    (tmp_path / "q").write_text("when?\t['(']\n")
+    with pytest.raises(InputError, match="does not compile"):
+        read_questions(tmp_path / "q", "trec")
+
+
+def test_evidence_outside_the_corpus_is_refused_by_line(tmp_path):
+    (tmp_path / "q").write_text(GOOD["own"])
+    questions = read_questions(tmp_path / "q")
+    check_evidence(questions, 4)
+    with pytest.raises(InputError, match="0 to 2") as error:
+        check_evidence(questions, 3)
+    assert "q:1" in str(error.value)
 
 
 @pytest.mark.parametrize(("format", "line", "words"), MALFORMED)

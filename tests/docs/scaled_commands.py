@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import documented_commands as documented
+from sample_inputs import write_sample_inputs
 from support import tiny_corpus
 from support.judged import write_judged_set
 from support.table2_data import write_data
@@ -75,6 +76,7 @@ def write_user_files(folder: Path, corpus: tiny_corpus.TinyCorpus, finished: Pat
     (hugging_face / "config.json").write_text(json.dumps({**hf_config, "hidden_act": "gelu"}))
     _write_texts(folder)
     write_judged_set(folder / "cranfield")
+    write_sample_inputs(folder)
     _write_questions(folder, corpus.questions)
     (folder / "DATA").mkdir()
     write_data(folder / "DATA", _conll())

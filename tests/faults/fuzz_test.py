@@ -4,17 +4,22 @@ Hypothesis edits valid files: it deletes, inserts, repeats and changes bytes. It
 JSON with a valid checksum, and random bytes.
 """
 
-import collections
+import bz2
 import io
 import json
+import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from etils import epath
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
+from support.pdf import PDF
 from support.steps import KINDS, NEW, OLD
 
 from realm_jax import config as config_lib
@@ -23,6 +28,7 @@ from realm_jax.artifacts.repair import repair
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus import readers
 from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.tally import Skipped
 from realm_jax.data.question_files import READERS as QUESTIONS
 from realm_jax.data.question_files import read_questions
 from realm_jax.errors import RealmError
@@ -40,6 +46,11 @@ from realm_jax.tagging.conll import read_conll, read_predictions
 from realm_jax.text.wordpiece import WordPieces
 from realm_jax.trainer.nonfinite import read_batch, write_batch
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 FAULT = "fuzz"
 FEW, MANY = 30, 1000
 HERE = Path(__file__).parents[1]
@@ -55,7 +66,7 @@ def packed(name, content):
 
 
 def corpus_of(format):
-    return lambda path: list(readers.read(format, str(path), collections.Counter()))
+    return lambda path: [one.text for one in readers.read(format, str(path), Skipped())]
 
 
 def questions_of(format):
@@ -90,13 +101,33 @@ TEXTS = {
         questions_of,
     ),
 }
-assert {*readers.READERS, *QUESTIONS} == TEXTS.keys()
+TEXTS["beir"] = ("corpus.jsonl", JSON_LINE, corpus_of)
+TEXTS["dpr"] = TEXTS["tsv"] = ("p.tsv", b'id\ttext\ttitle\n7\t"B ""c""."\tA\n', corpus_of)
+TEXTS["csv"] = ("p.csv", b'id;text;title\r\n7;"B\nc.";A\r\n', corpus_of)
+TEXTS["html"] = ("p.html", b"<title>A</title><nav>x</nav><p>B <b>c</b>.<ul><li>D", corpus_of)
+TEXTS["mediawiki"] = (
+    "p.xml",
+    b'<mediawiki xmlns="x"><page><title>A</title><ns>0</ns><id>7</id><revision><text>'
+    b"'''B''' [[c|d]] {{e|{{f}}}} &lt;ref&gt;g&lt;/ref&gt;\n{|\n|x\n|}\n[[File:h.png|i]]</text>"
+    b"</revision></page></mediawiki>",
+    corpus_of,
+)
+BINARY = {"parquet", "pdf", "docx"}
+assert {*readers.FILE_FORMATS, *QUESTIONS} - BINARY == TEXTS.keys()
 
 
 def readings():
     """Yields (name, file name, valid content, reader)."""
     for format, (name, content, make) in TEXTS.items():
         yield format, name, content, make(format)
+    yield "parquet", "a.parquet", parquet_of(), corpus_of("parquet")
+    yield "zip", "a.zip", zip_of({"../b.txt": b"A text."}), corpus_of("text")
+    yield "zst", "a.txt.zst", zstd.compress(b"A text."), corpus_of("text")
+    yield "bz2 dump", "a.xml.bz2", bz2.compress(TEXTS["mediawiki"][1]), corpus_of("mediawiki")
+    utf16 = JSON_LINE.decode().encode("utf-16")
+    yield "utf-16", "a.jsonl", utf16, corpus_of("jsonl")
+    for format, content in (("pdf", PDF), ("docx", docx_of())):
+        yield format, f"a.{format}", content, corpus_of(format)
     yield "archive", "a.tar.gz", packed("../../b.txt", b"A text."), corpus_of("text")
     yield "gzip", "a.txt.gz", packed("b.txt", b"A text."), corpus_of("text")
     conll = b"Ora NNP B-NP B-LOC\nis VBZ B-VP O\n\nUbe NNP B-NP B-LOC\n"
@@ -112,6 +143,40 @@ def readings():
     [index] = sorted(google.rglob("*.index"))[:1]
     yield "tensor bundle", "model.ckpt.index", index.read_bytes(), bundle_at
     yield "block records", "block_records.npy", npy_of(), records_at
+
+
+def parquet_of():
+    buffer = io.BytesIO()
+    columns = {"id": ["7", "8"], "title": ["A", None], "text": ["B c.", "D."]}
+    parquet.write_table(pa.table(columns), buffer, row_group_size=1)
+    return buffer.getvalue()
+
+
+def zip_of(members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def docx_of():
+    """The parts that a Word file must have."""
+    package = "http://schemas.openxmlformats.org/package/2006"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
+        '<Default Extension="rels" '
+        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/word/document.xml" ContentType="{word}"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r" '
+        f'Type="{office}" Target="word/document.xml"/></Relationships>',
+        "word/document.xml": "<w:document xmlns:w="
+        '"http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
+        "<w:t>A text.</w:t></w:r></w:p></w:body></w:document>",
+    }
+    return zip_of(parts)
 
 
 def config_at(path):
@@ -316,6 +381,6 @@ def test_reading_an_archive_creates_no_files(tmp_path):
     for number, name in enumerate(["../out.txt", "/out.txt", "a/../../out.txt"]):
         (inside / f"{number}.tar.gz").write_bytes(packed(name, b"A text."))
     before = sorted(tmp_path.rglob("*"))
-    documents = list(readers.read("text", str(inside), collections.Counter()))
+    documents = list(readers.read("text", str(inside), Skipped()))
     assert len(documents) == 3
     assert sorted(tmp_path.rglob("*")) == before

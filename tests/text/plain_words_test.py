@@ -2,7 +2,6 @@
 
 import pickle
 import random
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.readers import read
+from realm_jax.corpus.tally import Skipped
 from realm_jax.text import plain_words
 from realm_jax.text.plain_words import is_plain
 from realm_jax.text.sentences import sentence_bounds
@@ -79,7 +79,7 @@ def test_the_table_can_be_pickled_to_another_process(words):
 def test_real_text_has_the_tokenizers_pieces():
     words = WordPieces.load(SHARED / "bert-base-uncased-vocab.txt")
     archive = SHARED / "enwiki-2018-sample.wikiextractor.tar.xz"
-    documents = islice(read("wikiextractor", str(archive), Counter()), 30)
+    documents = islice(read("wikiextractor", str(archive), Skipped()), 30)
     texts = [d.body[a:b] for d in documents for a, b in sentence_bounds(d.body)]
     assert len(texts) > 3000
     assert_same(words.pieces(texts), words._tokenized(texts))

@@ -1,0 +1,90 @@
+"""Which files an `--input` names: a file, all files of a folder, or the matches of a glob."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from realm_jax.corpus.tally import Tally
+from realm_jax.errors import InputError
+
+
+def matches(input: str, skipped: Tally | None = None) -> list[Path]:
+    """The files of a path (file or folder) or a glob, sorted by path.
+
+    Symbolic links are followed; a file or folder that is reached twice is read once. Hidden files
+    and folders of a folder are left out.
+
+    Args:
+      input: the path or glob.
+      skipped: counts what is left out, by reason.
+
+    Raises:
+      InputError: no file matches.
+    """
+    path, skipped = Path(input), Tally() if skipped is None else skipped
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = _walk(path, skipped)
+    else:
+        found = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+    files = sorted(file for file in found if _is_file(file, skipped))
+    if not files:
+        raise InputError(
+            "no input file",
+            where=f"--input {input}",
+            expected="a file, a folder with files or a glob that matches some",
+            found=_what(path, skipped),
+        )
+    return _each_once(files, skipped)
+
+
+def is_hidden(path: PurePath) -> bool:
+    """Whether a part of a path begins with a dot, or holds the metadata of macOS."""
+    return any(
+        (part.startswith(".") and part not in (".", "..")) or part == "__MACOSX"
+        for part in path.parts
+    )
+
+
+def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
+    seen = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # reached by two links, or by a link to a folder above
+            skipped.add("repeated_link", parent)
+            folders.clear()
+            continue
+        seen.add(real)
+        for name in [*folders, *names]:
+            if is_hidden(PurePath(name)):
+                skipped.add("hidden", str(Path(parent, name)))
+        folders[:] = sorted(name for name in folders if not is_hidden(PurePath(name)))
+        yield from (Path(parent, name) for name in names if not is_hidden(PurePath(name)))
+
+
+def _is_file(path: Path, skipped: Tally) -> bool:
+    if path.is_file():
+        return True
+    if path.is_dir():
+        skipped.add("folder_in_glob", str(path))
+    else:
+        skipped.add("broken_link" if path.is_symlink() else "no_regular_file", str(path))
+    return False
+
+
+def _each_once(files: list[Path], skipped: Tally) -> list[Path]:
+    """Leaves out links to files that are in the list."""
+    owners: dict[str, Path] = {}
+    for path in sorted(files, key=Path.is_symlink):  # stable: files before links to them
+        owner = owners.setdefault(os.path.realpath(path), path)
+        if owner is not path:
+            skipped.add("repeated_link", str(path))
+    return sorted(owners.values())
+
+
+def _what(path: Path, skipped: Tally) -> str:
+    left_out = f" (left out: {dict(skipped)})" if skipped else ""
+    if path.is_dir():
+        return f"a folder without files{left_out}" if skipped else "an empty folder"
+    return f"no match{left_out}"

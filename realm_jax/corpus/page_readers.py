@@ -1,0 +1,102 @@
+"""Readers of files that hold one document each: plain text, HTML, PDF and Word."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase, BytesIO
+
+from selectolax.lexbor import LexborHTMLParser
+
+from realm_jax.corpus.documents import Columns, Document, decode
+from realm_jax.corpus.input_files import Stream, stem
+from realm_jax.corpus.tally import Skipped
+from realm_jax.errors import InputError
+
+_NO_PROSE = "script, style, noscript, template, nav, footer, form, button, select, svg, iframe"
+_BLOCKS = (
+    "address, article, aside, blockquote, br, dd, div, dl, dt, figcaption, figure, h1, h2, h3, h4, "
+    "h5, h6, header, hr, li, main, ol, p, pre, section, table, tr, ul"
+)
+_BREAK = "\f"  # between blocks, while white space is joined
+_INSTALL = "pip install -e '.[documents]'"
+
+
+def read_text(
+    name: str, file: BufferedIOBase, skipped: Skipped, columns: Columns
+) -> Iterator[Document]:
+    """Reads one document per file; its title is the file name without suffix."""
+    body = decode(file.read(), name, skipped)
+    if body is not None:
+        yield Document(stem(name), body, name)
+
+
+def read_html(
+    name: str, file: BufferedIOBase, skipped: Skipped, columns: Columns
+) -> Iterator[Document]:
+    """Reads the visible text of a page, without navigation; its title is `<title>`, or `<h1>`."""
+    source = decode(file.read(), name, skipped)
+    if source is None:
+        return
+    page = LexborHTMLParser(source.replace("\0", ""))
+    heading = page.css_first("head title") or page.css_first("h1")
+    title = " ".join(heading.text().split()) if heading else ""
+    for node in page.css(_NO_PROSE):
+        node.decompose()
+    for node in page.css(_BLOCKS):
+        node.insert_before(_BREAK)
+        node.insert_after(_BREAK)
+    text = page.body.text() if page.body else ""
+    blocks = (" ".join(block.split()) for block in text.split(_BREAK))
+    yield Document(title or stem(name), "\n".join(filter(None, blocks)), name)
+
+
+def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Document]:
+    """Reads the text of a PDF file; its title is the file name. A scan without text is skipped."""
+    with _extra("pypdf"):
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    try:
+        reader = PdfReader(BytesIO(stream.file.read()))
+        if reader.is_encrypted and not reader.decrypt(""):
+            skipped.add("encrypted", stream.name)
+            return
+        pages = [page.extract_text() for page in reader.pages]
+    except (PyPdfError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError,
+            RecursionError, AssertionError, OSError, NotImplementedError):  # fmt: skip
+        # pypdf parses lazily, so damage gives errors of many kinds.
+        skipped.add("damaged", stream.name)
+        return
+    text = re.sub(r"(?<=\w)-\n(?=[a-z])", "", "\n".join(pages))
+    yield Document(stem(stream.name), text, stream.name)
+
+
+def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Document]:
+    """Reads paragraphs and tables of a Word file; its title is the file name."""
+    with _extra("docx"):
+        import docx
+        from docx.opc.exceptions import OpcError
+        from docx.table import Table
+    try:
+        blocks = docx.Document(BytesIO(stream.file.read())).iter_inner_content()
+        lines = []
+        for block in blocks:
+            if isinstance(block, Table):
+                lines += [" ".join(cell.text for cell in row.cells) for row in block.rows]
+            else:
+                lines.append(block.text)
+    except (OpcError, LookupError, ValueError, TypeError, AttributeError, SyntaxError, OSError,
+            NotImplementedError):  # fmt: skip
+        # lxml's errors are SyntaxErrors; a broken zip archive gives ValueError or KeyError.
+        skipped.add("damaged", stream.name)
+        return
+    yield Document(stem(stream.name), "\n".join(lines), stream.name)
+
+
+@contextmanager
+def _extra(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the package {package} is not installed", where="--format", fix=_INSTALL
+        ) from error

@@ -1,0 +1,88 @@
+"""Reads the XML dump of a MediaWiki, such as `enwiki-latest-pages-articles.xml.bz2`."""
+
+import re
+from collections.abc import Iterator
+from io import BufferedIOBase
+from xml.etree import ElementTree
+
+from realm_jax.corpus.documents import Columns, Document, is_listing
+from realm_jax.corpus.tally import Skipped
+from realm_jax.errors import InputError
+
+_DISAMBIGUATION = re.compile(
+    r"\{\{\s*(?:disamb(?:ig(?:uation)?)?|dab|hndis|geodis)(?:[ -]\w{1,20})?\s*(?:\||\}\})",
+    re.IGNORECASE,
+)
+
+
+def read_mediawiki(
+    name: str, file: BufferedIOBase, skipped: Skipped, columns: Columns
+) -> Iterator[Document]:
+    """Reads the articles of a dump: pages of namespace 0 that are no redirects, newest revision.
+
+    Counted as skipped: `redirect`, `not_article` (other namespaces), `not_wikitext` (other content
+    models), `disambiguation_page` (also by its template) and the other pages that only list pages.
+    A file of several bzip2 streams is one dump. One page is in memory at a time.
+
+    Raises:
+      InputError: the file is not XML of MediaWiki, or it is cut short.
+    """
+    try:
+        for page in _pages(name, file):
+            document = _article(name, page, skipped)
+            if document is not None:
+                yield document
+    except ElementTree.ParseError as error:
+        line, _ = error.position
+        raise InputError(
+            "XML is damaged or cut short",
+            where=f"{name}:{line}",
+            found=str(error),
+            fix="download the file again",
+        ) from error
+
+
+def _pages(name: str, file: BufferedIOBase) -> Iterator[dict[str, str]]:
+    """The fields of each page; those of its last revision, if a page has several."""
+    root: ElementTree.Element | None = None
+    page: dict[str, str] = {}
+    for event, element in ElementTree.iterparse(file, ("start", "end")):
+        tag = element.tag.rpartition("}")[2]
+        if root is None:
+            root = element
+            if tag != "mediawiki":
+                raise InputError(
+                    "not a MediaWiki dump", where=name, expected="<mediawiki …>", found=f"<{tag}>"
+                )
+        if event == "start":
+            continue
+        if tag in ("title", "ns", "model"):
+            page[tag] = element.text or ""
+        elif tag == "id":
+            page.setdefault("id", element.text or "")  # the first is that of the page
+        elif tag == "redirect":
+            page["redirect"] = element.get("title", "")
+        elif tag == "text":
+            page["text"] = element.text or ""
+        elif tag == "revision":
+            element.clear()
+        elif tag == "page":
+            yield page
+            page = {}
+            root.clear()
+
+
+def _article(name: str, page: dict[str, str], skipped: Skipped) -> Document | None:
+    title, text = page.get("title", ""), page.get("text", "")
+    where = f"{name}: page {page.get('id')}"
+    if page.get("ns", "0") != "0":
+        skipped.add("not_article", title)
+    elif "redirect" in page:
+        skipped.add("redirect", title)
+    elif page.get("model", "wikitext") != "wikitext":
+        skipped.add("not_wikitext", title)
+    elif not is_listing(title, where, skipped):
+        if not _DISAMBIGUATION.search(text):
+            return Document(title, text, where, page.get("id", ""), "wikitext")
+        skipped.add("disambiguation_page", f"{title} ({where})")
+    return None
