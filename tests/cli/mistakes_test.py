@@ -124,9 +124,9 @@ MISTAKES = {
         ["no input file", "{new}"],
     ),
     "a format that is none": (
-        "corpus build --format=pdf --input={notes} --out={new}",
+        "corpus build --format=epub --input={notes} --out={new}",
         2,
-        ["--format", "'pdf'", "'text'"],
+        ["--format", "'epub'", "'text'"],
     ),
     "no vocabulary there": (f"{BUILD} --vocab={{new}}", 1, ["no vocabulary file", "vocab.txt"]),
     "a corpus that is there already": (
