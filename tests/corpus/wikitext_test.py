@@ -89,7 +89,12 @@ def test_words_are_those_of_the_reference_parser():
         "harbour",
         "Second",
         "item",
-    } | set(re.findall(r"\w+", "Year People 1800 A jpg One Category Towns no 700000 __NOTOC__"))
+    } | set(
+        re.findall(
+            r"\w+",
+            "Year People 1800 A jpg One Category Towns no 700000 __NOTOC__ Seconditem ref name a",
+        )
+    )
 
 
 PARTS = ["{{", "}}", "[[", "]]", "]]{{", "{|\n", "|}\n", "<ref>", "<ref", "<!--", "[http://"]
