@@ -1,9 +1,11 @@
-r"""A small model on your own corpus, from random weights, on two CPU cores.
+r"""Your own corpus on two CPU cores: from random weights, or from an encoder (`model.start`).
 
 Command:  realm corpus build --format=text --input='notes/*.txt' --passage-pieces=64 \
               --out=runs/notes
           realm run --config=experiments/own_corpus.py \
               --config.corpus.knowledge=runs/notes --workdir=runs/mine
+          To start from an encoder: add --vocab=ORG/NAME to the first command, and
+          --config.model.start=ORG/NAME (or a folder) to the second
 Hours:    0.6 on two CPU cores: 18 minutes for the reader (the cores were shared), 4 for ICT, 11 for
           REALM and the index builder
 Expect:   on 250 long articles of English Wikipedia (22,171 passages): the reader starts to copy
@@ -25,7 +27,7 @@ from realm_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:
-    """Two layers of width 128; the sentences of the corpus itself are masked."""
+    """Two layers of width 128, from random weights; the sentences of the corpus are masked."""
     config = config_lib.default()
     config.model.update(layers=2, hidden=128, heads=4, mlp=512, positions=96, dropout=0.0)
     config.model.init_stddev = 0.08
@@ -44,4 +46,26 @@ def get_config() -> ConfigDict:
     config.refresh.every = 60
     config.checkpoint.every = 120
     config.report.every = 30
+    return config
+
+
+def get_config_from_start() -> ConfigDict:
+    """Sizes and form of the encoder `model.start`; its transformer is the reader's too.
+
+    The reader's masked-LM head is new, so stage `reader` teaches it. The embedder needs no ICT.
+    """
+    config = config_lib.default()
+    config.model.update(like_start=True, compute="bfloat16", dropout=0.0)
+    config.lengths.update(query=48, passage=64, joint=112, masks=6, answer=8)
+    config.retrieval.candidates = 5
+    config.optimizer.b2 = 0.98
+    stages = config.stages
+    stages.reader.update(steps=300, batch=32, learning_rate=3e-4)
+    stages.reader.update(copying_share=0.4, neighbour_share=0.3, null_share=0.1)
+    stages.ict.steps = 0
+    stages.realm.update(steps=300, batch=8, learning_rate=2e-5, evaluate_every=100)
+    stages.qa.update(steps=200, batch=8, learning_rate=3e-5)
+    config.refresh.every = 100
+    config.checkpoint.every = 100
+    config.report.every = 10
     return config

@@ -39,10 +39,19 @@ def load(config: str | Path | None, overrides: dict[str, str] | None = None) -> 
     Raises:
       ConfigError: a missing file, an unknown key, or a value that is not allowed.
     """
-    loaded = default() if config is None else from_file(config)
-    for key, text in (overrides or {}).items():
+    return check(load_unchecked(config, overrides or {}))
+
+
+def load_unchecked(config: str | Path | None, overrides: dict[str, str]) -> ConfigDict:
+    """`load` without the check of values; the result is not locked.
+
+    A recipe may have a second function, `get_config_from_start()`, for runs that start from
+    weights. It is used if the overrides set `model.start`.
+    """
+    loaded = default() if config is None else from_file(config, bool(overrides.get("model.start")))
+    for key, text in overrides.items():
         set_key(loaded, key, text)
-    return check(loaded)
+    return loaded
 
 
 def recipes() -> dict[str, Path]:
@@ -52,11 +61,12 @@ def recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
 
 
-def from_file(config: str | Path) -> ConfigDict:
+def from_file(config: str | Path, from_start: bool = False) -> ConfigDict:
     """The result of `get_config()`, not locked, so that another recipe can change it.
 
     Args:
       config: name of a recipe, as in `own_corpus`, or path of a Python file.
+      from_start: True: the result of `get_config_from_start()`, if the file has this function.
 
     Raises:
       ConfigError: no such recipe or file, or it cannot be executed, or it returns no config.
@@ -64,7 +74,9 @@ def from_file(config: str | Path) -> ConfigDict:
     path = _config_file(config)
     expected = "a function get_config() that returns a changed realm_jax.config.default()"
     try:
-        result = _executed(path).get_config()
+        module = _executed(path)
+        second = getattr(module, "get_config_from_start", None) if from_start else None
+        result = (second or module.get_config)()
     except _PYTHON_ERRORS as error:
         raise ConfigError(
             "the config file cannot be executed",
@@ -310,17 +322,22 @@ def model_hash(config: ConfigDict) -> str:
 
 def model_differences(one: ConfigDict, other: ConfigDict) -> dict[str, tuple[Any, Any]]:
     """Dotted key -> both values, for the keys of `model_hash` in which two configs differ."""
-    hashed = keys(ConfigDict(_hashed(one)))
-    current = [MOVED_KEYS.get(key, key) for key in hashed]
+    hashed = [*keys(ConfigDict(_hashed(one))), *keys(ConfigDict(_hashed(other)))]
+    current = [MOVED_KEYS.get(key, key) for key in dict.fromkeys(hashed)]
     values = {key: (value_of(one, key), value_of(other, key)) for key in current}
     return {key: both for key, both in values.items() if both[0] != both[1]}
 
 
-_NOT_HASHED = ("start", "start_embedder", "remat", "scan", "init_stddev")
+_NOT_HASHED = ("start", "start_embedder", "like_start", "remat", "scan", "init_stddev")
+# Keys of the embedder's form are hashed only where they differ from the paper's form.
+_FORM = {"pooling", "projection", "normalise", "temperature", "learn_temperature"}
+_FORM |= {"null_score", "null_value", "passage_row", "query_prompt", "passage_prompt"}
 
 
 def _hashed(config: ConfigDict) -> dict[str, Any]:
     """The hashed keys, under the names of the first version, so that hashes stay as they were."""
-    model = {key: value for key, value in config.model.items() if key not in _NOT_HASHED}
+    model, paper = config.model.to_dict(), default().model.to_dict()
+    left_out = {*_NOT_HASHED, *(key for key in _FORM if model[key] == paper[key])}
+    hashed = {key: value for key, value in model.items() if key not in left_out}
     lengths = {**config.lengths, "sentences": config.stages.tagger.row_length}
-    return {"model": model, "lengths": lengths}
+    return {"model": hashed, "lengths": lengths}

@@ -1,5 +1,6 @@
 """Which values each config key may have, and which keys restrict each other."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,14 @@ _CHOICES = {
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
     "model.gelu": ("tanh", "erf"),
+    "model.pooling": ("pooler", "cls", "mean", "max", "mean_sqrt_len"),
+    "model.null_score": ("embedded", "fixed", "learned"),
+    "model.passage_row": ("pair", "single"),
 }
+OVER_TOKENS = ("mean", "max", "mean_sqrt_len")  # kinds of pooling that read every token of a row
+ACTIVATIONS = ("identity", "tanh", "relu", "gelu")  # of the linear layers of model.projection
+_LAYER = rf"[1-9]\d{{0,5}}(?::(?:{'|'.join(ACTIVATIONS)}))?"
+_LAYERS = re.compile(rf"{_LAYER}(?: {_LAYER}){{0,7}}")
 _WRITERS = ("tensorboard", "wandb")
 _AT_LEAST_ONE = """
   model.layers model.hidden model.heads model.mlp model.embedding lengths.masks lengths.answer
@@ -83,6 +91,7 @@ def check_values(values: Mapping[str, Any]) -> None:
     step_range = not profiled or _is_step_range(profiled)
     _require(values, "report.profile_steps", step_range, "FIRST:LAST, such as 10:12, or empty")
     _check_sizes(values)
+    _check_embedder(values)
     _check_stages(values)
     _check_retrieval(values)
 
@@ -100,6 +109,43 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
     long_enough = values["model.positions"] >= longest
     _require(values, "model.positions", long_enough, f"at least {longest}, the longest row")
     _require(values, "lengths.joint", values["lengths.joint"] > query, "more than lengths.query")
+
+
+def dense_layers(projection: str) -> list[tuple[int, str]]:
+    """Width and activation of each layer of a `model.projection` such as "512:tanh 256".
+
+    [] for `none` and `layer_norm`.
+
+    Raises:
+      ValueError: the text has another form.
+    """
+    if projection in ("none", "layer_norm"):
+        return []
+    if not _LAYERS.fullmatch(projection):
+        raise ValueError(projection)
+    parts = (layer.partition(":") for layer in projection.split())
+    return [(int(width), activation or "identity") for width, _, activation in parts]
+
+
+def _check_embedder(values: Mapping[str, Any]) -> None:
+    """The form of the embedder; E follows from the projection, unless it is the paper's."""
+    projection, width = values["model.projection"], values["model.embedding"]
+    try:
+        layers = dense_layers(projection)
+    except ValueError:
+        known = " or ".join(ACTIVATIONS)
+        form = f"layer_norm, none, or up to 8 linear layers as in 512:tanh 256, with {known}"
+        _require(values, "model.projection", False, form)
+    if projection != "layer_norm":
+        last = layers[-1][0] if layers else values["model.hidden"]
+        expected = f"{last}, the width of the vectors with model.projection={projection}"
+        _require(values, "model.embedding", width == last, expected)
+    temperature = values["model.temperature"]
+    _require(values, "model.temperature", 1e-4 <= temperature <= 1e4, "0.0001 to 10000")
+    finite = abs(values["model.null_value"]) <= 1e6
+    _require(values, "model.null_value", finite, "-1000000 to 1000000")
+    one_text = values["model.passage_row"] == "single" or not values["model.passage_prompt"]
+    _require(values, "model.passage_row", one_text, "single, for a model.passage_prompt")
 
 
 def _check_stages(values: Mapping[str, Any]) -> None:

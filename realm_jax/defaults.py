@@ -50,8 +50,7 @@ def _corpus() -> ConfigDict:
     corpus.questions = ""
     # `own` (JSON lines), `nq`, `webquestions`, `trec` or `squad`.
     corpus.questions_format = "own"
-    # `all`, or one published part of a file that holds both (webquestions, trec): `train` or
-    # `dev`.
+    # `all`, or one published part of a file with both (webquestions, trec): `train` or `dev`.
     corpus.questions_part = "all"
     # File in the same format. Questions that occur in it are removed from the training questions.
     corpus.questions_without = ""
@@ -66,6 +65,22 @@ def _model() -> ConfigDict:
     model.heads = 12  # attention heads; a divisor of H
     model.mlp = 3072  # inner width of the feed-forward blocks
     model.embedding = 128  # width E of query and passage vectors
+    # `pooler` (BERT's of [CLS], as in the paper), `cls`, `mean`, `max` or `mean_sqrt_len`.
+    model.pooling = "pooler"
+    # `layer_norm`: linear to E and layer norm, as in the paper; `none` (E is H); or linear layers
+    # with activations (`identity`, `tanh`, `relu`, `gelu`), as in `512:tanh 256`.
+    model.projection = "layer_norm"
+    model.normalise = False  # True: vectors have unit length
+    model.temperature = 1.0  # divides inner products; vectors of unit length need about 0.05
+    model.learn_temperature = False  # True: model.temperature is only the first value
+    # Relevance of the null passage. `embedded`: of its row, as in the paper; about 0 for vectors of
+    # unit length. `fixed`: model.null_value / model.temperature. `learned`: the same, and trained.
+    model.null_score = "embedded"
+    model.null_value = 0.0  # inner product at which a passage is as relevant as the null passage
+    # The embedder reads [CLS] title [SEP] body [SEP] (`pair`) or [CLS] title body [SEP] (`single`).
+    model.passage_row = "pair"
+    model.query_prompt = ""  # text before each query that the embedder reads
+    model.passage_prompt = ""  # text before each passage, with model.passage_row=single only
     model.span = 0  # inner width of the span head; 0: a third of H, at least 32
     # `tanh`: the approximation of GELU that REALM and Google's BERT use. `erf`: the exact GELU,
     # which Hugging Face calls "gelu".
@@ -82,12 +97,13 @@ def _model() -> ConfigDict:
     # True: rematerialise activations. The forward pass keeps only the input of each layer, and the
     # backward pass recomputes the rest. About a third more FLOPs, activations of one layer only.
     model.remat = False
-    # True: the layers are one scanned loop, compiled once. False: each layer is compiled, which
-    # takes several times as long. Without remat the loop needs about twice the memory, and on CPUs
-    # 10 to 33 % more time (12 layers, bfloat16). Models of up to four layers never use a loop.
+    # True: the layers are one scanned loop, compiled once. Without remat it needs about twice the
+    # memory, and on CPUs 10 to 33 % more time. Models of up to four layers never use a loop.
     model.scan = True
-    # Folder of pre-trained weights, written by `realm import`. `""`: random initialisation.
+    # Folder of weights, or a model on the Hub: ORG/NAME[@REVISION]. `""`: random initialisation.
     model.start = ""
+    # True: sizes and form are those of model.start, except keys given as flags.
+    model.like_start = False
     # True: the embedder's encoder starts from model.start, as in REALM. False: only the reader's.
     model.start_embedder = True
     return model
@@ -124,12 +140,10 @@ def _retrieval() -> ConfigDict:
     retrieval.exclude_source = True  # True: a query never retrieves the passage it comes from
     # `index`: queries are embedded with the parameters of the published index. Candidates then
     # depend only on seed, step and index, and a host searcher searches ahead of the step. `fresh`:
-    # queries are embedded with the parameters of the current step, in one program with the search.
-    # Queries are then never stale, but each step waits for its search. `fresh` needs
+    # with those of the current step, which then waits for its search. `fresh` needs
     # search.kind=mesh and pays off if staleness is many thousand steps.
     retrieval.search_with = "index"
-    # Number of hits per query that are re-ranked with vectors from the current parameters; 0: no
-    # re-ranking. Each step then embeds that many passages per query. One process only.
+    # Hits per query that each step embeds and ranks again (one process only); 0: none.
     retrieval.rerank = 0
     return retrieval
 
@@ -147,8 +161,7 @@ def _search() -> ConfigDict:
     search.leaves = 0  # partitions (scann, faiss); 0: about the square root of N
     search.leaves_searched = 0  # partitions searched per query (scann, faiss); 0: a tenth of them
     search.reorder = 100  # hits per query whose scores are computed again (scann, faiss)
-    # Dtype of the vectors for that second scoring (scann, faiss). `float32` gives exact scores;
-    # `bfloat16` needs half the memory, `int8` a quarter.
+    # Dtype of their vectors: `float32` is exact; `bfloat16` is half as large, `int8` a quarter.
     search.rescore = "bfloat16"
     # Dimensions per 4-bit code (scann). 2 halves the codes and searches about 1.5 times as fast.
     # Raise search.reorder with it, because the codes separate vectors of a trained embedder less.
@@ -177,15 +190,12 @@ def _reader() -> ConfigDict:
     # Share of the steps, the first ones, that mask random tokens and show each sentence with the
     # passage it comes from. A randomly initialised reader learns copying in these steps.
     stage.copying_share = 0.0
-    # Share of rows that are shown with a neighbouring passage instead of the right one. The reader
-    # then learns not to trust every passage.
+    # Share of rows with a neighbouring passage instead of the right one, not to be trusted.
     stage.neighbour_share = 0.0
     stage.null_share = 0.0  # share of rows that are shown with the null passage
-    # Share of rows whose rare word pieces are permuted consistently in sentence and passage, so
-    # that the reader cannot memorise facts.
+    # Share of rows with rare word pieces permuted consistently, so that facts cannot be memorised.
     stage.permuted_share = 0.0
-    # Share of rows in which [MASK] is hidden from attention, as a question has none. These rows
-    # train the span head only.
+    # Share of rows with [MASK] hidden from attention, as a question has none; train the span head.
     stage.hidden_mask_share = 0.0
     return stage
 
@@ -209,6 +219,8 @@ def _realm() -> ConfigDict:
     # Loss of the scores f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity
     # distillation (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
     stage.retriever_loss = "marginal"
+    # True: with steps=0, the networks before any training are published, indexed and exported.
+    stage.publish_start = False
     return stage
 
 
@@ -263,8 +275,7 @@ def _refresh() -> ConfigDict:
     # since the newest checkpoint, which a resumed run searches again.
     refresh.keep = 3
     refresh.alarm_steps = 5000  # staleness in steps above which the trainer logs a warning
-    # Seconds the trainer waits for the first index, and in sync mode for each, before it fails.
-    refresh.wait_seconds = 3600.0
+    refresh.wait_seconds = 3600.0  # longest wait for the first index; in sync mode for each
     return refresh
 
 
@@ -301,12 +312,10 @@ def _builder() -> ConfigDict:
     # Least recall@10 against exact search. Below it the search is widened; if the widest search is
     # still below, the index is not published.
     builder.recall_floor = 0.95
-    # True: the builder keeps partitions and codebooks of the previous index and only encodes the
-    # new vectors, as long as recall holds (scann, faiss). Refreshes are faster, but an index
-    # depends on earlier ones.
+    # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes the
+    # new vectors (scann, faiss). Refreshes are faster, but an index depends on earlier ones.
     builder.reencode = False
-    # Loss of recall@10 since the last full build above which the index is built in full again. If
-    # recall is below the floor, a gain above it has the same effect.
+    # Loss of recall@10 since the last full build (below the floor: or gain) that causes another.
     builder.reencode_loss = 0.02
     # Held-out masked sentences that each snapshot carries. The builder measures the recall of the
     # new index with them (the floor applies to it), and with as many passages as queries.
@@ -335,7 +344,7 @@ def _report() -> ConfigDict:
     # Peak FLOP/s of one device, for model FLOPs utilisation. 0: looked up by device name; MFU is
     # omitted if the name is unknown.
     report.peak_flops = 0.0
-    # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included. The trace is
-    # written to logs/tensorboard/STAGE; TensorBoard and Perfetto open it. "" traces no step.
+    # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included, into
+    # logs/tensorboard/STAGE; TensorBoard and Perfetto open it. "" traces no step.
     report.profile_steps = ""
     return report

@@ -203,7 +203,7 @@ def ict_loss(
     If a passage occurs twice in the batch, its other copy is excluded from the softmax.
 
     Args:
-      queries: vectors of the sentences.
+      queries: vectors of the sentences, divided by the temperature.
       passages: vectors of the passages; row i is the positive of query i.
       ids: passage ids.
     """

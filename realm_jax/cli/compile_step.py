@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import count, positive
 from realm_jax.cli.overrides import ALL
@@ -62,7 +61,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     builders = builder_chips(place, arguments.builder_share)
     prepare()
     runtime.start_interruptible()
-    config = config_lib.load(arguments.config, arguments.overrides)
+    from realm_jax.interop.start_config import load_config
+
+    config = load_config(arguments.config, arguments.overrides)
     if arguments.step == "all":
         return _compile_all(arguments, config)
     from realm_jax.planning.compile_report import compile_report, report_lines

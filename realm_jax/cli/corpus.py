@@ -63,7 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding", help="of text files, such as cp1252; default: UTF-8, else detected per file"
     )
     build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
-    build.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
+    build.add_argument(
+        "--vocab",
+        help="BERT's vocab.txt, or the folder or Hub name of weights; default: learned from the "
+        "input",
+    )
     build.add_argument(
         "--passage-pieces",
         type=_budget,
@@ -271,10 +275,11 @@ def _log_progress(message: str) -> Callable[..., None]:
 
 def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -> str:
     """The file of --vocab, or that of the knowledge corpus, or one learned from the input."""
+    given = _given_vocabulary(arguments) if arguments.vocab else None
     if knowledge is None:
-        return arguments.vocab or _learn_vocabulary(arguments)
+        return given or _learn_vocabulary(arguments)
     theirs = knowledge.path / VOCABULARY
-    if arguments.vocab and digest(epath.Path(arguments.vocab)) != digest(epath.Path(theirs)):
+    if given and digest(epath.Path(given)) != digest(epath.Path(theirs)):
         raise MismatchError(
             "--vocab differs from the vocabulary of the knowledge corpus",
             where=f"--vocab {arguments.vocab}",
@@ -282,6 +287,25 @@ def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -
             fix="leave out --vocab: the vocabulary of the knowledge corpus is used",
         )
     return str(theirs)
+
+
+def _given_vocabulary(arguments: argparse.Namespace) -> str:
+    """The file of --vocab; of weights that have only a tokenizer.json, as OUT.vocab.txt."""
+    from realm_jax.interop.hub import download, is_hub_id
+    from realm_jax.interop.vocabulary_files import read_pieces, vocabulary_of
+    from realm_jax.text.vocabulary import write_vocabulary
+
+    given: str = arguments.vocab
+    folder = download(given) if is_hub_id(given) and not given.endswith(".txt") else Path(given)
+    if not folder.is_dir():
+        return given
+    found = vocabulary_of(folder)
+    if found.name == VOCABULARY:
+        return str(found)
+    path = Path(f"{arguments.out.rstrip('/')}.vocab.txt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_vocabulary(path, read_pieces(found))
+    return str(path)
 
 
 def _learn_vocabulary(arguments: argparse.Namespace) -> str:

@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.overrides import PATHS
+from realm_jax.errors import InputError
 
 EXAMPLE = "realm export --workdir=runs/demo --to=exported --layout=hf"
 
@@ -17,10 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workdir", help="folder of a finished run")
     source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
-    parser.add_argument("--to", required=True, help="new folder")
+    parser.add_argument("--to", help="new folder; with --push-to-hub it may be left out")
     parser.add_argument("--layout", choices=("hf", "sentence-transformers"), default="hf")
     parser.add_argument(
         "--network", help="network to export, as embedder or reader; default: all (hf) or embedder"
+    )
+    parser.add_argument(
+        "--push-to-hub", metavar="ORG/NAME", help="also upload the folder to the Hugging Face Hub"
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object as the last line"
@@ -30,11 +35,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Writes the networks; several networks go into subfolders named after them."""
     runtime.start_interruptible()
+    if arguments.to:
+        return _export(arguments, Path(arguments.to))
+    if not arguments.push_to_hub:
+        raise InputError(
+            "nowhere to export to",
+            expected="--to=FOLDER or --push-to-hub=ORG/NAME",
+            found="neither",
+            fix="--to=exported",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        return _export(arguments, Path(folder) / "model")
+
+
+def _export(arguments: argparse.Namespace, to: Path) -> dict[str, Any]:
+    from realm_jax.interop.hub import require_hub_id
     from realm_jax.interop.sentence_layout import write_sentence_transformers
     from realm_jax.interop.weights import open_weights, require_new, write_weights
 
-    to = Path(arguments.to)
     require_new(to)
+    if arguments.push_to_hub:
+        require_hub_id(arguments.push_to_hub)
     weights = (
         _of_run(arguments.workdir, arguments.overrides)
         if arguments.workdir
@@ -52,11 +73,25 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         f"{', '.join(weights.networks)}: {weights.parameters:,} parameters in {to}, "
         f"layout {arguments.layout}\n"
     )
+    if arguments.push_to_hub:
+        _push(arguments, to)
     return {
         "layout": arguments.layout,
         "networks": sorted(weights.networks),
         "parameters": weights.parameters,
     }
+
+
+def _push(arguments: argparse.Namespace, to: Path) -> None:
+    """Adds the model card of the run, if there is one, and uploads the folder."""
+    from realm_jax.interop.hub import upload
+    from realm_jax.report.card import CARD
+    from realm_jax.storage.layout import RunDir
+
+    card = RunDir(arguments.workdir).export / CARD if arguments.workdir else None
+    if card is not None and card.is_file():
+        (to / CARD).write_bytes(card.read_bytes())
+    sys.stderr.write(f"uploaded to {upload(to, arguments.push_to_hub)}\n")
 
 
 def _of_run(workdir: str, paths: dict[str, str]) -> Any:
@@ -75,4 +110,5 @@ def _of_run(workdir: str, paths: dict[str, str]) -> Any:
         config.model,
         config.lengths.answer,
         vocabulary if vocabulary.is_file() else None,
+        longest=config.lengths.passage if config.model.passage_row == "single" else 0,
     )

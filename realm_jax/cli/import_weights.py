@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         required=True,
-        help="Hugging Face folder (safetensors or .bin), or TensorFlow checkpoint",
+        help="Hugging Face or sentence-transformers folder, TensorFlow checkpoint, or a model on "
+        "the Hub as ORG/NAME[@REVISION]",
     )
     parser.add_argument("--to", required=True, help="new folder, for --config.model.start")
     parser.add_argument(
@@ -42,10 +43,12 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Converts the weights; reports unused and missing arrays."""
     runtime.start_interruptible()
     from realm_jax.interop.block_records import BLOCK_RECORDS, TEXTS, convert_block_records
-    from realm_jax.interop.warm_start import require_shapes
+    from realm_jax.interop.warm_start import require_shapes, weights_folder
     from realm_jax.interop.weights import open_weights, require_new, write_weights
 
-    source, to = Path(arguments.source), Path(arguments.to)
+    to = Path(arguments.to)
+    require_new(to)
+    source = weights_folder(arguments.source)
     if source.name == BLOCK_RECORDS:
         raise InputError(
             "block_records.npy is a pickle of passages, not weights",
@@ -53,7 +56,6 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             expected="the folder that contains it",
             fix=f"realm import --from={source.parent} --to={to} --block-records",
         )
-    require_new(to)
     vocabulary = Path(arguments.vocab) if arguments.vocab else None
     weights = open_weights(source, arguments.heads, vocabulary)
     if not weights.missing:
@@ -68,7 +70,10 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "networks": sorted(weights.networks),
         "vocabulary": weights.sizes.vocabulary,
         "gelu": weights.sizes.gelu,
+        "has_vocabulary": weights.vocabulary is not None,
     }
+    if "embedder" in weights.networks:
+        report["form"] = weights.sizes.form.keys() | {"longest": weights.sizes.form.longest}
     records = source / BLOCK_RECORDS
     if records.is_file() and arguments.block_records:
         report["blocks"] = convert_block_records(records, to / TEXTS)
@@ -85,4 +90,9 @@ def _summary(report: dict[str, Any], to: Path) -> str:
         more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         lines.append(f"  {side}: {', '.join(names[:SHOWN]) or 'nothing'}{more}")
     lines += [f"  skipped: {count}: {reason}" for reason, count in report["left_out"].items()]
+    if not report["has_vocabulary"]:
+        lines.append(
+            "  warning: no vocab.txt and no tokenizer.json. A corpus must be built with the "
+            "vocabulary of these weights; import again with --vocab=FILE"
+        )
     return "\n".join(lines) + "\n"

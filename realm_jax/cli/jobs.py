@@ -67,7 +67,9 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
             where=arguments.workdir,
             fix="add --config=NAME, a recipe or a Python file",
         )
-    return config_lib.load(arguments.config, arguments.overrides)
+    from realm_jax.interop.start_config import load_config
+
+    return load_config(arguments.config, arguments.overrides)
 
 
 def until_stopped(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realm_jax import config as config_lib
 from realm_jax.cli.compile_step import add_corpus_arguments
 from realm_jax.cli.overrides import ALL
 from realm_jax.planning.chips import slice_of
@@ -35,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Estimates; runs nothing on a device."""
     place = slice_of(arguments.topology)
-    config = config_lib.load(arguments.config, arguments.overrides)
+    from realm_jax.interop.start_config import load_config
+
+    config = load_config(arguments.config, arguments.overrides)
     reports = reports_for(place, arguments.reports)
     check_sizes(reports, config, arguments.reports)
     made = plan(place, arguments.passages, arguments.builder_share, config, reports)

@@ -9,7 +9,8 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
-from realm_jax.data.rows import Rows, passage_rows, query_rows
+from realm_jax.data.embedder_rows import EmbedderRows
+from realm_jax.data.rows import Rows, query_rows
 
 MAX_DRAWS = 16  # passages drawn for a pair before one with a single sentence is kept as it is
 
@@ -40,6 +41,7 @@ class InverseClozeSource:
 
     def __init__(self, store: PassageStore, config: ConfigDict):
         self.store, self.lengths = store, config.lengths
+        self.rows = EmbedderRows(config, store.vocabulary)
         self.removal, self.mask_share = (
             config.stages.ict.removal_share,
             config.stages.ict.mask_share,
@@ -60,15 +62,18 @@ class InverseClozeSource:
             masked[index] = rng.random(self.lengths.query) < self.mask_share
             pairs.append(self._pair(rng, row))
         rows = np.array([pair.row for pair in pairs], np.int64)
-        passages = passage_rows(self.store, rows, self.lengths.passage)
+        passages = self.rows.passages(self.store, rows, self.lengths.passage)
+        bodies = self.rows.body_starts(self.store, rows, self.lengths.passage)
         for index, pair in enumerate(pairs):
             if pair.removed:
-                _remove(passages, index, pair.start, pair.stop, self.store.vocabulary.pad)
+                body = int(bodies[index])
+                start, stop = body + pair.start, body + pair.stop
+                _remove(passages, index, start, stop, self.store.vocabulary.pad)
         sentences = [self.store.body_ids(pair.row)[pair.start : pair.stop] for pair in pairs]
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
         masked &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[masked] = self.store.vocabulary.mask
-        return InverseClozeBatch(queries, passages, rows)
+        return InverseClozeBatch(self.rows.queries(queries), passages, rows)
 
     def _pair(self, rng: np.random.Generator, row: int) -> "_Pair":
         """Draws sentence and removal for passage `row`, and other passages if it is dropped."""
@@ -106,11 +111,10 @@ class _Pair(NamedTuple):
 
 
 def _remove(passages: Rows, index: int, start: int, stop: int, pad: int) -> None:
-    """Removes body tokens start .. stop from a passage row and shifts the rest left."""
+    """Removes columns start .. stop, except [SEP], from a row and shifts the rest left."""
     ids, mask, segments = (part[index] for part in passages)
     used = int(mask.sum())
-    body = int(np.argmax(segments)) if segments.any() else used
-    start, stop = min(body + start, used - 1), min(body + stop, used - 1)
+    start, stop = min(start, used - 1), min(stop, used - 1)
     removed = stop - start
     ids[start : used - removed] = ids[stop:used].copy()
     ids[used - removed : used] = pad

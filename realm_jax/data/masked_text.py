@@ -52,10 +52,16 @@ class MaskedTextSource:
       config: the run's config.
       part: which passages with a salient span to use. `held_out`: every fiftieth; `train`: the
         others; `all`: both. A random scheme with a rate uses all passages if none has a span.
+      required: False: there may be no span, for a run that trains on no masked text.
     """
 
     def __init__(
-        self, store: PassageStore, spans: SpanStore, config: ConfigDict, part: str = "all"
+        self,
+        store: PassageStore,
+        spans: SpanStore,
+        config: ConfigDict,
+        part: str = "all",
+        required: bool = True,
     ):
         self.store, self.spans = store, spans
         self.lengths, self.masking, self.seed = config.lengths, config.masking, config.seed
@@ -67,7 +73,7 @@ class MaskedTextSource:
         self.rows = rows[chosen]
         self._source = _ids_or_unknown(spans.source, len(store))
         self._evidence = _ids_or_unknown(spans.evidence, len(store))
-        if not len(self.rows):
+        if required and not len(self.rows):
             raise InputError(
                 "no salient span in the pre-training corpus",
                 where=spans.path,

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import Accepted, accepted
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.question_checks import Question
 from realm_jax.data.rows import Rows, joint_rows, query_rows
 from realm_jax.text.wordpiece import WordPieces
@@ -17,7 +18,7 @@ from realm_jax.text.wordpiece import WordPieces
 class QuestionBatch(NamedTuple):
     """Questions, the hits of each question, and the answer spans in these hits."""
 
-    questions: Rows
+    questions: Rows  # of the embedder
     hits: Int64[Any, "B R"]  # passage ids
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
@@ -87,6 +88,7 @@ class QuestionSource:
         self._lengths = config.lengths
         texts = [question.text for question in questions]
         self._rows = question_rows(texts, store.vocabulary, config.lengths.query)
+        self._embedded = EmbedderRows(config, store.vocabulary).queries(self._rows)
         self._answers = [accepted(question) for question in questions]
 
     def __len__(self) -> int:
@@ -99,4 +101,5 @@ class QuestionSource:
         joint = joint_rows(questions, self._store, hits, self._lengths.joint)
         answers = [self._answers[number] for number in numbers]
         gold = answer_spans(joint, hits, answers, self._store, self._lengths.answer)
-        return QuestionBatch(questions, hits, self._vectors[hits].astype(np.float32), joint, gold)
+        embedded = Rows(*(part[numbers] for part in self._embedded))
+        return QuestionBatch(embedded, hits, self._vectors[hits].astype(np.float32), joint, gold)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.packing import (
     SAMPLE_QUERIES,
@@ -21,7 +22,7 @@ from realm_jax.data.packing import (
     pack,
     sample_groups,
 )
-from realm_jax.data.rows import NULL_LENGTH, NULL_PASSAGE, Rows, joint_rows, passage_rows
+from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 from realm_jax.data.sampling import generator
 
 
@@ -61,6 +62,7 @@ class PretrainingRows:
     def __init__(self, config: ConfigDict, store: PassageStore, size: int):
         self._store, self._size, self._lengths = store, size, config.lengths
         self._candidates = config.retrieval.candidates
+        self._embedder = EmbedderRows(config, store.vocabulary)
 
     def batch(
         self,
@@ -105,7 +107,7 @@ class PretrainingRows:
         chosen = generator(0, "beside").integers(len(self._store), size=shape)
         chosen = np.pad(chosen, ((0, 0), (1, 0)), constant_values=NULL_PASSAGE)
         embedded, read = self._rows(text, chosen, SAMPLE_QUERIES)
-        null = np.full((1, 1), NULL_LENGTH)
+        null = np.full((1, 1), self._embedder.null_length)
         without_null = lengths_of([embedded[0], embedded[2]])
         seen = [sample_groups(need, self._size) for need in (without_null, lengths_of(read))]
         seen[0] = np.concatenate([seen[0], np.broadcast_to(null, (len(seen[0]), 1))], axis=1)
@@ -118,7 +120,7 @@ class PretrainingRows:
         queries, passages = self._size, self._size * (self._candidates - 1)
         query, passage, joint = self._lengths.query, self._lengths.passage, self._lengths.joint
         return (
-            [query] * queries + [NULL_LENGTH] + [passage] * passages,
+            [self._embedder.query] * queries + [self._embedder.null_length] + [passage] * passages,
             [query + 1] * queries + [joint] * passages,
             [queries * self._lengths.masks],
         )
@@ -128,10 +130,12 @@ class PretrainingRows:
     ) -> tuple[list[Rows], list[Rows]]:
         """Input rows of the embedder and of the reader, grouped."""
         store, lengths = self._store, self._lengths
-        null = passage_rows(store, np.full((groups, 1), NULL_PASSAGE), NULL_LENGTH)
-        passages = passage_rows(store, chosen[:, 1:], lengths.passage)
+        of_null = np.full((groups, 1), NULL_PASSAGE)
+        null = self._embedder.passages(store, of_null, self._embedder.null_length)
+        passages = self._embedder.passages(store, chosen[:, 1:], lengths.passage)
         joint = joint_rows(text.queries, store, chosen, lengths.joint)
-        embedded = [grouped(text.queries, groups), null, grouped(passages, groups)]
+        queries = self._embedder.queries(text.queries)
+        embedded = [grouped(queries, groups), null, grouped(passages, groups)]
         return embedded, [grouped(joint, groups)]
 
 

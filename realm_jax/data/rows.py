@@ -5,7 +5,10 @@
 | query   | `[CLS] x [SEP]`                 | all           |           |
 | passage | `[CLS] title [SEP] body [SEP]`  | through first `[SEP]` | rest |
 | joint   | `[CLS] x [SEP] body [SEP]`      | through first `[SEP]` | rest |
+| single  | `[CLS] prompt title body [SEP]` | all           |           |
 
+The row of a passage is `passage` or `single` (`data.embedder_rows` chooses). Only the embedder's
+rows have prompts.
 A row that is too long loses tokens from the end of the body; a title longer than the row is cut
 too. The closing `[SEP]` is always kept. The null passage has id -1, an empty title and an empty
 body.
@@ -20,7 +23,6 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.text.wordpiece import WordPieces
 
 NULL_PASSAGE = -1
-NULL_LENGTH = 3  # tokens of its embedder row: [CLS] [SEP] [SEP]
 _LONG_RUN = 32  # tokens; above this mean length, `_fill` copies row by row
 
 
@@ -63,6 +65,51 @@ def passage_rows(store: PassageStore, numbers: Int64[np.ndarray, "*rows"], lengt
     ids, titles = _copy_after_cls(store.flat, title, length - 3, length, words)
     bodies = _append(store.flat, ids, titles + 2, _bounds(store.body_bounds, flat), words)
     return _shaped(ids, titles + 2, bodies, numbers.shape)
+
+
+def single_rows(
+    store: PassageStore,
+    numbers: Int64[np.ndarray, "*rows"],
+    length: int,
+    prompt: Int32[np.ndarray, "p"],
+) -> Rows:
+    """Passage rows of one segment, as sentence-transformers encodes the text "title body".
+
+    Args:
+      store: the knowledge corpus.
+      numbers: passage ids; `NULL_PASSAGE` is the null passage.
+      length: P; at least two more than the prompt has tokens.
+      prompt: tokens after [CLS].
+    """
+    words, flat = store.vocabulary, numbers.reshape(-1)
+    start, size = _bounds(store.title_bounds, flat)
+    size = np.minimum(size, length - 2 - len(prompt))
+    ids = np.full((len(flat), length), words.pad, np.int32)
+    ids[:, 0] = words.cls
+    ids[:, 1 : len(prompt) + 1] = prompt
+    _fill(store.flat, ids, np.full_like(size, len(prompt) + 1), start, size)
+    bodies = _bounds(store.body_bounds, flat)
+    total = _append(store.flat, ids, size + len(prompt) + 1, bodies, words)
+    return _shaped(ids, total, total, numbers.shape)
+
+
+def prefixed(rows: Rows, prompt: Int32[np.ndarray, "p"]) -> Rows:
+    """Rows [B, L] of one segment with a prompt after [CLS], as rows [B, L + p]."""
+    count = len(prompt)
+    if not count:
+        return rows
+
+    def inserted(part: np.ndarray, value: Any) -> np.ndarray:
+        new = np.broadcast_to(np.asarray(value, part.dtype), (len(part), count))
+        return np.concatenate([part[:, :1], new, part[:, 1:]], axis=1)
+
+    return Rows(inserted(rows.ids, prompt), inserted(rows.mask, True), inserted(rows.segments, 0))
+
+
+def pair_lengths(store: PassageStore, ids: Int64[np.ndarray, "N"]) -> Int64[np.ndarray, "N"]:
+    """Tokens of `[CLS] title [SEP] body [SEP]` of each passage, not cut."""
+    bounds = (store.title_bounds(ids), store.body_bounds(ids))
+    return np.asarray(sum(stop - start for start, stop in bounds) + 3)
 
 
 def joint_rows(

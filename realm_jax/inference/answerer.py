@@ -51,6 +51,8 @@ class Answer(Displayable):
     @property
     def headline(self) -> str:
         """See `Displayable`."""
+        if not self.answer:
+            return "no answer: this run has no reader for questions; the passages found are"
         return f"{self.answer}   p {self.probability:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,10 +75,24 @@ class Answerer:
     ):
         self.export, self.config, self.store = export, config, store
         self.index: PublishedIndex | EditedIndex = index
-        self.networks = Networks(export, self.config, store.vocabulary.size)
+        self.networks = Networks(export, self.config, store.vocabulary)
         self._published_bm25 = functools.cache(lambda: Bm25.open(store))
         self.bm25: Callable[[], Bm25 | EditedBm25] = self._published_bm25
         self._finder = Finder()
+
+    @property
+    def question_embedder(self) -> str:
+        """The network that embeds questions.
+
+        A run that starts from an encoder of questions (`model.like_start`) needs no fine-tuning.
+        """
+        tuned = not self.config.model.like_start or self.networks.has("question_embedder")
+        return "question_embedder" if tuned else "embedder"
+
+    @property
+    def takes_questions(self) -> bool:
+        """Whether it can be asked questions; if false, the run only fills blanks."""
+        return self.networks.has(self.question_embedder)
 
     @classmethod
     def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Answerer":
@@ -187,9 +203,10 @@ class Answerer:
           rows: their rows [B, Q].
           k: number of passages.
         """
-        vectors = self.networks.vectors("question_embedder", rows)
+        vectors = self.networks.query_vectors(self.question_embedder, rows)
         found, _ = self.find(questions, lambda: vectors, k)
-        return found, relevance(self.index, vectors, found)
+        products = relevance(self.index, vectors, found)
+        return found, self.networks.scores(self.question_embedder, products)
 
     @property
     def retriever(self) -> str:
@@ -200,7 +217,7 @@ class Answerer:
         """Embeds texts, truncated, with the fine-tuned embedder, or the only one of the run."""
         rows = question_rows(texts, self.store.vocabulary, self.config.lengths.query)
         tuned = self.networks.has("question_embedder")
-        return self.networks.vectors("question_embedder" if tuned else "embedder", rows)
+        return self.networks.query_vectors("question_embedder" if tuned else "embedder", rows)
 
     def find(self, texts: Sequence[str], embed: Embed, k: int) -> Ranked:
         """Ids and scores of passages; see `Finder.find`."""
@@ -220,7 +237,15 @@ class Answerer:
           rows: their rows [B, Q].
           found: passage ids, best first.
           scores: relevance scores of the passages.
+
+        Returns:
+          Answers; without a reader for questions, their text is empty and they have passages only.
         """
+        if self.question_embedder == "embedder":
+            return [
+                self._passages_only(question, found[i], scores[i])
+                for i, question in enumerate(questions)
+            ]
         joint = joint_rows(rows, self.store, found, self.config.lengths.joint)
         spans = self.networks.span_scores(joint, scores)
         body_starts = rows.mask.sum(-1)
@@ -261,6 +286,15 @@ class Answerer:
                 )
             )
         return Answer(question, answer, probability, self.index.step, evidence)
+
+    def _passages_only(self, question: str, found: np.ndarray, scores: np.ndarray) -> Answer:
+        """An answer of a run that finds passages and has no reader for questions."""
+        of, pairs = self.store, zip(found.tolist(), _softmax(scores).tolist(), strict=True)
+        evidence = [
+            Evidence(i, of.title(i), of.body(i), p_z, 0.0, None, of.document_id(i))
+            for i, p_z in pairs
+        ]
+        return Answer(question, "", 0.0, self.index.step, evidence)
 
     def _spans_with_text(
         self, passage: int, answer: str, shape: tuple[int, ...], body_start: int

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.data.padding import padded_indices
-from realm_jax.data.rows import Rows, joint_rows, passage_rows, query_rows
+from realm_jax.data.rows import Rows, joint_rows, query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.evidence import Displayable, Evidence
@@ -174,19 +174,26 @@ class MaskFiller:
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Candidates (the null passage first), log p(z|x) [K] and log p(.|z, x) [K, M, V]."""
         a, retrieval = self._a, self._a.config.retrieval
-        vector = a.networks.vectors("embedder", query)
+        vector = a.networks.query_vectors("embedder", query)
         found, _ = a.find([text.replace(MASK, " ")], lambda: vector, retrieval.candidates)
         chosen, valid = select_candidates(found, None, retrieval.candidates, retrieval.null_passage)
-        scores = np.einsum("e,ke->k", vector[0], self._candidate_vectors(chosen[0]))
+        scores = self._scores(vector[0], chosen[0])
         log_p_z = np.asarray(retrieval_log_prob(jnp.asarray(scores[None]), jnp.asarray(valid)))[0]
         joint = joint_rows(query, a.store, chosen, a.config.lengths.joint)
         rows = Rows(*(part[0] for part in joint))
         repeated = np.repeat(positions, len(chosen[0]), axis=0)
         return chosen[0].tolist(), log_p_z, a.networks.log_probabilities(rows, repeated)
 
-    def _candidate_vectors(self, chosen: np.ndarray) -> np.ndarray:
-        rows = passage_rows(self._a.store, chosen, self._a.config.lengths.passage)
-        return self._a.networks.vectors("embedder", rows)
+    def _scores(self, query: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Relevance of the candidates [K], the null passage first; their vectors are fresh."""
+        networks = self._a.networks
+        rows = networks.rows.passages(self._a.store, chosen, networks.rows.passage)
+        products = np.einsum("e,ke->k", query, networks.vectors("embedder", rows))
+        scores = networks.scores("embedder", products)
+        null = networks.null_score("embedder")
+        if null is not None:
+            scores[0] = null
+        return scores
 
     def _evidence(self, passage: int, p_z: float, p_answer: float) -> Evidence:
         if passage < 0:

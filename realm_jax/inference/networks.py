@@ -11,12 +11,15 @@ from jaxtyping import Array, Float, Float32, Int
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.export import Export
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.rows import Rows
 from realm_jax.errors import InputError
+from realm_jax.models.embedder import null_score_of, temperature_of
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.parallel.program import Program
 from realm_jax.retrieval.encoder import Encoder
+from realm_jax.text.wordpiece import WordPieces
 
 EMBEDDERS = ("embedder", "question_embedder")
 
@@ -27,20 +30,45 @@ class Networks:
     Args:
       export: of a finished run.
       config: of the run.
-      vocabulary: V.
+      words: the vocabulary.
+
+    Attributes:
+      rows: makes the rows of the embedder.
     """
 
-    def __init__(self, export: Export, config: ConfigDict, vocabulary: int):
-        self._export, self._config, self._vocabulary = export, config, vocabulary
-        self._encoder = Encoder(config, vocabulary)
+    def __init__(self, export: Export, config: ConfigDict, words: WordPieces):
+        self._export, self._config, self._vocabulary = export, config, words.size
+        self.rows = EmbedderRows(config, words)
+        self._encoder = Encoder(config, words.size)
         self._placed: dict[str, Any] = {}
 
     def has(self, network: str) -> bool:
         """Whether the export has a network; only fine-tuned runs have those for questions."""
         return network in self._export.networks
 
+    def query_vectors(self, embedder: str, queries: Rows) -> Float32[np.ndarray, "B E"]:
+        """Embeds query rows [B, Q] without prompt (`data.rows.query_rows`); see `vectors`."""
+        return self.vectors(embedder, self.rows.queries(queries))
+
+    def scores(self, embedder: str, products: Float[Any, "*B"]) -> Float[np.ndarray, "*B"]:
+        """Relevance scores f(x, z) from inner products of query and passage vectors.
+
+        Args:
+          embedder: the network that embedded the queries.
+          products: inner products.
+        """
+        return np.asarray(products / self._temperature(embedder), np.float32)
+
+    def null_score(self, embedder: str) -> float | None:
+        """f(x, null); None if it is the score of the null passage's row."""
+        score = null_score_of(self._config.model, self._export.networks[embedder])
+        return None if score is None else float(score)
+
+    def _temperature(self, embedder: str) -> float:
+        return float(temperature_of(self._config.model, self._export.networks[embedder]))
+
     def vectors(self, embedder: str, rows: Rows) -> Float32[np.ndarray, "B E"]:
-        """Embeds query or passage rows.
+        """Embeds rows of the embedder (`EmbedderRows`).
 
         Args:
           embedder: `embedder` (pre-trained) or `question_embedder` (fine-tuned).

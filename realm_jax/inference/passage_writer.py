@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.rows import passage_rows
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.errors import InputError
 from realm_jax.inference.edits import EditedStore, WrittenPassage
 from realm_jax.retrieval.encoder import Encoder
@@ -18,7 +18,7 @@ class PassageWriter:
     """Embeds passages with the parameters of the index, so that all vectors are comparable."""
 
     def __init__(self, index: PublishedIndex, store: PassageStore, config: ConfigDict):
-        self._store, self._length = store, config.lengths.passage
+        self._store, self._rows = store, EmbedderRows(config, store.vocabulary)
         self._encoder = Encoder(config, store.vocabulary.size)
         self._params = self._encoder.place(index.query_params)
 
@@ -33,7 +33,7 @@ class PassageWriter:
 
     def pieces(self, title: str, text: str) -> WrittenPassage:
         """Returns the passage in word pieces, without a vector; raises as `write`."""
-        words, longest = self._store.vocabulary, self._length - 3
+        words, longest = self._store.vocabulary, self._rows.passage - self._rows.null_length
         (title_ids, _), (body_ids, offsets) = words.pieces([title, text])
         count = len(title_ids) + len(body_ids)
         if not len(body_ids) or count > longest:
@@ -47,5 +47,5 @@ class PassageWriter:
     def vectors(self, passages: list[WrittenPassage]) -> Float32[np.ndarray, "R E"]:
         """Embeds passages with the parameters of the index."""
         store = EditedStore(self._store, dict(enumerate(passages)))
-        rows = passage_rows(store, np.arange(len(passages)), self._length)
+        rows = self._rows.passages(store, np.arange(len(passages)), self._rows.passage)
         return self._encoder.embed(self._params, rows)

@@ -26,7 +26,7 @@ class Hit:
 
     Attributes:
       id: of the passage.
-      score: of the retriever: relevance score f(x, z) (inner product), BM25 or fused score.
+      score: of the retriever: inner product (cosine of unit-length vectors), BM25 or fused score.
       title: its title.
       text: its body.
       document_id: id of its document as the source gives it (`_id`, `id`); "" if there is none.
@@ -79,8 +79,8 @@ class Run:
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the run was fine-tuned; if false, it only fills blanks."""
-        return self._answerer.networks.has("question_embedder")
+        """See `Answerer.takes_questions`."""
+        return self._answerer.takes_questions
 
     def passage(self, i: int) -> tuple[str, str]:
         """Title and body of passage `i`, 0 to N - 1."""
@@ -179,7 +179,7 @@ class Run:
         """Embeds queries.
 
         Texts with `[MASK]` are embedded with the pre-trained embedder, other texts with the
-        fine-tuned one if the run has it. Vectors are not normalised.
+        fine-tuned one if the run has it. Vectors have unit length if `model.normalise`.
 
         Returns:
           [E] for one text, [B, E] for several.
@@ -188,14 +188,32 @@ class Run:
           InputError: a text is not a string, is empty, or is longer than `lengths.query`.
         """
         many = [with_mask(text) for text in _texts(texts, "texts")]
-        tuned = [self.answers_questions and MASK not in text for text in many]
+        tuned = [self._tuned and MASK not in text for text in many]
         vectors = self._zeros(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):
             members = [i for i, is_tuned in enumerate(tuned) if is_tuned == wanted]
             vectors[members] = self._encode_queries(embedder, [many[i] for i in members])
         return vectors[0] if isinstance(texts, str) else vectors
 
-    embed = encode_query
+    @property
+    def _tuned(self) -> bool:
+        return self._answerer.question_embedder == "question_embedder" and self.answers_questions
+
+    def embed(self, texts: str | Sequence[str], kind: str = "query") -> Float32[np.ndarray, "*B E"]:
+        """Embeds queries or passages, with the prompt of their kind if the encoder has prompts.
+
+        Args:
+          texts: one text or several.
+          kind: `query`: see `encode_query`. `passage`: see `encode_document`; without titles.
+
+        Raises:
+          InputError: another kind; or see the two methods.
+        """
+        if kind == "query":
+            return self.encode_query(texts)
+        if kind == "passage":
+            return self.encode_document(texts)
+        raise InputError("no such kind of text", expected="query or passage", found=repr(kind))
 
     def encode_document(
         self, texts: str | Sequence[str], titles: str | Sequence[str] = ""
@@ -238,7 +256,7 @@ class Run:
         words, length = self._answerer.store.vocabulary, self.config.lengths.query
         networks = self._answerer.networks
         return self._in_batches(
-            lambda padded: networks.vectors(embedder, query_rows(padded, length, words)),
+            lambda padded: networks.query_vectors(embedder, query_rows(padded, length, words)),
             [self._query(text) for text in texts],
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.errors import MismatchError
+from realm_jax.errors import DamageError, MismatchError
 from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.names import names_of
 
@@ -23,27 +23,33 @@ _ARCHITECTURES = {
 _MASKED_LM = ("transform", "norm", "bias")
 _EMBEDDER = ("bert", "pooler", "projection", "projection_norm")
 _SPANS = ("ends", "span_norm", "score")
+SENTENCE_ENCODER = "sentence-transformers"
 Parts = tuple[str, ...]
 # kind -> network -> (required parts, optional groups of parts)
 _KINDS: dict[str, dict[str, tuple[Parts, tuple[Parts, ...]]]] = {
     "bert": {"bert": (("bert",), (("pooler",), _MASKED_LM))},
     "embedder": {"embedder": (_EMBEDDER, ())},
+    SENTENCE_ENCODER: {"embedder": (("bert",), tuple((f"dense_{i}",) for i in range(8)))},
     "scorer": {"embedder": (_EMBEDDER, ()), QUESTIONS: (_EMBEDDER, ())},
     "encoder": {"reader": (("bert", *_MASKED_LM), ())},
     "reader": {"reader": (("bert", *_SPANS), (_MASKED_LM,))},
     "openqa": {"embedder": (_EMBEDDER, ()), "reader": (("bert", *_SPANS), (_MASKED_LM,))},
 }
-_HEAD = re.compile(r"(?:^|.*\.)((?:cls|qa_outputs)\..*)")
+_HEAD = re.compile(r"(?:^|.*\.)((?:cls|qa_outputs|sentence_dense)\..*)")
 _BERT = re.compile(
     r"(.*?)(?:embeddings\.(?:word|position|token_type)_embeddings|encoder\.layer\.\d+)\."
 )
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # Arrays that published models contain but do not use: canonical names -> reason to omit them.
 _POSITION_BUFFERS = re.compile(r"bert\.embeddings\.(position_ids|token_type_ids)")
+_OF_EMBEDDERS = {
+    "cls.predictions.": "masked-LM head that an embedder does not use",
+    "bert.pooler.": "pooler that this embedder does not use",
+}
 _IGNORED = {
-    "embedder": ("cls.predictions.", "masked-LM head that an embedder does not use"),
-    QUESTIONS: ("cls.predictions.", "masked-LM head that an embedder does not use"),
-    "reader": ("bert.pooler.", "pooler that a reader does not use"),
+    "embedder": _OF_EMBEDDERS,
+    QUESTIONS: _OF_EMBEDDERS,
+    "reader": {"bert.pooler.": "pooler that a reader does not use"},
 }
 _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -57,7 +63,7 @@ class DetectedNetworks:
     """The networks found in a state dict.
 
     Attributes:
-      kind: bert, embedder, scorer, encoder, reader or openqa.
+      kind: bert, embedder, sentence-transformers, scorer, encoder, reader or openqa.
       networks: embedder, question_embedder, reader or bert -> arrays by canonical name (see
         `interop.names`).
       unused: original names of arrays that no network uses.
@@ -86,22 +92,27 @@ class _Tower:
         return f"{self.name}.{canonical}" if self.name else canonical
 
 
-def detect_networks(theirs: dict[str, LazyArray], description: dict[str, Any]) -> DetectedNetworks:
+def detect_networks(
+    theirs: dict[str, LazyArray], description: dict[str, Any], kind: str | None = None
+) -> DetectedNetworks:
     """Splits a state dict into networks with canonical names, as float32.
 
     Args:
       theirs: arrays by the names of Hugging Face's BERT or REALM classes, with or without prefix.
       description: `config.json`, for `architectures`, `model_type` and `num_hidden_layers`.
+      kind: of the model, if it is known; None: by its names.
 
     Raises:
       MismatchError: the names contain no BERT, or the masked-LM decoder is not tied to the word
         embeddings as ours is.
+      DamageError: an array has NaN or infinity.
     """
     left_out: Counter[str] = Counter()
     if _BLOCKS in theirs:
         left_out["passage vectors"] += 1
     towers = _towers({name: array for name, array in theirs.items() if name != _BLOCKS})
-    kind = _kind(towers, description)
+    found = _kind(towers, description)  # also checks that there is a BERT
+    kind = kind or found
     if kind == "scorer":
         towers = _one_embedder(towers, theirs, left_out)
     networks, missing, unused = {}, [], []
@@ -111,13 +122,26 @@ def detect_networks(theirs: dict[str, LazyArray], description: dict[str, Any]) -
         originals = {
             name: theirs[tower.originals[name]] for name in wanted if name in tower.originals
         }
-        networks[network] = {n: np.asarray(a.read(), np.float32) for n, a in originals.items()}
+        networks[network] = {n: _finite(tower.originals[n], a) for n, a in originals.items()}
         for name in sorted(tower.originals.keys() - originals.keys()):
             _require_tied_decoder(kind, name, theirs[tower.originals[name]], networks[network])
             reason = _ignored_reason(network, name)
             left_out.update([reason] if reason else [])
             unused += [] if reason else [tower.originals[name]]
     return DetectedNetworks(kind, networks, sorted(unused), missing, dict(left_out))
+
+
+def _finite(name: str, array: LazyArray) -> np.ndarray:
+    read = np.asarray(array.read(), np.float32)
+    if not np.isfinite(read).all():
+        raise DamageError(
+            "the weights have NaN or infinity",
+            where=name,
+            expected="finite numbers",
+            found=f"{int((~np.isfinite(read)).sum())} of {read.size} numbers",
+            fix="download the weights again, or use a checkpoint from before training diverged",
+        )
+    return read
 
 
 def _towers(theirs: dict[str, LazyArray]) -> dict[str, _Tower]:
@@ -217,11 +241,11 @@ def _wanted(
 
 
 def _ignored_reason(network: str, name: str) -> str | None:
-    prefix, reason = _IGNORED.get(network, ("", ""))
     if _POSITION_BUFFERS.fullmatch(name):
         return "position buffers, which are constants"
-    if prefix and name.startswith(prefix):
-        return reason
+    for prefix, reason in _IGNORED.get(network, {}).items():
+        if name.startswith(prefix):
+            return reason
     return "decoder tied to the word embeddings" if name in _TIED else None
 
 

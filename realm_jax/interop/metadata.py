@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from realm_jax.config_checks import dense_layers
 from realm_jax.defaults import default
 from realm_jax.errors import InputError, MismatchError
+from realm_jax.interop.form import PAPER, Form, form_of, stored_form, stored_keys
 
 # The files of a weights folder.
 DESCRIPTION, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
@@ -41,7 +43,10 @@ _ALSO = {"cls.predictions.bias": "vocabulary"}  # further arrays that must have 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The values of `config.model` for these weights; `widest`: longest answer span, in tokens."""
+    """The values of `config.model` for these weights; `widest`: longest answer span, in tokens.
+
+    `form` is that of the embedder; the paper's if there is none.
+    """
 
     layers: int
     hidden: int
@@ -53,20 +58,32 @@ class Sizes:
     embedding: int
     span: int
     widest: int
+    form: Form = PAPER
 
     def model(self) -> ConfigDict:
-        """The default `config.model` with these sizes."""
+        """The default `config.model` with these sizes and this form."""
         model = default().model
-        for key, value in asdict(self).items():
+        for key, value in (asdict(self) | self.form.keys()).items():
             if key in model and (value or key not in _OPTIONAL):
                 model[key] = value
         return model
 
 
-def sizes_of(model: ConfigDict, vocabulary: int, widest: int) -> Sizes:
-    """The sizes of a model of this package."""
+def sizes_of(
+    model: ConfigDict, vocabulary: int, widest: int, embedder: Any = None, longest: int = 0
+) -> Sizes:
+    """The sizes of a model of this package.
+
+    Args:
+      model: `config.model`.
+      vocabulary: V.
+      widest: `config.lengths.answer`.
+      embedder: its params, for a learned temperature or null score.
+      longest: see `Form`.
+    """
     known = {key: model[key] for key in Sizes.__annotations__ if key in model}
-    return Sizes(**known, vocabulary=vocabulary, widest=widest)
+    form = form_of(model, embedder, longest)
+    return Sizes(**known, vocabulary=vocabulary, widest=widest, form=form)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -91,9 +108,18 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def infer_sizes(
-    description: dict[str, Any], networks: dict[str, dict[str, np.ndarray]], where: object
+    description: dict[str, Any],
+    networks: dict[str, dict[str, np.ndarray]],
+    where: object,
+    form: Form | None = None,
 ) -> Sizes:
     """Infers the sizes from the description and the array shapes, which must agree.
+
+    Args:
+      description: `config.json`.
+      networks: arrays by canonical name.
+      where: for error messages.
+      form: of the embedder of a sentence-transformers folder; None: the paper's.
 
     Raises:
       MismatchError: they disagree (for example in the vocabulary size), or the model needs a
@@ -125,7 +151,12 @@ def infer_sizes(
         for names in networks.values():
             if name in names:
                 _require(f"{where}, {name}", _SIZES[ours][0], sizes[ours], names[name].shape[0])
-    return Sizes(**sizes, gelu=_GELU[activation])
+    if form is None:
+        form = Form(**stored_form(description))
+    elif not form.is_paper:
+        layers = dense_layers(form.projection)
+        sizes["embedding"] = layers[-1][0] if layers else sizes["hidden"]
+    return Sizes(**sizes, gelu=_GELU[activation], form=form)
 
 
 def to_description(sizes: Sizes, architecture: str) -> dict[str, Any]:
@@ -139,6 +170,7 @@ def to_description(sizes: Sizes, architecture: str) -> dict[str, Any]:
         "pad_token_id": 0,
         **_FIXED,
         **stated,
+        **stored_keys(sizes.form),
     }
 
 

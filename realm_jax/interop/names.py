@@ -1,7 +1,8 @@
 """Maps Hugging Face's array names of BERT and REALM to our parameter trees, and back.
 
 Names are canonical here: `bert.*`, `cls.predictions.*` (masked LM), `cls.dense.*` and
-`cls.LayerNorm.*` (the embedder's projection), `qa_outputs.*` (spans). `realm_jax.interop.detect`
+`cls.LayerNorm.*` (the embedder's projection), `sentence_dense.N.*` (linear layers of an embedder of
+another form), `qa_outputs.*` (spans). `realm_jax.interop.detect`
 converts the names of each model class to canonical names.
 """
 
@@ -12,12 +13,13 @@ import numpy as np
 from realm_jax.errors import MismatchError
 
 # network -> its submodule -> part, as in `_BERT_NAMES`
-NETWORK_PARTS = {
+NETWORK_PARTS: dict[str, dict[str, str]] = {
     "embedder": {
         "bert": "bert",
         "pooler": "pooler",
         "projection": "projection",
         "norm": "projection_norm",
+        **{f"dense_{i}": f"dense_{i}" for i in range(8)},
     },
     "reader": {"bert": "bert", "transform": "transform", "norm": "norm", "bias": "bias"},
     "span_head": {"ends": "ends", "norm": "span_norm", "score": "score"},
@@ -46,7 +48,7 @@ _LAYER_NAMES = {
     "output_norm_scale": ("output.LayerNorm.weight", "same"),
     "output_norm_bias": ("output.LayerNorm.bias", "same"),
 }
-_BERT_NAMES = {
+_BERT_NAMES: dict[tuple[str, ...], tuple[str, str]] = {
     ("bert", "word"): (WORDS, "same"),
     ("bert", "position"): ("bert.embeddings.position_embeddings.weight", "same"),
     ("bert", "segment"): ("bert.embeddings.token_type_embeddings.weight", "same"),
@@ -63,6 +65,11 @@ _BERT_NAMES = {
     ("projection", "bias"): ("cls.dense.bias", "same"),
     ("projection_norm", "scale"): ("cls.LayerNorm.weight", "same"),
     ("projection_norm", "bias"): ("cls.LayerNorm.bias", "same"),
+    **{
+        (f"dense_{i}", ours): (f"sentence_dense.{i}.{theirs}", change)
+        for i in range(8)
+        for ours, theirs, change in (("kernel", "weight", "transpose"), ("bias", "bias", "same"))
+    },
     ("ends", "kernel"): ("qa_outputs.dense_intermediate.weight", "transpose"),
     ("ends", "bias"): ("qa_outputs.dense_intermediate.bias", "same"),
     ("span_norm", "scale"): ("qa_outputs.layer_normalization.weight", "same"),
@@ -111,8 +118,8 @@ def to_bert_names(tree: dict[str, Any]) -> dict[str, np.ndarray]:
 
     The tree of a reader may contain a span head under `span_head`.
     """
-    network = "embedder" if "projection" in tree else "reader"
-    parts = {part: tree[name] for name, part in NETWORK_PARTS[network].items()}
+    network = "reader" if "transform" in tree else "embedder"
+    parts = {part: tree[name] for name, part in NETWORK_PARTS[network].items() if name in tree}
     if SPAN_HEAD in tree:
         spans = NETWORK_PARTS[SPAN_HEAD]
         parts |= {part: tree[SPAN_HEAD][name] for name, part in spans.items()}

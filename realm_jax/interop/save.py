@@ -1,7 +1,6 @@
 """Writes weights: one Hugging Face folder per network."""
 
 import json
-import shutil
 from pathlib import Path
 
 import jax
@@ -18,19 +17,34 @@ from realm_jax.interop.metadata import (
     to_description,
 )
 from realm_jax.interop.names import to_bert_names
+from realm_jax.interop.vocabulary_files import read_pieces
 from realm_jax.models.modules import Parameters
 
 _TOKENIZER = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
 
 
 def write_network(
-    folder: Path, names: dict[str, np.ndarray], sizes: Sizes, vocabulary: Path | None
+    folder: Path,
+    names: dict[str, np.ndarray],
+    sizes: Sizes,
+    vocabulary: Path | None,
+    longest: int | None = None,
 ) -> None:
-    """Writes one network; `config.json` is written last, so an incomplete folder has none."""
+    """Writes one network; `config.json` is written last, so an incomplete folder has none.
+
+    Args:
+      folder: created if needed.
+      names: arrays by canonical name.
+      sizes: sizes and form of its model.
+      vocabulary: its `vocab.txt` or `tokenizer.json`, if it has one.
+      longest: word pieces at which its tokenizer cuts rows; None: it does not say.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if vocabulary is not None:
-        shutil.copyfile(vocabulary, folder / VOCABULARY)
-        write_json(folder / "tokenizer_config.json", _TOKENIZER)
+        pieces = "".join(f"{piece}\n" for piece in read_pieces(vocabulary))
+        (folder / VOCABULARY).write_text(pieces, encoding="utf-8")
+        cut = {} if longest is None else {"model_max_length": longest}
+        write_json(folder / "tokenizer_config.json", _TOKENIZER | cut)
     save_file(names, folder / WEIGHTS, metadata={"format": "pt"})
     masked_lm = "cls.predictions.bias" in names
     description = to_description(sizes, "BertForMaskedLM" if masked_lm else "BertModel")

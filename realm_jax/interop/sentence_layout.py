@@ -1,8 +1,9 @@
-"""The embedder as a sentence-transformers model: Transformer, Pooling, Dense, Dense, LayerNorm.
+"""Writes an embedder as a sentence-transformers folder.
 
-The LayerNorm of sentence-transformers has eps 1e-5, ours 1e-12. Layer normalisation is invariant
-to a scale of its input. Therefore the projection is written times 2^12, which reduces the effect
-of eps by 2^24. A power of two loses no precision, and reading divides by it.
+The paper's form is Transformer, Pooling, Dense, Dense, LayerNorm. The LayerNorm of
+sentence-transformers has eps 1e-5, ours 1e-12. Layer normalisation is invariant to a scale of its
+input. Therefore the projection is written times 2^12, which reduces the effect of eps by 2^24. A
+power of two loses no precision, and reading divides by it.
 """
 
 from pathlib import Path
@@ -11,36 +12,43 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from realm_jax.config_checks import dense_layers
 from realm_jax.errors import InputError
-from realm_jax.interop.lazy import LazyArray
+from realm_jax.interop.form import Form
 from realm_jax.interop.metadata import WEIGHTS, Sizes
-from realm_jax.interop.safetensors_file import open_safetensors
 from realm_jax.interop.save import write_json, write_network
+from realm_jax.interop.sentence_modules import LENGTH, MODULES, PROMPTS, SCALE_KEY
 
-MODULES = "modules.json"
 _SCALE = 4096.0
-_SCALE_KEY = "realm_scale"  # in the metadata of the scaled file
-_POOLING, _POOLER, _PROJECTION, _NORM = "1_Pooling", "2_Dense", "3_Dense", "4_LayerNorm"
-_TYPES = ("Transformer", "Pooling", "Dense", "Dense", "LayerNorm")
+_TORCH_ACTIVATIONS = {
+    "identity": "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "gelu": "torch.nn.modules.activation.GELU",
+}
+_FLAGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+_FLAGS["mean_sqrt_len"] = "mean_sqrt_len_tokens"
 
 
 def write_sentence_transformers(
     folder: Path, names: dict[str, np.ndarray], sizes: Sizes, vocabulary: Path | None
 ) -> None:
-    """Writes one tower; `SentenceTransformer(folder).encode` returns the vectors of `Model.embed`.
+    """Writes one tower; `SentenceTransformer(folder)` returns the vectors of `Model.embed`.
 
-    A passage is encoded as the pair (title, body), a query as a string.
+    In the paper's form a passage is encoded as the pair (title, body), a query as a string. In the
+    other forms `encode_query` and `encode_document` take strings and add the prompts.
 
     Args:
       folder: new or empty.
       names: arrays of an embedder by canonical name.
-      sizes: sizes of its model.
+      sizes: sizes and form of its model.
       vocabulary: its `vocab.txt`.
 
     Raises:
       InputError: there is no vocabulary, or the network is not an embedder.
     """
-    if "cls.dense.weight" not in names or vocabulary is None:
+    form = sizes.form
+    if vocabulary is None or (form.is_paper and "cls.dense.weight" not in names):
         raise InputError(
             "sentence-transformers needs an embedder and its vocabulary",
             expected="a projection (cls.dense.weight) and a vocab.txt",
@@ -48,51 +56,53 @@ def write_sentence_transformers(
             fix="--network=embedder, and a vocab.txt in the folder of the weights",
         )
     bert = {name: array for name, array in names.items() if name.startswith("bert.")}
-    write_network(folder, bert, sizes, vocabulary)
-    longest = {"max_seq_length": sizes.positions, "do_lower_case": False}
-    write_json(folder / "sentence_bert_config.json", longest)
-    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot"})
-    pooling = {"word_embedding_dimension": sizes.hidden, "pooling_mode_cls_token": True}
-    pooling |= {"pooling_mode_mean_tokens": False, "include_prompt": True}
-    _module(folder / _POOLING, pooling, {})
-    _dense(folder / _POOLER, names, "bert.pooler.dense", "torch.nn.modules.activation.Tanh", 1.0)
-    _dense(folder / _PROJECTION, names, "cls.dense", "torch.nn.modules.linear.Identity", _SCALE)
-    norm = {f"norm.{part}": names[f"cls.LayerNorm.{part}"] for part in ("weight", "bias")}
-    _module(folder / _NORM, {"dimension": len(norm["norm.bias"])}, norm)
-    write_json(folder / MODULES, _modules())
+    longest = form.longest or sizes.positions
+    write_network(folder, bert, sizes, vocabulary, longest)
+    write_json(folder / LENGTH, {"max_seq_length": longest, "do_lower_case": False})
+    prompts = {"query": _separated(form.query_prompt), "document": _separated(form.passage_prompt)}
+    similarity = "cosine" if form.normalise else "dot"
+    write_json(folder / PROMPTS, {"prompts": prompts, "similarity_fn_name": similarity})
+    kinds = ["Transformer", "Pooling", *_write_modules(folder, names, form, sizes.hidden)]
+    write_json(folder / MODULES, _listed(kinds))
 
 
-def read_sentence_transformers(folder: Path) -> dict[str, LazyArray]:
-    """Reads the embedder's projection: `cls.dense.*` and `cls.LayerNorm.*`.
+def _write_modules(
+    folder: Path, names: dict[str, np.ndarray], form: Form, hidden: int
+) -> list[str]:
+    """Writes Pooling and what follows; returns the kinds of the modules after Pooling."""
+    kind = "cls" if form.pooling == "pooler" else form.pooling
+    flags = {f"pooling_mode_{flag}": kind == name for name, flag in _FLAGS.items()}
+    pooling = {"word_embedding_dimension": hidden, **flags, "include_prompt": True}
+    _module(folder / "1_Pooling", pooling, {})
+    if form.is_paper:
+        _dense(folder / "2_Dense", names, "bert.pooler.dense", "tanh")
+        _dense(folder / "3_Dense", names, "cls.dense", "identity", _SCALE)
+        norm = {f"norm.{part}": names[f"cls.LayerNorm.{part}"] for part in ("weight", "bias")}
+        _module(folder / "4_LayerNorm", {"dimension": len(norm["norm.bias"])}, norm)
+        return ["Dense", "Dense", "LayerNorm"]
+    layers = [(f"sentence_dense.{i}", a) for i, (_, a) in enumerate(dense_layers(form.projection))]
+    if form.pooling == "pooler":
+        layers.insert(0, ("bert.pooler.dense", "tanh"))
+    for number, (name, activation) in enumerate(layers, 2):
+        _dense(folder / f"{number}_Dense", names, name, activation)
+    if form.normalise:
+        _module(folder / f"{len(layers) + 2}_Normalize", {}, {})
+    return ["Dense"] * len(layers) + ["Normalize"] * form.normalise
 
-    Raises:
-      InputError: the folder has other modules than `realm export` writes.
-      DamageError: a file of the modules is truncated or damaged.
-    """
-    found = {}
-    for module, inner, name in ((_PROJECTION, "linear", "dense"), (_NORM, "norm", "LayerNorm")):
-        path = folder / module / WEIGHTS
-        file = open_safetensors(path) if path.is_file() else None
-        if file is None or not {f"{inner}.weight", f"{inner}.bias"} <= set(file.keys()):
-            raise InputError(
-                "the sentence-transformers folder is not an exported embedder",
-                where=path,
-                expected="the five modules that `realm export` writes",
-            )
-        scale = np.float32((file.metadata() or {}).get(_SCALE_KEY, "1"))
-        for part in ("weight", "bias"):
-            array = file.get_tensor(f"{inner}.{part}") / scale
-            found[f"cls.{name}.{part}"] = LazyArray(array.shape, array.copy)
-    return found
+
+def _separated(prompt: str) -> str:
+    """The prompt, so that its last word is not joined to the text; ours is tokenised by itself."""
+    return f"{prompt} " if prompt[-1:].isalnum() else prompt
 
 
 def _dense(
-    folder: Path, names: dict[str, np.ndarray], name: str, activation: str, scale: float
+    folder: Path, names: dict[str, np.ndarray], name: str, activation: str, scale: float = 1.0
 ) -> None:
     arrays = {f"linear.{part}": names[f"{name}.{part}"] * scale for part in ("weight", "bias")}
     size_out, size_in = arrays["linear.weight"].shape
     content = {"in_features": size_in, "out_features": size_out, "bias": True}
-    _module(folder, content | {"activation_function": activation}, arrays, scale)
+    content["activation_function"] = _TORCH_ACTIVATIONS[activation]
+    _module(folder, content, arrays, scale)
 
 
 def _module(
@@ -100,15 +110,15 @@ def _module(
 ) -> None:
     folder.mkdir()
     if arrays:
-        metadata = {"format": "pt", _SCALE_KEY: str(scale)}
+        metadata = {"format": "pt", SCALE_KEY: str(scale)}
         as_32 = {name: array.astype(np.float32) for name, array in arrays.items()}
         save_file(as_32, folder / WEIGHTS, metadata=metadata)
     write_json(folder / "config.json", content)
 
 
-def _modules() -> list[dict[str, Any]]:
-    paths = ("", _POOLING, _POOLER, _PROJECTION, _NORM)
+def _listed(kinds: list[str]) -> list[dict[str, Any]]:
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
     return [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(zip(paths, _TYPES, strict=True))
+        for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))
     ]

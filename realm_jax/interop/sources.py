@@ -1,19 +1,24 @@
-"""Opens external weights: a Hugging Face folder or a TensorFlow checkpoint."""
+"""Opens external weights: a Hugging Face or sentence-transformers folder, or a TF checkpoint."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from realm_jax.errors import InputError
+from realm_jax.interop.distilbert_names import bert_arrays, bert_description
+from realm_jax.interop.form import Form
 from realm_jax.interop.lazy import LazyArray
-from realm_jax.interop.metadata import DESCRIPTION, VOCABULARY, WEIGHTS, read_description
+from realm_jax.interop.lfs import require_no_lfs_pointer
+from realm_jax.interop.metadata import DESCRIPTION, WEIGHTS, read_description
 from realm_jax.interop.safetensors_file import read_safetensors
-from realm_jax.interop.sentence_layout import MODULES, read_sentence_transformers
+from realm_jax.interop.sentence_modules import MODULES, SentenceFolder
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.tensorflow_names import is_optimizer_variable, to_hugging_face
 from realm_jax.interop.torch_file import read_torch
+from realm_jax.interop.vocabulary_files import find_vocabulary
 
 _TORCH = "pytorch_model.bin"
+_MODEL_TYPES = ("bert", "realm", "distilbert")
 _GOOGLE_CONFIG = "bert_config.json"
 _CHECKPOINTS = ("*.index", "variables/*.index")
 
@@ -26,9 +31,10 @@ class Source:
       where: the folder or checkpoint.
       arrays: arrays by Hugging Face names.
       description: `config.json`, or an equivalent.
-      vocabulary: the `vocab.txt` in the folder, if any.
+      vocabulary: the `vocab.txt` or `tokenizer.json` in the folder, if any.
       original_names: Hugging Face name -> name in the file, where they differ.
       left_out: reason -> number of arrays that are not listed.
+      form: of the embedder of a sentence-transformers folder; None elsewhere.
     """
 
     where: Path
@@ -37,6 +43,7 @@ class Source:
     vocabulary: Path | None
     original_names: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    form: Form | None = None
 
 
 def open_source(path: Path, heads: int | None = None) -> Source:
@@ -44,16 +51,28 @@ def open_source(path: Path, heads: int | None = None) -> Source:
 
     Args:
       path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin` (or parts of
-        either with an index), a folder with a TensorFlow checkpoint, or a checkpoint prefix.
+        either with an index), a sentence-transformers folder, a folder with a TensorFlow
+        checkpoint, or a checkpoint prefix.
       heads: number of attention heads, for a TensorFlow checkpoint without `bert_config.json`.
 
     Raises:
-      InputError: there are no weights, or no description of them.
+      InputError: there are no weights, or no description of them, or the model is not supported.
       DamageError: a file is truncated or damaged.
     """
     checkpoint = _checkpoint(path)
     if checkpoint is not None:
         return _tensorflow(checkpoint, heads)
+    if (path / MODULES).is_file():
+        folder = SentenceFolder(path)
+        source = _hugging_face(folder.transformer)
+        settings = folder.transformer / "tokenizer_config.json"
+        tokenizer = read_description(settings) if settings.is_file() else {}
+        form, arrays = folder.read(source.description, tokenizer)
+        return replace(source, where=path, arrays=source.arrays | arrays, form=form)
+    return _hugging_face(path)
+
+
+def _hugging_face(path: Path) -> Source:
     files = [name for name in (WEIGHTS, _TORCH) if _parts(path, name)]
     if not files:
         raise InputError(
@@ -65,15 +84,24 @@ def open_source(path: Path, heads: int | None = None) -> Source:
         )
     description = read_description(path / DESCRIPTION)
     kind = description.get("model_type", "bert")
-    if kind not in ("bert", "realm"):
-        raise InputError("unsupported model type", where=path, expected="bert or realm", found=kind)
+    if kind not in _MODEL_TYPES:
+        raise InputError(
+            "unsupported model type",
+            where=path,
+            expected=" or ".join(_MODEL_TYPES),
+            found=kind,
+            fix="use an encoder of BERT's architecture, such as "
+            "sentence-transformers/all-MiniLM-L6-v2 or BAAI/bge-small-en-v1.5",
+        )
     read = read_safetensors if files[0] == WEIGHTS else read_torch
     arrays: dict[str, LazyArray] = {}
     for part in _parts(path, files[0]):
+        require_no_lfs_pointer(part)
         arrays |= read(part)
-    if (path / MODULES).is_file():
-        arrays |= read_sentence_transformers(path)
-    return Source(path, arrays, description, _vocabulary(path))
+    if kind == "distilbert":
+        description = bert_description(description)
+        arrays = bert_arrays(arrays, int(description.get("hidden_size", 768)))
+    return Source(path, arrays, description, find_vocabulary(path))
 
 
 def _parts(folder: Path, name: str) -> list[Path]:
@@ -123,12 +151,7 @@ def _tensorflow(prefix: Path, heads: int | None) -> Source:
         prefix,
         arrays,
         description,
-        _vocabulary(prefix.parent) or _vocabulary(prefix.parent.parent),
+        find_vocabulary(prefix.parent) or find_vocabulary(prefix.parent.parent),
         original_names,
         {"optimizer state": slots} if slots else {},
     )
-
-
-def _vocabulary(folder: Path) -> Path | None:
-    paths = (folder / VOCABULARY, folder / "assets" / VOCABULARY)
-    return next((path for path in paths if path.is_file()), None)

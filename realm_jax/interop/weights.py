@@ -8,11 +8,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.interop.detect import QUESTIONS, detect_networks
+from realm_jax.interop.detect import QUESTIONS, SENTENCE_ENCODER, detect_networks
+from realm_jax.interop.form import PAPER
 from realm_jax.interop.metadata import DESCRIPTION, Sizes, infer_sizes, sizes_of
 from realm_jax.interop.names import SPAN_HEAD, WORDS, from_bert_names, to_bert_names
 from realm_jax.interop.save import write_network
+from realm_jax.interop.sentence_layout import write_sentence_transformers
 from realm_jax.interop.sources import open_source
+from realm_jax.interop.vocabulary_files import read_pieces, require_uncased
 from realm_jax.models.modules import Parameters
 
 # Subfolders for one network each, if `write_weights` writes several networks.
@@ -24,10 +27,10 @@ class Weights:
     """Imported or exported networks.
 
     Attributes:
-      kind: bert, embedder, scorer, encoder, reader, openqa or run.
+      kind: bert, embedder, sentence-transformers, scorer, encoder, reader, openqa or run.
       sizes: the values that `config.model` must have.
       networks: bert, or some of `NETWORK_FOLDERS` -> float32 arrays by canonical name.
-      vocabulary: their `vocab.txt`, or None.
+      vocabulary: their `vocab.txt` or `tokenizer.json`, or None.
       unused, missing: original array names; see `interop.detect.DetectedNetworks`.
       left_out: reason -> number of arrays.
     """
@@ -65,7 +68,11 @@ class Weights:
 
 
 def weights_of_run(
-    networks: Parameters, model: ConfigDict, widest: int, vocabulary: Path | None
+    networks: Parameters,
+    model: ConfigDict,
+    widest: int,
+    vocabulary: Path | None,
+    longest: int = 0,
 ) -> Weights:
     """Networks of a run as weights to export.
 
@@ -75,6 +82,7 @@ def weights_of_run(
       model: `config.model` of the run.
       widest: `config.lengths.answer`.
       vocabulary: its `vocab.txt`, if it exists.
+      longest: word pieces at which sentence-transformers cuts rows; 0: `model.positions`.
     """
     span_reader = "question_reader" if "question_reader" in networks else "reader"
     found = {}
@@ -84,7 +92,8 @@ def weights_of_run(
             tree[SPAN_HEAD] = networks[SPAN_HEAD]
         found[name] = to_bert_names(tree)
     rows = {len(names[WORDS]) for names in found.values()}
-    sizes = sizes_of(model, rows.pop(), widest)
+    embedder = next((networks[name] for name in ("embedder", QUESTIONS) if name in networks), None)
+    sizes = sizes_of(model, rows.pop(), widest, embedder, longest)
     return Weights("run", sizes, dict(sorted(found.items())), vocabulary, [], [], {})
 
 
@@ -108,27 +117,38 @@ def open_weights(
         parts = {name: open_weights(path / name, heads, vocabulary) for name in folders}
         return _merge_folders(parts)
     source = open_source(path, heads)
-    found = detect_networks(source.arrays, source.description)
-    sizes = infer_sizes(source.description, found.networks, source.where)
+    sentence = source.form is not None and not source.form.is_paper
+    found = detect_networks(
+        source.arrays, source.description, SENTENCE_ENCODER if sentence else None
+    )
+    sizes = infer_sizes(source.description, found.networks, source.where, source.form)
     vocabulary = vocabulary or source.vocabulary
+    networks, padding = found.networks, {}
     if vocabulary is not None:
-        _require_pieces(vocabulary, sizes.vocabulary)
+        require_uncased((source.vocabulary or vocabulary).parent, vocabulary)
+        pieces = len(read_pieces(vocabulary))
+        if _is_padded(pieces, sizes.vocabulary):
+            networks = {name: _unpadded(arrays, pieces) for name, arrays in networks.items()}
+            padding = {"word vectors that pad the vocabulary": sizes.vocabulary - pieces}
+            sizes = replace(sizes, vocabulary=pieces)
+        _require_pieces(vocabulary, pieces, sizes.vocabulary)
     first = source.original_names
     return Weights(
         found.kind,
         sizes,
-        found.networks,
+        networks,
         vocabulary,
         sorted(first.get(name, name) for name in found.unused),
         found.missing,
-        source.left_out | found.left_out,
+        source.left_out | found.left_out | padding,
     )
 
 
 def write_weights(folder: Path, weights: Weights) -> None:
     """Writes a single network to the folder itself, several networks to folders of their names.
 
-    `BertModel.from_pretrained` reads each of them. The same file contains an embedder's projection
+    `BertModel.from_pretrained` reads each of them. An embedder of another form than the paper's is
+    a sentence-transformers folder. The same file contains an embedder's projection
     as `cls.dense.*` and `cls.LayerNorm.*`, and a reader's span head as `qa_outputs.*`.
 
     Raises:
@@ -137,7 +157,9 @@ def write_weights(folder: Path, weights: Weights) -> None:
     require_new(folder)
     for name, names in weights.networks.items():
         target = folder if len(weights.networks) == 1 else folder / name
-        write_network(target, names, weights.sizes, weights.vocabulary)
+        other_form = name in ("embedder", QUESTIONS) and not weights.sizes.form.is_paper
+        write = write_sentence_transformers if other_form else write_network
+        write(target, names, weights.sizes, weights.vocabulary)
 
 
 def require_new(folder: Path) -> None:
@@ -148,9 +170,20 @@ def require_new(folder: Path) -> None:
         )
 
 
-def _require_pieces(vocabulary: Path, expected: int) -> None:
-    with vocabulary.open("rb") as lines:
-        found = sum(1 for _ in lines)
+_PADDINGS = (8, 16, 32, 64, 128, 256, 512, 1024)  # sizes are rounded up to a multiple of these
+
+
+def _is_padded(pieces: int, rows: int) -> bool:
+    """Whether there are unused word vectors, because the size was rounded up for the hardware."""
+    return any(rows == -(-pieces // size) * size for size in _PADDINGS) and pieces < rows
+
+
+def _unpadded(names: dict[str, np.ndarray], pieces: int) -> dict[str, np.ndarray]:
+    cut = (WORDS, "cls.predictions.bias")
+    return {name: array[:pieces] if name in cut else array for name, array in names.items()}
+
+
+def _require_pieces(vocabulary: Path, found: int, expected: int) -> None:
     if found != expected:
         raise MismatchError(
             "weights with another vocabulary size",
@@ -184,8 +217,14 @@ def _merge_folders(parts: dict[str, Weights]) -> Weights:
 
 
 def _merge_sizes(one: Sizes, other: Sizes) -> Sizes:
-    joined = replace(one, embedding=one.embedding or other.embedding, span=one.span or other.span)
-    same = replace(other, embedding=joined.embedding, span=joined.span)
+    joined = replace(
+        one,
+        embedding=one.embedding or other.embedding,
+        span=one.span or other.span,
+        form=other.form if one.form == PAPER else one.form,
+    )
+    form = joined.form if other.form == PAPER else other.form
+    same = replace(other, embedding=joined.embedding, span=joined.span, form=form)
     if joined != replace(same, widest=joined.widest):
         raise MismatchError(
             "the networks of one folder have different sizes", expected=one, found=other

@@ -6,7 +6,11 @@ embeds the null passage (three word pieces) is not counted. A backward pass cost
 passes; recomputing activations (`model.remat`) costs one more forward pass of the layers.
 """
 
+import itertools
+
 from ml_collections import ConfigDict
+
+from realm_jax.config_checks import OVER_TOKENS, dense_layers
 
 
 def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
@@ -32,17 +36,18 @@ def _forward_flops(config: ConfigDict, stage: str, vocabulary: int) -> tuple[flo
     if stage == "reader":
         layers = encoder_flops(model, batch, lengths.joint)
         return layers, _masked_lm_flops(model, batch * lengths.masks, vocabulary)
-    layers = encoder_flops(model, batch, lengths.query, wanted=1)
+    layers = encoder_flops(model, batch, lengths.query, _read_by_pooling(model))
     heads = 0.0
     if stage == "qa":
         layers += encoder_flops(model, batch * config.stages.qa.reader_passages, lengths.joint)
     elif stage == "ict":
-        layers += encoder_flops(model, batch, lengths.passage, wanted=1)
+        layers += encoder_flops(model, batch, lengths.passage, _read_by_pooling(model))
         heads += embedding_head_flops(model, 2 * batch)
         heads += 2.0 * batch * batch * model.embedding
     else:
         count = config.retrieval.candidates
-        layers += encoder_flops(model, batch * (count - 1), lengths.passage, wanted=1)
+        wanted = _read_by_pooling(model)
+        layers += encoder_flops(model, batch * (count - 1), lengths.passage, wanted)
         layers += encoder_flops(model, batch * (count - 1), lengths.joint, lengths.masks)
         with_null = lengths.query + 1  # joint row of the query and the null passage
         layers += encoder_flops(model, batch, with_null, lengths.masks)
@@ -58,14 +63,15 @@ def _masked_lm_flops(model: ConfigDict, masks: int, vocabulary: int) -> float:
 
 def search_flops(config: ConfigDict, queries: int, passages: int) -> float:
     """FLOPs of embedding queries and of their inner products with all passages."""
-    layers = encoder_flops(config.model, queries, config.lengths.query, wanted=1)
+    wanted = _read_by_pooling(config.model)
+    layers = encoder_flops(config.model, queries, config.lengths.query, wanted)
     products = 2.0 * queries * passages * config.model.embedding
     return layers + embedding_head_flops(config.model, queries) + products
 
 
 def embed_flops(config: ConfigDict, rows: int, length: int) -> float:
     """FLOPs of embedding `rows` rows of `length` word pieces."""
-    layers = encoder_flops(config.model, rows, length, wanted=1)
+    layers = encoder_flops(config.model, rows, length, _read_by_pooling(config.model))
     return layers + embedding_head_flops(config.model, rows)
 
 
@@ -84,6 +90,15 @@ def encoder_flops(model: ConfigDict, rows: int, length: int, wanted: int | None 
     return rows * (model.layers * (attention + length * per_position) - unused * per_position)
 
 
+def _read_by_pooling(model: ConfigDict) -> int | None:
+    """Positions of a row that the embedder's pooling reads: [CLS], or None for all."""
+    return None if model.pooling in OVER_TOKENS else 1
+
+
 def embedding_head_flops(model: ConfigDict, rows: int) -> float:
-    """FLOPs of the forward pass of pooling and projecting the [CLS] vector."""
-    return 2.0 * rows * (model.hidden**2 + model.hidden * model.embedding)
+    """FLOPs of the forward pass of the layers between the encoder and the vector."""
+    pooler = model.hidden**2 if model.pooling == "pooler" else 0
+    widths = [model.hidden, *(width for width, _ in dense_layers(model.projection))]
+    if model.projection == "layer_norm":
+        widths.append(model.embedding)
+    return 2.0 * rows * (pooler + sum(a * b for a, b in itertools.pairwise(widths)))

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int32, Int64
 
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.padding import fixed_size_batches
-from realm_jax.data.rows import Rows, joint_rows, passage_rows
+from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.inference.answerer import Answerer
 from realm_jax.losses import (
     marginal_log_likelihood,
@@ -18,7 +19,6 @@ from realm_jax.losses import (
     retrieval_log_prob,
 )
 from realm_jax.models.modules import Modules
-from realm_jax.models.operations import relevance_scores
 from realm_jax.parallel.program import Program
 from realm_jax.retrieval.host_retriever import HostRetriever
 
@@ -54,6 +54,7 @@ class _Forward:
         self._a = answerer
         vocabulary = answerer.store.vocabulary.size
         self._modules = Modules(answerer.config.model, vocabulary, ("embedder", "reader"))
+        self._rows = EmbedderRows(answerer.config, answerer.store.vocabulary)
         self._retriever = HostRetriever(answerer.config, vocabulary)
         networks = answerer.export.networks
         self._params = jax.device_put({n: networks[n] for n in ("embedder", "reader")})
@@ -61,10 +62,12 @@ class _Forward:
 
     def __call__(self, text: MaskedText) -> Predictions:
         a = self._a
-        chosen, valid = self._retriever.candidates(a.index, text.queries, text.source)
-        passages = passage_rows(a.store, chosen, a.config.lengths.passage)
+        queries = self._rows.queries(text.queries)
+        chosen, valid = self._retriever.candidates(a.index, queries, text.source)
+        passages = self._rows.passages(a.store, chosen, self._rows.passage)
         joint = joint_rows(text.queries, a.store, chosen, a.config.lengths.joint)
-        read = self._read(self._params, text, passages, joint, valid)
+        embedded = text._replace(queries=queries)
+        read = self._read(self._params, embedded, passages, joint, valid)
         return Predictions(chosen, valid, *map(np.asarray, read))
 
     def _forward(
@@ -78,9 +81,11 @@ class _Forward:
     ]:
         networks = self._modules.bind(params)
         size, count, _ = joint.ids.shape
-        queries = networks.embedder.embed(*text.queries)
-        vectors = networks.embedder.embed(*_flat(passages)).reshape(size, count, -1)
-        log_p_z = retrieval_log_prob(relevance_scores("be,bke->bk", queries, vectors), valid)
+        embedder = networks.embedder
+        embedded = embedder.embed(*text.queries)
+        vectors = embedder.embed(*_flat(passages)).reshape(size, count, -1)
+        scores = embedder.with_null_score(embedder.scores("be,bke->bk", embedded, vectors))
+        log_p_z = retrieval_log_prob(scores, valid)
         positions = jnp.repeat(text.positions, count, axis=0)
         logits = networks.reader.mlm_logits(*_flat(joint), positions).astype(jnp.float32)
         all_log_p = jax.nn.log_softmax(logits, axis=-1).reshape(size, count, *logits.shape[1:])

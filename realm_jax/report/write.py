@@ -100,6 +100,8 @@ def _held_out(run: RunData, paths: Paths) -> dict[str, Any]:
     """Runs the export on held-out sentences: a chart by rank, and examples."""
     answerer = Answerer.open(str(run.folder.workdir), paths)
     text = open_inputs(run.config).held_out.first(run.config.evaluation.queries)
+    if not len(text.source):
+        return {}
     predictions = predict(answerer, text)
     count = run.config.report.examples
     return {

@@ -13,8 +13,9 @@ from jaxtyping import Array, Float, Float32, Int64, Integer
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.padding import fixed_size_batches, padded_indices
-from realm_jax.data.rows import Rows, passage_rows
+from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules
 from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import local_mesh, replicated
@@ -45,9 +46,10 @@ class Encoder:
         self._mesh = local_mesh() if mesh is None else mesh
         self._sharded = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
         self.modules, self.program = _compiled(config.model.to_json(), vocabulary)
+        self._config = config
         self._dims, self._compute = config.model.embedding, config.model.compute
-        self._longest, budget = config.lengths.passage, config.builder.batch_pieces
-        widths = {max(8, -(-self._longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)}
+        longest, budget = config.lengths.passage, config.builder.batch_pieces
+        widths = {max(8, -(-longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)}
         self._widths = sorted(widths)
         on_cpu = jax.default_backend() == "cpu"
         self._budget = min(budget, _MAX_PIECES_ON_CPU) if on_cpu else budget
@@ -84,7 +86,7 @@ class Encoder:
         return np.asarray(self._start(params, Rows(*(part[padded] for part in rows))))[:count]
 
     def embed_queries(self, params: dict[str, Any], queries: Rows) -> Float32[np.ndarray, "B E"]:
-        """Embeds query rows [B, Q], at most `MAX_QUERIES` in a call.
+        """Embeds query rows [B, Q] of `EmbedderRows.queries`, at most `MAX_QUERIES` in a call.
 
         Up to `MAX_QUERIES` rows are one call of that size; more rows are calls of `MAX_QUERIES`.
         """
@@ -112,9 +114,10 @@ class Encoder:
         """
         out = np.empty((len(ids), self._dims), np.float32)
         pending: list[tuple[np.ndarray, Float[Array, "R E"]]] = []
-        for members, width in self._batches(_row_lengths(store, ids, self._longest)):
+        layout = EmbedderRows(self._config, store.vocabulary)
+        for members, width in self._batches(layout.passage_lengths(store, ids)):
             padded = members[padded_indices(len(members), self._rows_of(width))]
-            rows = passage_rows(store, ids[padded], width)
+            rows = layout.passages(store, ids[padded], width)
             pending.append((members, self._start(params, rows)))
             if len(pending) > 1:  # build the next batch on the host while the device computes
                 _store(out, *pending.pop(0))
@@ -155,14 +158,6 @@ def _compiled(model_json: str, vocabulary: int) -> tuple[Modules, Program]:
 
 def _forward(modules: Modules, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
     return modules.bind({"embedder": params}).embedder.embed(*rows)
-
-
-def _row_lengths(
-    store: PassageStore, ids: Int64[np.ndarray, "N"], longest: int
-) -> Int64[np.ndarray, "N"]:
-    """Word pieces of `[CLS] title [SEP] body [SEP]` of each passage, at most `longest`."""
-    bounds = (store.title_bounds(ids), store.body_bounds(ids))
-    return np.minimum(sum(stop - start for start, stop in bounds) + 3, longest)
 
 
 def _store(out: np.ndarray, members: np.ndarray, computed: Float[Array, "R E"]) -> None:

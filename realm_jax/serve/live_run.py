@@ -80,8 +80,8 @@ class LiveRun:
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the run was fine-tuned; if false, it only fills blanks."""
-        return self._published.networks.has("question_embedder")
+        """See `Answerer.takes_questions`."""
+        return self._published.takes_questions
 
     def warm_up(self) -> None:
         """Compiles the programs that the first requests need."""

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import checkpoint_manifests
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.data.question_checks import Question
 from realm_jax.errors import MismatchError
@@ -117,7 +118,8 @@ def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> Ques
     rows = question_rows([q.text for q in questions], store.vocabulary, config.lengths.query)
     count = config.stages.qa.retriever_passages
     log.info("searching %d passages for %d questions", index.searcher.size, len(questions))
-    hits = retriever.hits(index, rows, count)
+    embedded = EmbedderRows(config, store.vocabulary).queries(rows)
+    hits = retriever.hits(index, embedded, count)
     return QuestionSource(questions, hits, _vectors_by_passage(index), store, config)
 
 

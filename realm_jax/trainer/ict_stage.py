@@ -53,7 +53,7 @@ class IctStage(IndexFreeStage):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
-        self._size, self._lengths = self.settings.batch // groups, config.lengths
+        self._size = self.settings.batch // groups
         self._usual, self._queries = usual, config.evaluation.queries
 
     def batch(
@@ -68,7 +68,8 @@ class IctStage(IndexFreeStage):
 
     @cached_property
     def _buckets(self) -> tuple[Widths, ...]:
-        max_lengths = [self._lengths.query] * self._size + [self._lengths.passage] * self._size
+        rows = self._source.rows
+        max_lengths = [rows.query] * self._size + [rows.passage] * self._size
         if not self._usual:
             return make_buckets(max_lengths)
         examples = self._source.batch(0, SAMPLE_QUERIES)
@@ -84,7 +85,8 @@ class IctStage(IndexFreeStage):
         vectors = networks.embedder.embed_packed(*batch.rows, key)
         halves = jnp.split(vectors, 2, axis=1)
         queries, passages = (half.reshape(-1, half.shape[-1]) for half in halves)
-        loss, metrics = losses.ict_loss(queries, passages, batch.ids.reshape(-1))
+        scaled = networks.embedder.scaled(queries)
+        loss, metrics = losses.ict_loss(scaled, passages, batch.ids.reshape(-1))
         masks = (block.mask for block in batch.rows.blocks)
         return loss, metrics | losses.real_pieces(batch.ids.size, *masks)
 

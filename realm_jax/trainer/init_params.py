@@ -1,6 +1,7 @@
 """The params of a run before its first step: drawn from the seed, imported, or of another run."""
 
 import itertools
+from collections.abc import Sequence
 
 import jax
 from jax.sharding import Mesh
@@ -8,7 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError
-from realm_jax.interop.warm_start import load_networks
+from realm_jax.interop.warm_start import load_for_questions, load_networks
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import param_shardings, shard_arrays
@@ -20,8 +21,15 @@ from realm_jax.trainer.state import stream_key
 _MODULES = ("embedder", "reader", "span_head")
 
 
-def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
+def load_start_params(
+    config: ConfigDict, vocabulary_size: int, pieces: Sequence[str] | None = None
+) -> Parameters:
     """Params that `config.model.start` provides, by module.
+
+    Args:
+      config: of the run.
+      vocabulary_size: V.
+      pieces: the vocabulary of the corpus, which must be that of the weights; None: not compared.
 
     Leaves are numpy arrays, or shapes for arrays that the weights do not contain. {} without a
     `model.start`.
@@ -33,7 +41,17 @@ def load_start_params(config: ConfigDict, vocabulary_size: int) -> Parameters:
     shapes = run_modules(config, vocabulary_size).shapes
     names = _MODULES if config.model.start_embedder else ("reader", "span_head")
     wanted = {name: shapes[name] for name in names}
-    return load_networks(config.model.start, wanted, config.model)
+    return load_networks(config.model.start, wanted, config.model, pieces)
+
+
+def load_question_networks(config: ConfigDict, vocabulary_size: int) -> Parameters:
+    """Networks that answer questions, if `config.model.start` has a span head; else {}.
+
+    Returns:
+      Params of `question_embedder`, `question_reader` and `span_head`, on the host.
+    """
+    shapes = run_modules(config, vocabulary_size).shapes
+    return load_for_questions(config.model.start, shapes, config.model)
 
 
 def initial_params(

@@ -123,4 +123,10 @@ def _masked(
             fix=f"realm tag annotate --corpus={folder} --knowledge={knowledge.path} --out=FOLDER, "
             "then --config.corpus.spans=FOLDER",
         )
-    return MaskedTextSource(store, spans, config, part)
+    return MaskedTextSource(store, spans, config, part, required=_trains_on_masks(config))
+
+
+def _trains_on_masks(config: ConfigDict) -> bool:
+    """Whether masked text is needed: not for a run that only exports its start."""
+    stages = config.stages
+    return not stages.realm.publish_start or stages.realm.steps > 0 or stages.reader.steps > 0

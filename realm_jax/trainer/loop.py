@@ -69,7 +69,7 @@ def train(
         run, config, stage, start_params, mesh, still_allowed(stop)
     )
     first = int(state.step)
-    if first >= steps:
+    if first >= steps and checkpoints.newest() is not None:
         return state.parameters
     profiler = _profiler(run, config, stage)
     step_function = profiler.traced(step_function, first)

@@ -21,7 +21,11 @@ from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.disk_estimate import run_bytes
 from realm_jax.trainer.fine_tuning import check_questions
-from realm_jax.trainer.init_params import load_start_params, pretrained_reader
+from realm_jax.trainer.init_params import (
+    load_question_networks,
+    load_start_params,
+    pretrained_reader,
+)
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.resume import (
     check_run_config,
@@ -66,6 +70,7 @@ class PreparedRun:
       mesh: the devices.
       groups: G, the groups in which a batch is packed.
       start_params: see `load_start_params`.
+      question_networks: see `load_question_networks`; {} unless the start is exported.
       stages: the stages with steps, in order.
       num_params: parameters of each module.
       disk_bytes: approximate size of each folder of the finished run.
@@ -80,6 +85,7 @@ class PreparedRun:
     mesh: Mesh
     groups: int
     start_params: Parameters
+    question_networks: Parameters
     stages: tuple[PlannedStage, ...]
     num_params: dict[str, int]
     disk_bytes: dict[str, int]
@@ -106,8 +112,11 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
     mesh = open_mesh(config)
     check_writers(config)
     _check_workdir(run_dir, config, inputs, stages)
-    vocabulary_size = inputs.knowledge.vocabulary.size
-    start_params = load_start_params(config, vocabulary_size)
+    words = inputs.knowledge.vocabulary
+    vocabulary_size = words.size
+    start_params = load_start_params(config, vocabulary_size, words.vocabulary)
+    exports_start = config.stages.realm.publish_start and config.stages.realm.steps == 0
+    question_networks = load_question_networks(config, vocabulary_size) if exports_start else {}
     num_params = _num_params(config, vocabulary_size)
     planned = _planned(run_dir, config, inputs, stages)
     trained = {stage.name: MODULES[stage.name] for stage in planned}
@@ -118,6 +127,7 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
         mesh=mesh,
         groups=packing_groups(mesh, config),
         start_params=start_params,
+        question_networks=question_networks,
         stages=planned,
         num_params=num_params,
         disk_bytes=run_bytes(config, len(inputs.knowledge), num_params, trained),

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.data.masked_text import MaskedTextSource
-from realm_jax.data.rows import Rows
+from realm_jax.data.rows import Rows, query_rows
 from realm_jax.errors import RealmError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
@@ -19,9 +19,18 @@ from realm_jax.storage.leases import retain
 
 
 def probe_queries(held_out: MaskedTextSource, text: MaskedTextSource, count: int) -> Rows:
-    """At most `count` masked sentences [B, Q], held out if any held-out passage has one."""
-    queries = held_out.first(count).queries
-    return queries if len(queries.ids) else text.first(count).queries
+    """At most `count` masked sentences [B, Q], held out if any held-out passage has one.
+
+    Without any masked sentence they are the first sentences of passages.
+    """
+    for source in (held_out, text):
+        queries = source.first(count).queries
+        if len(queries.ids):
+            return queries
+    store = text.store
+    ends = [store.sentences(row)[1] for row in range(min(count, len(store)))]
+    sentences = [store.body_ids(row)[:end] for row, end in enumerate(ends)]
+    return query_rows(sentences, text.lengths.query, store.vocabulary)
 
 
 class Publisher:

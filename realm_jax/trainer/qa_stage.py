@@ -52,6 +52,7 @@ class QaStage(IndexFreeStage):
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         question_vectors = networks.embedder.embed(*batch.questions, keys[0])
+        question_vectors = networks.embedder.scaled(question_vectors)
         scores = relevance_scores("be,bre->br", question_vectors, batch.vectors)
         best_scores, best = jax.lax.top_k(
             scores, min(self.settings.reader_passages, scores.shape[1])

@@ -17,11 +17,11 @@ from realm_jax import losses
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.models.operations import relevance_scores
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
@@ -60,6 +60,7 @@ class RealmStage:
         self.settings = config.stages.realm
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
+        self._embedded = EmbedderRows(config, store.vocabulary)
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
         self._held_out = held_out
@@ -74,7 +75,7 @@ class RealmStage:
         text = self._text.batch(step, size, batch_rows)
         chosen = self._retriever.candidates(
             self._index.for_step(step),
-            text.queries,
+            self._embedded.queries(text.queries),
             text.source,
             StepContext(
                 sampling.rows_of_batch(size, batch_rows),
@@ -192,7 +193,8 @@ class RealmStage:
         width = max(self._config.retrieval.candidates, self._config.evaluation.recall_k)
         context = StepContext(rows, self.settings.batch, params["embedder"])
         for text in self._held_out_text(rows):
-            hits = self._retriever.hits(index, text.queries, width, context)
+            queries = self._embedded.queries(text.queries)
+            hits = self._retriever.hits(index, queries, width, context)
             found.append(hits)
             yield self.with_candidates(text, hits, self._size)
 
@@ -252,10 +254,11 @@ def _scores(
     size = batch.valid.shape[1]
     vectors = networks.embedder.embed_packed(*batch.embedded, key)
     queries, null, found = jnp.split(vectors, (size, size + 1), axis=1)
-    found = relevance_scores(
+    found = networks.embedder.scores(
         "gbe,gbke->gbk", queries, found.reshape(*queries.shape[:2], -1, queries.shape[2])
     )
-    return jnp.concatenate([relevance_scores("gbe,gke->gbk", queries, null), found], axis=2)
+    null = networks.embedder.scores("gbe,gke->gbk", queries, null)
+    return networks.embedder.with_null_score(jnp.concatenate([null, found], axis=2))
 
 
 def _token_log_p(

@@ -5,6 +5,7 @@ from jaxtyping import Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import Rows
 from realm_jax.metrics import recall_at
@@ -34,7 +35,7 @@ class EmbeddedCorpus:
     def __init__(self, config: ConfigDict, store: PassageStore, embedder: Parameters):
         encoder = Encoder(config, store.vocabulary.size)
         numbers = np.arange(len(store), dtype=np.int64)
-        self._embedder = embedder
+        self._embedder, self._rows = embedder, EmbedderRows(config, store.vocabulary)
         self._vectors = encoder.embed_passages(encoder.place(embedder), store, numbers)
         self._retriever = HostRetriever(config, store.vocabulary.size)
 
@@ -49,7 +50,7 @@ class EmbeddedCorpus:
           embedder: of the queries; None: that of the passages.
         """
         index = _LocalIndex(self._vectors, self._embedder if embedder is None else embedder)
-        return self._retriever.hits(index, queries, k)
+        return self._retriever.hits(index, self._rows.queries(queries), k)
 
     def masked_recall(self, text: MaskedText, k: int) -> float:
         """Recall@k of masked sentences, over those with a known evidence passage."""

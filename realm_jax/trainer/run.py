@@ -15,6 +15,7 @@ from realm_jax import config as config_lib
 from realm_jax.artifacts.export import publish_export
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import read_swaps, required_indexes
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.open_qa import questions_hash
 from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
@@ -194,20 +195,27 @@ class _Training:
         self._train(IctStage(self._config, store, self._prepared.groups))
 
     def pretrain(self) -> None:
-        """REALM pre-training; publishes snapshots and searches the indexes built from them."""
-        config, finished = self._config, _newest_params(self._run_dir, "realm")
+        """REALM pre-training; publishes snapshots and searches the indexes built from them.
+
+        Without steps, the snapshot of the start is published (`stages.realm.publish_start`).
+        """
+        config = self._config
+        if not _publishes(config):
+            return
+        finished = _newest_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
             self.replace(finished[1])
             return
         fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
         as_json = config_lib.to_json(config, self._run_dir.workdir)
+        probes = probe_queries(self._inputs.held_out, self._inputs.text, config.builder.probes)
         publisher = Publisher(
             self._run_dir,
             config.refresh.keep,
             as_json,
             fields,
             self._mesh,
-            probe_queries(self._inputs.held_out, self._inputs.text, config.builder.probes),
+            EmbedderRows(config, self._inputs.knowledge.vocabulary).queries(probes),
             still_allowed(self._stop),
         )
         swaps = hosts.agreed("swaps", 0, lambda: read_swaps(self._run_dir))
@@ -230,7 +238,7 @@ class _Training:
     def finish(self) -> int:
         """Fine-tunes if there are questions, exports, marks the run as ended; returns the step."""
         steps = self._config.stages.realm.steps
-        if steps == 0:
+        if not _publishes(self._config):
             if hosts.is_leader():
                 follow.mark_end(self._run_dir, step=0)
             return 0
@@ -248,6 +256,8 @@ class _Training:
                 self._stop,
             )
             tuned = self._config.stages.qa.steps
+        elif steps == 0:
+            exported |= self._prepared.question_networks
         if hosts.is_leader():
             as_json = config_lib.to_json(self._config, self._run_dir.workdir)
             allowed = still_allowed(self._stop)
@@ -271,7 +281,7 @@ class _Training:
         publisher: Publisher | NoPublisher | None = None,
         fields: Callable[[int], dict[str, Any]] = lambda step: {},
     ) -> None:
-        if stage.settings.steps == 0:
+        if stage.settings.steps == 0 and publisher is None:
             return
         start_time = time.monotonic()
         self.params |= train(
@@ -299,6 +309,11 @@ class _Training:
             mesh=self._mesh,
             check=check,
         )
+
+
+def _publishes(config: ConfigDict) -> bool:
+    """Whether the run publishes snapshots and an export."""
+    return config.stages.realm.steps > 0 or config.stages.realm.publish_start
 
 
 def _swaps_until(index: IndexManager) -> Callable[[int], dict[str, Any]]:

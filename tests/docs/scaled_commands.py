@@ -72,6 +72,7 @@ def write_user_files(folder: Path, corpus: tiny_corpus.TinyCorpus, finished: Pat
     assert main(["export", f"--workdir={finished}", f"--to={exported}", "--layout=hf"]) == 0
     for name in (google, hugging_face):
         shutil.copytree(exported / "reader", name)
+    shutil.copytree(exported / "embedder", folder / "downloads/all-MiniLM-L6-v2")
     hf_config = json.loads((hugging_face / "config.json").read_text())
     (hugging_face / "config.json").write_text(json.dumps({**hf_config, "hidden_act": "gelu"}))
     _write_texts(folder)

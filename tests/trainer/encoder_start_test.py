@@ -1,0 +1,150 @@
+"""Runs that start from an encoder: as it is, and trained with every part of its form."""
+
+import contextlib
+import json
+import threading
+
+import jax
+import numpy as np
+import pytest
+from support.tiny_corpus import tiny_config, vocabulary, write_tiny_corpus
+
+import realm_jax
+from realm_jax.artifacts.export import read_export
+from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.errors import MismatchError
+from realm_jax.index_builder.run import run as build
+from realm_jax.interop import load
+from realm_jax.interop.start_config import make_like
+from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
+from realm_jax.models.embedder import null_score_of, temperature_of
+from realm_jax.models.modules import Modules
+from realm_jax.storage import commit
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.trainer.run import run as train
+
+FORM = {
+    "pooling": "mean",
+    "projection": "12:tanh 8",
+    "normalise": True,
+    "passage_row": "single",
+    "query_prompt": "what is",
+    "passage_prompt": "the",
+    "temperature": 0.05,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny, tmp_path_factory):
+    """A folder with an encoder of random weights."""
+    config = tiny_config(**{f"model__{key}": value for key, value in FORM.items()})
+    params = Modules(config.model, tiny.store.vocabulary.size, ("embedder",)).init(
+        jax.random.key(5)
+    )
+    pieces = tiny.folder.parent / "vocab.txt"
+    folder = tmp_path_factory.mktemp("encoder") / "W"
+    write_weights(folder, weights_of_run(jax.device_get(params), config.model, 5, pieces))
+    return folder
+
+
+def finished(workdir, tiny, encoder, **changes):
+    """The folder of a run that starts from the encoder, trained and built in this process."""
+    config = tiny_config(tiny.folder, **changes).copy_and_resolve_references()
+    config.unlock()
+    config.model.update(start=str(encoder), like_start=True, layers=1)
+    make_like(config, open_weights(encoder).sizes, ())
+    config.lock()
+    stop = threading.Event()
+
+    @contextlib.contextmanager
+    def builder():
+        thread = threading.Thread(target=build, args=(str(workdir), 0.02, stop))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    train(str(workdir), config, threading.Event(), builder)
+    return RunDir(str(workdir))
+
+
+@pytest.fixture(scope="module")
+def as_is(tiny, encoder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("as_is") / "run"
+    return finished(workdir, tiny, encoder, stages__realm__publish_start=True)
+
+
+def test_an_encoder_as_it_is_can_be_asked_and_embeds_with_its_prompts(as_is, tiny, encoder):
+    run, words = realm_jax.open(as_is.workdir), tiny.store.vocabulary
+    texts = ["of ora", "river in ube"]
+    model = load(str(encoder))
+    for kind, prompt in (("query", "what is"), ("passage", "the")):
+        found = run.embed(texts, kind=kind)
+        for text, vector in zip(texts, found, strict=True):
+            pieces = words.pieces([f"{prompt} {text}"])[0][0].tolist()
+            ids = np.array([[words.cls, *pieces, words.sep]], np.int32)
+            expected = model.embed(ids, ids > -1, 0 * ids)[0]
+            np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
+    best = run.retrieve("river in ube", k=3)
+    answer = run.ask("river in ube", k=3)
+    assert [hit.id for hit in best] == [passage.id for passage in answer.passages]
+    assert not answer.answer and sum(p.p_z for p in answer.passages) == pytest.approx(1)
+    scores = np.array([hit.score for hit in best]) / 0.05
+    p_z = np.exp(scores - scores.max())
+    np.testing.assert_allclose([p.p_z for p in answer.passages], p_z / p_z.sum(), rtol=1e-3)
+
+
+def test_its_reader_has_the_transformer_of_the_encoder(as_is):
+    export = read_export(as_is)
+    assert (export.step, export.index_step) == (0, 0)
+    embedder, reader = (export.networks[name]["bert"] for name in ("embedder", "reader"))
+    jax.tree.map(np.testing.assert_array_equal, embedder, reader)
+
+
+def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
+    before = commit.read_manifest(as_is.published_index / step_name(0))
+    finished(as_is.workdir, tiny, encoder, stages__realm__publish_start=True)
+    assert commit.read_manifest(as_is.published_index / step_name(0)) == before
+    assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
+
+
+def test_reader_ict_realm_and_fine_tuning_train_every_part_of_the_form(tiny, encoder, tmp_path):
+    questions = tmp_path / "questions.jsonl"
+    lines = ({"question": q.text, "answers": list(q.answers)} for q in tiny.questions[:8])
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    steps = {f"stages__{stage}__steps": 2 for stage in ("reader", "ict", "realm", "qa")}
+    learned = {"model__learn_temperature": True, "model__null_score": "learned"}
+    more = {"model__null_value": 0.5, "corpus__questions": str(questions)}
+    run = finished(tmp_path / "run", tiny, encoder, **steps, **learned, **more)
+    export = read_export(run)
+    first = read_snapshot(run.snapshots / step_name(0)).params["embedder"]
+    config = realm_jax.open(run.workdir).config
+    for name in ("embedder", "question_embedder"):
+        trained = export.networks[name]
+        assert float(temperature_of(config.model, trained)) != pytest.approx(0.05, rel=1e-4)
+        for part in ("dense_0", "dense_1"):
+            assert not np.array_equal(trained[part]["kernel"], first[part]["kernel"])
+    null = float(null_score_of(config.model, export.networks["embedder"]))
+    assert null != pytest.approx(0.5 / 0.05, rel=1e-4)
+    opened = realm_jax.open(run.workdir)
+    assert opened.ask(tiny.questions[0].text).answer
+    filled = opened.fill("the capital of ora is [MASK].")
+    assert sum(passage.p_z for passage in filled.passages) == pytest.approx(1, rel=1e-4)
+
+
+def test_a_corpus_with_another_vocabulary_is_refused(tiny, encoder, tmp_path):
+    pieces = vocabulary()
+    pieces[-2:] = pieces[:-3:-1]
+    (encoder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    try:
+        with pytest.raises(MismatchError, match=r"another vocabulary(.|\n)*--vocab="):
+            finished(tmp_path / "run", tiny, encoder, stages__realm__publish_start=True)
+    finally:
+        (encoder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
