@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import struct
 import sys
 import tarfile
 import zipfile
@@ -131,9 +132,13 @@ def tar_members(file: BufferedIOBase, skipped: Tally, name: str) -> Iterator[Mem
 
 def zip_members(path: Path, skipped: Tally) -> Iterator[Member]:
     """Yields (member, its bytes) of a zip archive, in the order of its directory."""
-    with zipfile.ZipFile(path) as archive:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (NotImplementedError, ValueError, LookupError, struct.error) as error:
+        raise zipfile.BadZipFile(f"{type(error).__name__}: {error}") from error
+    with archive:
         for member in archive.infolist():
-            if member.is_dir():
+            if member.filename.endswith("/") or not member.filename:
                 continue
             try:
                 opened = archive.open(member)
