@@ -23,3 +23,14 @@ from realm_jax.tagging.small_tagger import tagger_config
 def get_config() -> ConfigDict:
     """The default of `realm tag train`: two layers of width 128, 2,000 steps."""
     return tagger_config()
+
+
+def get_config_from_start() -> ConfigDict:
+    """The transformer of the encoder `model.start`: five passes over the training file."""
+    config = tagger_config()
+    config.model.update(like_start=True, dropout=0.1, init_stddev=0.02)
+    config.stages.tagger.update(steps=640, learning_rate=2e-4, evaluate_every=160)
+    config.stages.tagger.unknown_share = 0.05
+    config.checkpoint.every = 160
+    config.report.every = 20
+    return config

@@ -1,0 +1,124 @@
+r"""A reader and span head that start from MiniLM and learn from SQuAD's training questions.
+
+Data:     SQuAD v1.1 train (CC BY-SA 4.0), which has 442 articles: every tenth is held out
+Command:  python experiments/squad_minilm.py --squad=train-v1.1.json --home=runs/squad \
+              --start=sentence-transformers/all-MiniLM-L6-v2
+          then, over any corpus (built with --vocab=runs/squad/weights/vocab.txt):
+          realm run --config=as_is --config.model.start=runs/squad/weights \
+              --config.corpus.knowledge=CORPUS --workdir=runs/mine
+Hours:    not measured yet; at most 2 on two CPU cores
+Expect:   not measured yet
+
+A question is answered from the passages of all articles, held-out ones too: the paragraph of the
+question is not given.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.corpus.input_files import streams
+from realm_jax.errors import InputError
+
+HELD_OUT_EVERY = 10  # articles
+QUESTIONS = 8_000  # training questions, at equal distances; each is used once
+
+
+def get_config() -> ConfigDict:
+    """The embedder as it comes; only stage `qa` trains."""
+    config = config_lib.from_file("as_is")
+    config.lengths.update(query=40, passage=128, joint=168, answer=10)
+    config.stages.qa.update(steps=QUESTIONS // 4, batch=4, learning_rate=1e-4)
+    config.stages.qa.update(reader_passages=3, retriever_passages=10)
+    config.optimizer.b2 = 0.98
+    config.checkpoint.every = 200
+    config.report.every = 50
+    return config
+
+
+def main() -> int:
+    """Splits SQuAD, builds the corpus, trains, evaluates and exports; a rerun resumes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--squad", type=Path, required=True, help="SQuAD v1.1 train, JSON")
+    parser.add_argument("--start", required=True, help="folder or ORG/NAME of an encoder")
+    parser.add_argument("--home", type=Path, required=True, help="folder of all results")
+    arguments, overrides = parser.parse_known_args()
+    home, start = arguments.home, arguments.start
+    home.mkdir(parents=True, exist_ok=True)
+    write_parts(read_articles(arguments.squad), home)
+    corpus, workdir, weights = home / "corpus", home / "run", home / "weights"
+    if not (corpus / "spans" / "MANIFEST.json").exists():
+        build = ["corpus", "build", "--format=beir", f"--input={home / 'corpus.jsonl'}"]
+        _realm(*build, f"--vocab={start}", f"--out={corpus}", "--passage-pieces=128")
+    train = ["run", f"--config={__file__}", f"--workdir={workdir}", f"--config.model.start={start}"]
+    train += [f"--config.corpus.knowledge={corpus}", "--config.corpus.questions_format=squad"]
+    _realm(*train, f"--config.corpus.questions={home / 'train.json'}", *overrides)
+    held_out = ["eval", f"--workdir={workdir}", f"--questions={home / 'held_out.json'}"]
+    _realm(*held_out, "--format=squad", "--json", output=home / "scores.txt")
+    if not weights.exists():
+        _realm("export", f"--workdir={workdir}", f"--to={weights}")
+    sys.stdout.write((home / "scores.txt").read_text().splitlines()[-1] + "\n")
+    return 0
+
+
+def read_articles(squad: Path) -> list[dict[str, Any]]:
+    """The articles of a SQuAD file.
+
+    Raises:
+      InputError: not a SQuAD file.
+    """
+    try:
+        return [article for one in streams(str(squad)) for article in json.load(one.file)["data"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "not a SQuAD file", where=squad, expected='JSON {"data": [...]}', found=repr(error)
+        ) from error
+
+
+def write_parts(articles: list[dict[str, Any]], home: Path) -> None:
+    """Writes corpus.jsonl, train.json and held_out.json, split by article."""
+    with (home / "corpus.jsonl").open("w", encoding="utf-8") as file:
+        for number, article in enumerate(articles):
+            for place, paragraph in enumerate(article["paragraphs"]):
+                document = {"_id": f"{number}-{place}", "title": article["title"].replace("_", " ")}
+                file.write(json.dumps(document | {"text": paragraph["context"]}) + "\n")
+    parts = {
+        "train": [a for i, a in enumerate(articles) if i % HELD_OUT_EVERY],
+        "held_out": articles[::HELD_OUT_EVERY],
+    }
+    for name, part in parts.items():
+        most = QUESTIONS if name == "train" else QUESTIONS // 4
+        content = {"data": sample(part, most)}
+        (home / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def sample(articles: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most `most` questions, at equal distances, in articles with one paragraph."""
+    pairs = [(a["title"], q) for a in articles for p in a["paragraphs"] for q in p["qas"]]
+    chosen = [pairs[i * len(pairs) // most] for i in range(most)] if len(pairs) > most else pairs
+    return [
+        {"title": title, "paragraphs": [{"context": "", "qas": [question]}]}
+        for title, question in chosen
+    ]
+
+
+def _realm(*arguments: str, output: Path | None = None) -> None:
+    """Runs `realm` with these arguments; its error ends this script."""
+    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", *arguments]
+    if output is None:
+        subprocess.run(command, check=True)
+        return
+    with output.open("w", encoding="utf-8") as file:
+        subprocess.run(command, check=True, stdout=file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
