@@ -1,4 +1,6 @@
-"""Evaluation metrics: exact match of answers (REALM section 4.2) and recall of passages."""
+"""Metrics: exact match (REALM section 4.2) and F1 of answers, and recall of passages."""
+
+from collections import Counter
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -26,6 +28,23 @@ def is_right(prediction: str, question: Question) -> bool:
     if question.expression:
         return expression_match(prediction, [Expression(answer) for answer in question.answers])
     return exact_match(prediction, list(question.answers))
+
+
+def answer_f1(prediction: str, question: Question) -> float:
+    """SQuAD's F1: words that prediction and answer share; the best of all answers, 0 to 1.
+
+    Regular expressions have no words: 1 if one matches, else 0.
+    """
+    if question.expression:
+        return float(is_right(prediction, question))
+    return max((_word_f1(prediction, answer) for answer in question.answers), default=0.0)
+
+
+def _word_f1(prediction: str, answer: str) -> float:
+    ours, theirs = (Counter(normalise_answer(text).split()) for text in (prediction, answer))
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return 2 * (ours & theirs).total() / (ours.total() + theirs.total())
 
 
 def recall_at(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.data.question_checks import Question
-from realm_jax.metrics import exact_match, expression_match, is_right, recall_at
+from realm_jax.metrics import answer_f1, exact_match, expression_match, is_right, recall_at
 from realm_jax.text.expression import Expression
 
 
@@ -44,3 +44,24 @@ def test_recall_at_k_uses_only_the_first_k_hits():
     assert recall_at(hits, gold, 1).tolist() == [False, False]
     assert recall_at(hits, gold, 2).tolist() == [True, False]
     assert recall_at(hits, gold, 3).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "f1"),
+    [
+        ("the River Rhine", ("Rhine",), 2 / 3),
+        ("the Rhine.", ("Elbe", "Rhine"), 1.0),
+        ("Rhine Rhine", ("Rhine",), 2 / 3),
+        ("Elbe", ("Rhine",), 0.0),
+        ("", ("Rhine",), 0.0),
+        ("the", ("a",), 1.0),  # both are empty after normalisation
+    ],
+)
+def test_f1_counts_shared_words_of_the_best_answer(prediction, answers, f1):
+    assert answer_f1(prediction, Question("which?", answers)) == pytest.approx(f1)
+
+
+def test_f1_of_a_regular_expression_is_its_match():
+    question = Question("when?", ("Feb(ruary)?",), expression=True)
+    assert answer_f1("February 3", question) == 1.0
+    assert answer_f1("in February", question) == 0.0

@@ -72,7 +72,8 @@ def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
     recalls = ", ".join(f"recall@{k} {v:.1%}" for k, v in report["recall_at"].items())
     sys.stderr.write(
         f"{report['questions']} questions: exact match {report['exact_match']:.1%} (upper "
-        f"bound for these passages: {report['reader_oracle']:.1%}); {recalls}\n"
+        f"bound for these passages: {report['reader_oracle']:.1%}), F1 {report['f1']:.1%}; "
+        f"{recalls}\n"
     )
     if not arguments.json:
         sys.stdout.writelines(map(_row, predictions.read()))

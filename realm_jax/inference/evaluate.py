@@ -13,7 +13,7 @@ from realm_jax.data.padding import padded_indices
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 from realm_jax.inference.answerer import Answer, Answerer
 from realm_jax.inference.prediction_file import PredictionFile
-from realm_jax.metrics import is_right
+from realm_jax.metrics import answer_f1, is_right
 
 _BATCH = 64
 _RECALLS = (1, 5, 20, 100)
@@ -35,6 +35,7 @@ def evaluate(
     Returns:
       questions: number of questions.
       exact_match: share of questions whose answer is an accepted one.
+      f1: mean over questions of the words shared with the best accepted answer (SQuAD's F1).
       recall_at: by k, share of questions with an accepted answer in the text of the k best
         passages.
       reader_oracle: share of questions for which the passages read have a span with an accepted
@@ -54,6 +55,7 @@ def evaluate(
     return {
         "questions": len(judged),
         "exact_match": float(np.mean([one.right for one in judged])),
+        "f1": float(np.mean([answer_f1(one.answer.answer, one.question) for one in judged])),
         "recall_at": _recall([one.answer_rank for one in judged]),
         "reader_oracle": float(np.mean([one.readable for one in judged])),
         "evidence_recall_at": _recall(known) if known else {},
