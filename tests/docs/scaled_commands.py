@@ -31,6 +31,7 @@ TINY = tiny_corpus.tiny_config(
 # text in a command that does not exist on this machine -> its replacement
 REPLACEMENTS = {
     "/shared/run": "runs/shared",
+    "sentence-transformers/all-MiniLM-L6-v2": "downloads/all-MiniLM-L6-v2",
     "--workdir=W": "--workdir=runs/short",
     "--runner=FlinkRunner --flink_master=localhost:8081": "--runner=DirectRunner",
     "published_index/00000500": "published_index/00000004",
@@ -41,6 +42,7 @@ REPLACEMENTS = {
 SAFE_FLAGS = {
     "python launch/cloud_tpu.py": ["--dry_run"],
     "python launch/gke_jobset.py": ["--dry_run"],
+    "python experiments/squad_minilm.py": ["--config.stages.qa.steps=2"],
     "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
 TABLE2 = ["python", "experiments/table2.py"]
@@ -130,12 +132,25 @@ def _write_questions(folder: Path, questions) -> None:
     rows = [json.dumps({"question": q.text, "answer": q.answers}) for q in questions]
     (data / "NQ-open.train.jsonl").write_text("\n".join(rows) + "\n")
     (data / "NQ-open.dev.jsonl").write_text(rows[0] + "\n")
+    squad = [
+        {
+            "title": title,
+            "paragraphs": [{"context": " ".join(sentences), "qas": [_squad_question(question)]}],
+        }
+        for (title, sentences), question in zip(tiny_corpus.passages(40), questions, strict=False)
+    ]
+    (folder / "train-v1.1.json").write_text(json.dumps({"data": squad}))
     web = json.dumps([{"qText": q.text, "answers": q.answers} for q in questions])
     for name in ("data/webquestions.train.json", "webquestions.trainmodel.json"):
         (folder / name).write_text(web)
     trec = "".join(f"{i}\tx\t{q.text}\t{q.answers[0]}|y\n" for i, q in enumerate(questions))
     for name in ("data/curatedtrec.train.tsv", "curatedtrec.tsv"):
         (folder / name).write_text(trec)
+
+
+def _squad_question(question) -> dict:
+    answers = [{"text": text} for text in question.answers]
+    return {"id": question.text, "question": question.text, "answers": answers}
 
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> None:
