@@ -23,7 +23,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.corpus.input_files import streams
+from realm_jax.corpus.input_files import Wanted, streams
 from realm_jax.errors import InputError
 
 HELD_OUT_EVERY = 10  # articles
@@ -76,7 +76,8 @@ def read_articles(squad: Path) -> list[dict[str, Any]]:
       InputError: not a SQuAD file.
     """
     try:
-        return [article for one in streams(str(squad)) for article in json.load(one.file)["data"]]
+        opened = streams(str(squad), Wanted(text=False))
+        return [article for one in opened for article in json.load(one.file)["data"]]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "not a SQuAD file", where=squad, expected='JSON {"data": [...]}', found=repr(error)

@@ -175,8 +175,8 @@ def _layer(folder: Path, inner: str, name: str) -> Arrays:
     if f"{inner}.weight" not in found:
         raise InputError(
             "a module of the sentence-transformers folder has no weights",
-            where=folder,
-            expected=f"{_WEIGHTS} or {_TORCH} with {inner}.weight",
+            where=safe,
+            expected=f"{inner}.weight in this file or in {_TORCH}",
             found=", ".join(sorted(found)) or "no such file",
         )
     weight = found[f"{inner}.weight"]

@@ -34,10 +34,17 @@ QUICK = {
     "realm status": [],
     "realm tag annotate --corpus=runs/notes": ["--dry-run"],
 }
-# a flag that would download -> its replacement
-LOCAL = {"--vocab=sentence-transformers/all-MiniLM-L6-v2": "--vocab=weights/bert/vocab.txt"}
+# a flag that names an encoder that is not here -> its replacement
+LOCAL = {
+    f"--vocab={encoder}": "--vocab=weights/bert/vocab.txt"
+    for encoder in ("sentence-transformers/all-MiniLM-L6-v2", "weights/minilm")
+}
 # corpora that a page uses but does not build
-CORPORA = {"commands.md": ["runs/notes"], "bring_a_corpus.md": ["runs/wiki"]}
+CORPORA = {
+    "commands.md": ["runs/notes"],
+    "bring_a_corpus.md": ["runs/wiki"],
+    "evaluate_retrieval.md": ["runs/documents"],
+}
 SHOWN = [(page, command) for page in documented.PAGES for command in documented.page_commands(page)]
 OTHERS = documented.help_commands() + documented.experiment_commands()
 
@@ -100,7 +107,7 @@ def user_folder(clone, tiny, tmp_path, monkeypatch):
     for name in ("docs", "experiments", "notes"):
         (tmp_path / name).symlink_to(clone / name)
     (tmp_path / "runs").mkdir()
-    for name in ("demo", "mine", "from_bert"):
+    for name in ("demo", "mine", "from_bert", "as_is"):
         (tmp_path / "runs" / name).symlink_to(clone / "finished")
     (tmp_path / "weights/bert").mkdir(parents=True)
     shutil.copyfile(tiny.folder.parent / "vocab.txt", tmp_path / "weights/bert/vocab.txt")

@@ -74,6 +74,7 @@ def wait_for(holds):
         pause.wait(0.02)
 
 
+@pytest.mark.faults
 def test_training_finishes_without_a_builder_and_warns_once(tiny, tmp_path, caplog):
     """The builder publishes one index, dies, and is restarted after the last training step."""
 
@@ -91,6 +92,7 @@ def test_training_finishes_without_a_builder_and_warns_once(tiny, tmp_path, capl
     assert "realm index --workdir=" in warning
 
 
+@pytest.mark.faults
 def test_a_slow_builder_does_not_delay_training(tiny, tmp_path, caplog):
     """The builder starts an index only when the trainer is ten snapshots ahead."""
 

@@ -47,8 +47,6 @@ EITHER = {"retention.unlisted": 1}  # in either job
 POINTS = TRAINER | BUILDER | EITHER
 IN_MAKE_TEST = [
     ("checkpoint.committed", "kill_both"),
-    ("published_index.committed", "kill_builder"),
-    ("index.verified", "terminate"),
 ]
 
 

@@ -216,6 +216,7 @@ def killed_at(hosts, victim, run, steps):
     return hosts.wait(*codes)
 
 
+@pytest.mark.slow
 def test_all_processes_exit_if_one_is_killed_and_another_number_of_hosts_resumes(
     start, tiny, tmp_path
 ):

@@ -115,6 +115,7 @@ def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
     assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
 
 
+@pytest.mark.slow
 def test_reader_ict_realm_and_fine_tuning_train_every_part_of_the_form(tiny, encoder, tmp_path):
     questions = tmp_path / "questions.jsonl"
     lines = ({"question": q.text, "answers": list(q.answers)} for q in tiny.questions[:8])

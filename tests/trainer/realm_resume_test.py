@@ -175,6 +175,7 @@ def questions(tiny, tmp_path):
     return tmp_path / "questions"
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_the_params_of_each_stage(tiny, tmp_path, questions, caplog):
     """At learning rate 0, it exports the span head of stage reader and the reader of stage realm.
 

@@ -22,11 +22,12 @@ ROOT = pathlib.Path(losses.__file__).parent
 EMBEDDING = 23  # no other axis has this size
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
 PRODUCTS = {"einsum", "dot", "matmul", "vdot", "tensordot", "dot_general"}
-CHECKED = {  # products of numpy arrays, and the mesh search, which has a test below
+CHECKED = {  # products of numpy arrays, `nDCG @ 10`, and the mesh search, which has a test below
     "retrieval/centering.py",
     "retrieval/mesh_searcher.py",
     "retrieval/exact_searcher.py",
     "inference/edits.py",
+    "inference/judged.py",
     "inference/run.py",
 }
 
