@@ -3,9 +3,9 @@ r"""A reader and span head that start from MiniLM and learn from SQuAD's trainin
 Data:     SQuAD v1.1 train (CC BY-SA 4.0), which has 442 articles: every tenth is held out
 Command:  python experiments/squad_minilm.py --squad=train-v1.1.json --home=runs/squad \
               --start=sentence-transformers/all-MiniLM-L6-v2
-          then, over any corpus (built with --vocab=runs/squad/weights/vocab.txt):
+          then, over any corpus built with the vocabulary of the weights, for example its own:
           realm run --config=as_is --config.model.start=runs/squad/weights \
-              --config.corpus.knowledge=CORPUS --workdir=runs/mine
+              --config.corpus.knowledge=runs/squad/corpus --workdir=runs/mine
 Hours:    not measured yet; at most 2 on two CPU cores
 Expect:   not measured yet
 
