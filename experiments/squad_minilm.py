@@ -15,6 +15,7 @@ question is not given.
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.corpus.input_files import Wanted, streams
-from realm_jax.errors import InputError
+from realm_jax.errors import InputError, RealmError
 
 HELD_OUT_EVERY = 10  # articles
 QUESTIONS = 8_000  # training questions, at equal distances; each is used once
@@ -63,8 +64,8 @@ def main() -> int:
     _realm(*train, f"--config.corpus.questions={home / 'train.json'}", *overrides)
     held_out = ["eval", f"--workdir={workdir}", f"--questions={home / 'held_out.json'}"]
     _realm(*held_out, "--format=squad", "--json", output=home / "scores.txt")
-    if not weights.exists():
-        _realm("export", f"--workdir={workdir}", f"--to={weights}")
+    shutil.rmtree(weights, ignore_errors=True)  # an earlier export may be incomplete
+    _realm("export", f"--workdir={workdir}", f"--to={weights}")
     sys.stdout.write((home / "scores.txt").read_text().splitlines()[-1] + "\n")
     return 0
 
@@ -122,4 +123,9 @@ def _realm(*arguments: str, output: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RealmError as error:
+        sys.exit(str(error))
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the command has printed its error
