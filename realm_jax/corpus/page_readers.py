@@ -1,5 +1,6 @@
 """Readers of files that hold one document each: plain text, HTML, PDF and Word."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Doc
     with _extra("pypdf"):
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
+    # Its warnings about flaws that it repairs come several times for a file and do not name it.
+    logging.getLogger("pypdf").setLevel(logging.ERROR)
     try:
         reader = PdfReader(BytesIO(stream.file.read()))
         if reader.is_encrypted and not reader.decrypt(""):

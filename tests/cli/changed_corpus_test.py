@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.finished_run import STEP, random_params, write_finished_run
 from support.probes import random_probes
+from support.processes import RealmProcess, environment
 from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 
 from realm_jax import config as config_lib
@@ -19,9 +20,10 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.index_builder.shards import open_shards
 from realm_jax.index_builder.work_order import WorkOrder, write_order
-from realm_jax.storage import files
+from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.leases import Lease
+from realm_jax.storage.logs import read_log
 from realm_jax.text.vocabulary import write_vocabulary
 
 QUESTION = "What is the capital of Ora?"
@@ -58,6 +60,10 @@ def build_again(folder, change):
     shutil.rmtree(folder)
     write_passages(Path(folder), change(texts), Path(folder.parent / "vocab.txt"))
     mark_spans(PassageStore.open(Path(folder)))
+
+
+def newest_index(run):
+    return open_index(run.published_index / step_name(commit.latest(run.published_index)))
 
 
 def changed(texts):
@@ -105,6 +111,26 @@ def test_a_corpus_with_another_vocabulary_is_refused_by_all_verbs(realm, run):
         dry = realm(verb, workdir, "--dry-run")
         dry.refused(*expected)
     assert realm("index", workdir).err == dry.err
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_a_changed_corpus(realm, config_file, tmp_path):
+    """Both jobs, as processes: the finished run gets more steps after its corpus has changed."""
+    corpus, run = write_tiny_corpus(tmp_path), RunDir(str(tmp_path / "w"))
+    arguments = [f"--config={config_file}", f"--workdir={run.workdir}"]
+    arguments += [f"--config.corpus.knowledge={corpus.folder}", "--config.refresh.wait_seconds=600"]
+    settings = environment(tmp_path)
+    RealmProcess(tmp_path, settings, "run", *arguments).wait(0)
+    before = len(newest_index(run).rows)
+    build_again(corpus.folder, lambda texts: [NEW, *texts])
+    more = "--config.stages.realm.steps=8"
+    planned = realm("run", *arguments, more, "--dry-run")
+    assert "1 added, 0 removed, 0 changed" in planned.out
+    said = RealmProcess(tmp_path, settings, "run", *arguments, more).wait(0)
+    assert "the knowledge corpus has changed" in said
+    assert len(newest_index(run).rows) == before + 1
+    assert [record["step"] for record in read_log(run.logs / "realm.jsonl")][-1] == 8
+    assert realm("check", run.workdir).code == 0
 
 
 def test_an_index_that_a_trainer_uses_is_not_replaced(realm, run):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.other_formats import write_unusable_weights
 from support.processes import RealmProcess, environment
 
 from realm_jax.cli import extras
@@ -156,6 +157,36 @@ MISTAKES = {
     ),
     "nothing to verify": ("check {notes}", 1, ["expected", "found"]),
     "weights that are none": ("import --from={notes} --to={new}", 1, ["{notes}", "expected"]),
+    "weights that keep capitals": (
+        "import --from={weights}/cased --to={new}",
+        1,
+        ["weights are cased", "{weights}/cased", "bert-base-uncased"],
+    ),
+    "weights with NaN": (
+        "import --from={weights}/nan --to={new}",
+        1,
+        ["NaN or infinity", "download the weights again"],
+    ),
+    "weights with a shorter vocabulary": (
+        "import --from={weights}/cut_vocabulary --to={new}",
+        1,
+        ["another vocabulary size", "vocab.txt"],
+    ),
+    "weights that Git LFS left out": (
+        "import --from={weights}/pointer --to={new}",
+        1,
+        ["Git LFS pointer", "lfs pull"],
+    ),
+    "weights of another architecture": (
+        "import --from={weights}/roberta --to={new}",
+        1,
+        ["roberta", "all-MiniLM-L6-v2"],
+    ),
+    "weights with a module that is not known": (
+        "import --from={weights}/module --to={new}",
+        1,
+        ["LSTM", "modules.json"],
+    ),
     "an export onto something": ("export --workdir={run} --to={notes}", 1, ["{notes}"]),
     "a tagger judged on nothing": ("tag eval", 2, ["--tagger", "--input"]),
     "an answer without a blank": (
@@ -214,6 +245,7 @@ def paths(tmp_path_factory, finished, untuned, tiny, config_file):
         "notes": notes,
         "file": file,
         "good": good,
+        "weights": write_unusable_weights(folder / "weights"),
         "run": finished.workdir,
         "untuned": untuned.workdir,
         "corpus": tiny.folder,

@@ -121,6 +121,17 @@ def test_another_vocabulary_is_refused_with_both_values(realm, theirs, tmp_path)
     assert not (tmp_path / "a").exists()
 
 
+def test_weights_without_a_vocabulary_are_imported_with_a_warning(realm, theirs, tmp_path):
+    source = theirs("bert")
+    vocabulary = (source / "vocab.txt").rename(tmp_path / "vocab.txt")
+    warned = realm("import", f"--from={source}", f"--to={tmp_path / 'a'}")
+    assert warned.code == 0
+    assert "warning: no vocab.txt" in warned.err and "--vocab=FILE" in warned.err
+    again = realm("import", f"--from={source}", f"--to={tmp_path / 'b'}", f"--vocab={vocabulary}")
+    assert "warning" not in again.err
+    assert (tmp_path / "b" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+
+
 def test_invalid_folders_are_refused_with_their_path(realm, theirs, tmp_path):
     def refused(*words):
         realm("import", f"--from={source}", f"--to={tmp_path / 'a'}").refused(*words)

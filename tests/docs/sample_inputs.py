@@ -2,10 +2,15 @@
 
 import bz2
 import gzip
+import importlib.util
 import io
 import json
+import tarfile
 import zipfile
 from pathlib import Path
+
+import tensorflow_datasets as tfds
+from support.pdf import make_pdf
 
 TOWNS = {
     "Oslo": "Oslo is the capital of Norway. It was founded in 1040.",
@@ -19,14 +24,67 @@ def write_sample_inputs(folder: Path) -> None:
     (folder / "simplewiki-latest-pages-articles.xml.bz2").write_bytes(bz2.compress(_dump()))
     (folder / "psgs_w100.tsv.gz").write_bytes(gzip.compress(_table("\t").encode()))
     (folder / "towns.csv").write_text(_table(";").replace("text;title", "body;name"))
+    (folder / "towns.tsv").write_text(_table("\t"))
     (folder / "articles.jsonl.gz").write_bytes(gzip.compress(_lines("id")))
     (folder / "scifact.zip").write_bytes(
         _zip({"scifact/corpus.jsonl": _lines("_id"), "scifact/queries.jsonl": b"{}\n"})
     )
     pages = {f"site/{town}.html": _page(town).encode("cp1252") for town in TOWNS}
     (folder / "site.zip").write_bytes(_zip({**pages, "site/style.css": b"p {}"}))
+    with tarfile.open(folder / "reuters21578.tar.gz", "w:gz") as archive:
+        content = "".join(_story(i, town) for i, town in enumerate(TOWNS)).encode()
+        member = tarfile.TarInfo("reut2-000.sgm")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    write_documents(folder)
+    write_tfds(folder / "tensorflow_datasets")
     (folder / "wikimedia_wikipedia").mkdir(exist_ok=True)
     (folder / "wikimedia_wikipedia" / "train-00000-of-00001.parquet").write_bytes(_parquet())
+
+
+def write_documents(folder: Path) -> None:
+    """Writes PDF and Word files; without the extra `documents`, only PDF files."""
+    for name in ("papers", "letters"):
+        (folder / name).mkdir()
+    for town, text in TOWNS.items():
+        (folder / "papers" / f"{town}.pdf").write_bytes(make_pdf(text))
+    if importlib.util.find_spec("docx") is not None:
+        import docx
+
+        for town, text in TOWNS.items():
+            file = docx.Document()
+            file.add_paragraph(text)
+            file.save(str(folder / "letters" / f"{town}.docx"))
+
+
+class Wikipedia(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """A data set with the features of TFDS Wikipedia and the articles of `TOWNS`."""
+
+    name = "wikipedia"
+    VERSION = tfds.core.Version("1.0.0")
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20190301.en")]  # noqa: RUF012
+
+    def _info(self):
+        text = tfds.features.Text()
+        features = tfds.features.FeaturesDict({"title": text, "text": text})
+        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for i, (town, text) in enumerate(TOWNS.items()):
+            yield i, {"title": town, "text": text}
+
+
+def write_tfds(folder: Path) -> None:
+    """Prepares the data set as ArrayRecord files."""
+    Wikipedia(data_dir=str(folder), file_format="array_record").download_and_prepare()
+
+
+def _story(i: int, town: str) -> str:
+    body = f"<TITLE>{town.upper()}</TITLE><BODY>{TOWNS[town]}\n Reuter\n&#3;</BODY>"
+    return f'<REUTERS NEWID="{i}">\n<TEXT>{body}</TEXT>\n</REUTERS>\n'
 
 
 def _dump() -> bytes:

@@ -126,3 +126,20 @@ def write_hugging_face_folder(folder: Path, names: Names, **changes: Any) -> Pat
     (folder / "config.json").write_text(json.dumps(BERT_CONFIG | changes))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
     return folder
+
+
+def write_unusable_weights(folder: Path) -> Path:
+    """Writes one folder of weights for each reason for which `realm import` refuses them."""
+    names = state_dict("bert")
+    for reason in ("cased", "cut_vocabulary", "pointer", "module"):
+        write_hugging_face_folder(folder / reason, names)
+    write_hugging_face_folder(folder / "roberta", names, model_type="roberta")
+    nan = {"bert.embeddings.LayerNorm.bias": np.full(HIDDEN, np.nan, np.float32)}
+    write_hugging_face_folder(folder / "nan", names | nan)
+    (folder / "cased" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    (folder / "cut_vocabulary" / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 90868376\n"
+    (folder / "pointer" / "model.safetensors").write_text(pointer)
+    module = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.LSTM"}]
+    (folder / "module" / "modules.json").write_text(json.dumps(module))
+    return folder
