@@ -18,7 +18,7 @@ from jaxtyping import Float, Int64
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import DamageError
 from realm_jax.retrieval.searcher import Searcher
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, sealed
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.logs import Log, last_record, read_log
@@ -71,7 +71,7 @@ def log_index(
     """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it is the last one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))
     last = last_record(run.indexes)
-    is_new = last is None or manifest is None or last["checksum"] != files.checksum(manifest)
+    is_new = last is None or manifest is None or last["checksum"] != sealed.checksum(manifest)
     if manifest is not None and is_new:
         record = _record(manifest, probe_hash(searcher, rows, vectors))
         _log(run.indexes).append({"step": step, **record})
@@ -97,7 +97,7 @@ def _record(manifest: dict[str, Any], found: str) -> dict[str, Any]:
     return {
         "index_step": manifest["step"],
         "snapshot_step": manifest.get("snapshot_step"),
-        "checksum": files.checksum(manifest),
+        "checksum": sealed.checksum(manifest),
         "candidates": found,
         "time": time.time(),
     }

@@ -64,7 +64,7 @@ def read_export(run: RunDir) -> Export:
     if step is None:
         raise _no_export(run)
     folder = run.export / step_name(step)
-    with integrity.verified(folder, KIND) as (copy, manifest):
+    with integrity.verified(folder, KIND, index_step=int) as (copy, manifest):
         return Export(
             step=step,
             index_step=manifest["index_step"],
@@ -94,7 +94,9 @@ def _no_export(run: RunDir) -> InputError:
 def missing_index(run: RunDir) -> epath.Path | None:
     """The folder of the index of the newest export, if that index is missing; else None."""
     step = commit.latest(run.export)
-    manifest = None if step is None else commit.read_manifest(run.export / step_name(step))
+    manifest = (
+        None if step is None else commit.read_manifest(run.export / step_name(step), index_step=int)
+    )
     if manifest is None:
         return None
     folder = run.published_index / step_name(manifest["index_step"])

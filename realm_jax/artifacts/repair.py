@@ -12,7 +12,7 @@ from etils import epath
 
 from realm_jax.artifacts.verify import step_parents
 from realm_jax.errors import DamageError, InputError
-from realm_jax.storage import commit, files, integrity
+from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, path_of, step_name, step_of
 
 
@@ -91,7 +91,7 @@ def _wrong_pointer(parent: epath.Path, left: list[int]) -> str | None:
 
 def _repairs_of_end_marker(run: RunDir) -> list[_Repair]:
     try:
-        files.read_sealed(run.end_marker)
+        sealed.read(run.end_marker)
     except DamageError as error:
         return [
             _Repair(

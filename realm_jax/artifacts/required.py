@@ -54,5 +54,7 @@ def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:
 
 def _index_of_export(run: RunDir) -> set[int]:
     exported = commit.latest(run.export)
-    manifest = None if exported is None else commit.read_manifest(run.export / step_name(exported))
+    if exported is None:
+        return set()
+    manifest = commit.read_manifest(run.export / step_name(exported), index_step=int)
     return set() if manifest is None else {manifest["index_step"]}

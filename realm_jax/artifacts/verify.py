@@ -11,7 +11,7 @@ from realm_jax import config as config_lib
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.artifacts.run_inputs import input_problems
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.storage import commit, files, integrity
+from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -171,7 +171,7 @@ def _step_problems(parent: epath.Path) -> Problems:
 def _sealed_problems(path: epath.Path) -> Problems:
     """The problem of a sealed file that is cut short or altered; none if it does not exist."""
     try:
-        files.read_sealed(path)
+        sealed.read(path)
     except DamageError as error:
         yield _problem(path.name, error.expected, error.found)
 

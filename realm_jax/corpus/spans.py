@@ -39,7 +39,8 @@ class SpanStore:
     def __init__(self, path: str | Path, store: PassageStore):
         """See `open`."""
         self.path = Path(path)
-        manifest = integrity.read_sized(self.path, KIND, REBUILD)
+        hashes = {"corpus_hash": str, "knowledge_hash": str}
+        manifest = integrity.read_sized(self.path, KIND, REBUILD, **hashes)
         if manifest["corpus_hash"] != store.corpus_hash:
             raise MismatchError(
                 "spans belong to another corpus",

@@ -51,7 +51,9 @@ class PassageStore:
     def __init__(self, path: str | Path):
         """See `open`."""
         self.path = Path(path)
-        self.manifest: dict[str, Any] = integrity.read_sized(self.path, KIND, REBUILD)
+        self.manifest: dict[str, Any] = integrity.read_sized(
+            self.path, KIND, REBUILD, documents=int
+        )
         self.corpus_hash: str = self.manifest["content_hash"]
         self.flat = self._map("pieces")
         self._offsets = self._map("offsets")

@@ -19,7 +19,7 @@ from jaxtyping import Float32
 
 from realm_jax.errors import DamageError
 from realm_jax.retrieval.mapped_array import map_array, open_or_create, temporary_array
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.failpoints import failpoint
 
 VECTORS = "vectors.f32"  # [N, E] little-endian float32 without a header, so shards are page-aligned
@@ -88,7 +88,7 @@ class MappedShards:
     def load(self, start: int, stop: int) -> bool:
         """See `Shards.load`."""
         try:
-            promised = files.read_sealed(_path(self._folder, start, _MARK))
+            promised = sealed.read(_path(self._folder, start, _MARK))
         except DamageError:
             return False
         return promised is not None and promised == _digest(self.vectors[start:stop])
@@ -101,7 +101,7 @@ class MappedShards:
         self._write(data, at)
         failpoint("file.flush")
         os.fsync(self._file.fileno())
-        files.write_sealed(_path(self._folder, start, _MARK), _digest(new))
+        sealed.write(_path(self._folder, start, _MARK), _digest(new))
         failpoint("shard.embedded")
 
     def delete(self, start: int) -> None:

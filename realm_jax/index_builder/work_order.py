@@ -7,7 +7,7 @@ embed their shards of the newest one. It is deleted first when the index is publ
 from dataclasses import asdict, dataclass
 
 from realm_jax.errors import DamageError
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.layout import RunDir, step_of
 
 WORK = "WORK.json"
@@ -33,14 +33,14 @@ class WorkOrder:
 
 def write_order(run: RunDir, order: WorkOrder) -> None:
     """Writes a work order; replaces that of an earlier start of worker 0."""
-    files.write_sealed(run.shards(order.step) / WORK, asdict(order))
+    sealed.write(run.shards(order.step) / WORK, asdict(order))
 
 
 def delete_shards_of_other_corpus(run: RunDir, order: WorkOrder) -> None:
     """Deletes shards that a stopped builder embedded of another version of the corpus."""
     folder = run.shards(order.step)
     try:
-        content = files.read_sealed(folder / WORK, **_FIELDS)
+        content = sealed.read(folder / WORK, **_FIELDS)
     except DamageError:
         content = None
     if content is None or content["corpus_hash"] != order.corpus_hash:
@@ -52,7 +52,7 @@ def newest_order(run: RunDir) -> WorkOrder | None:
     named = map(step_of, files.list_names(run.builder))
     for step in sorted((step for step in named if step is not None), reverse=True):
         try:
-            content = files.read_sealed(run.shards(step) / WORK, **_FIELDS)
+            content = sealed.read(run.shards(step) / WORK, **_FIELDS)
         except DamageError:
             continue  # it is being written; the next call reads it
         if content is not None:

@@ -6,8 +6,12 @@ and rejects all others.
 """
 
 import pickle
+import struct
 import zipfile
+import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,9 @@ _STORAGES = {
     "BoolStorage": "bool",
 }
 
+# RuntimeError: encrypted, or compressed in a way that zipfile does not know.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError)
+
 
 def read_torch(path: Path) -> dict[str, LazyArray]:
     """Arrays of a state dict by tensor name, read on demand.
@@ -48,20 +55,29 @@ def read_torch(path: Path) -> dict[str, LazyArray]:
             found=f"{path.stat().st_size} bytes that are not a zip file, or a truncated one",
             fix="save as model.safetensors: save_pretrained(..., safe_serialization=True)",
         )
-    with zipfile.ZipFile(path) as archive:
-        [index] = [name for name in archive.namelist() if name.endswith("/data.pkl")] or [""]
-        if not index:
-            raise DamageError("the torch file has no tensors", where=path, expected="data.pkl")
-        with archive.open(index) as content:
-            try:
-                found = _TensorsOnly(content, path, index.removesuffix("/data.pkl")).load()
-            except UNPICKLING_ERRORS as error:
-                raise DamageError("damaged torch file", where=path, found=str(error)) from error
+    with _opened(path) as archive:
+        indexes = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(indexes) != 1:
+            count = f"{len(indexes)} files of that name"
+            raise DamageError("damaged torch file", where=path, expected="data.pkl", found=count)
+        with archive.open(indexes[0]) as content:
+            found = _TensorsOnly(content, path, indexes[0].removesuffix("/data.pkl")).load()
     if not isinstance(found, dict) or not all(isinstance(x, LazyArray) for x in found.values()):
         raise InputError(
             "the torch file is not a state dict", where=path, expected="a dict of tensors"
         )
     return dict(found)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; an error of zipfile or pickle in the block becomes a DamageError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (*UNPICKLING_ERRORS, *_ZIP_ERRORS) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise DamageError("damaged torch file", where=path, found=found) from error
 
 
 class _TensorsOnly(pickle.Unpickler):
@@ -112,13 +128,10 @@ class _TensorsOnly(pickle.Unpickler):
 
     def _storage(self, key: str, size: int) -> bytes:
         name = f"{self._root}/data/{key}"
-        with zipfile.ZipFile(self._path) as archive:
-            try:
-                stored = archive.getinfo(name).file_size
-                if stored == size:
-                    return archive.read(name)
-            except (KeyError, zipfile.BadZipFile) as error:
-                raise DamageError("damaged torch file", where=self._path, found=error) from error
+        with _opened(self._path) as archive:
+            stored = archive.getinfo(name).file_size
+            if stored == size:
+                return archive.read(name)
         raise DamageError(
             "damaged torch file",
             where=f"{self._path}, {name}",

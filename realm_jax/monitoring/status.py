@@ -83,7 +83,8 @@ def _age(record: dict[str, Any], now: float) -> float | None:
 def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage == "done":
         newest = commit.latest(run.export)
-        manifest = newest is not None and commit.read_manifest(run.export / step_name(newest))
+        folder = None if newest is None else run.export / step_name(newest)
+        manifest = folder and commit.read_manifest(folder, index_step=int)
         return manifest["index_step"] if manifest else commit.latest(run.published_index)
     if stage != "realm" or step is None:
         return None

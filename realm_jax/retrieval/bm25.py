@@ -128,7 +128,7 @@ def passage_text(title: str, body: str) -> str:
 def _read(folder: Path) -> dict[str, Any]:
     """The manifest of a verified folder; {} if there is no finished one."""
     path = epath.Path(folder)
-    manifest = commit.read_manifest(path)
+    manifest = commit.read_manifest(path, mean_words=float, passages=int)
     if manifest is None:
         return {}
     problems = integrity.verify(path)

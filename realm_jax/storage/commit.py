@@ -30,9 +30,10 @@ from typing import Any
 from etils import epath
 
 from realm_jax.errors import DamageError, MismatchError, RealmError
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, WRITER, step_name, step_of
+from realm_jax.storage.sealed import FieldType
 from realm_jax.storage.staging import local_to_write
 
 FORMAT = 1
@@ -101,7 +102,7 @@ def publish(
 def _claim(folder: epath.Path) -> str:
     """Writes WRITER.json; returns the name of this writer in it."""
     writer = uuid.uuid4().hex
-    files.write_sealed(folder / WRITER, {"writer": writer})
+    sealed.write(folder / WRITER, {"writer": writer})
     return writer
 
 
@@ -111,7 +112,7 @@ def _assert_not_overtaken(folder: epath.Path, writer: str, newest: int | None) -
     `newest` is the newest step that was published when the publication began.
     """
     try:
-        found = files.read_sealed(folder / WRITER, writer=str)
+        found = sealed.read(folder / WRITER, writer=str)
     except DamageError:
         found = None
     if found is None or found["writer"] != writer:
@@ -168,7 +169,7 @@ def write_manifest(
             expected, other = (_size(table.get(name)) for table in (sizes, present))
             raise _overtaken(folder, name, expected, other)
     manifest = {"format": FORMAT, "kind": fields["kind"], **fields, "files": measured}
-    files.write_sealed(folder / MANIFEST, manifest)
+    sealed.write(folder / MANIFEST, manifest)
     return manifest
 
 
@@ -181,18 +182,23 @@ def data_files(folder: epath.Path) -> list[str]:
     return [name for name in files.list_files(folder) if name not in (MANIFEST, JOURNAL, WRITER)]
 
 
-def read_manifest(folder: epath.Path) -> dict[str, Any] | None:
+def read_manifest(folder: epath.Path, **fields: FieldType) -> dict[str, Any] | None:
     """Reads the manifest of any durable folder.
+
+    Args:
+      folder: the folder.
+      fields: further required fields and their types.
 
     Returns:
       None if there is no manifest, so the folder is not published.
 
     Raises:
-      DamageError: the manifest is cut short or altered, or a required field is missing.
+      DamageError: the manifest is cut short or altered, or a required field is missing or of
+        another type.
       MismatchError: the manifest has another format version.
     """
     where = folder / MANIFEST
-    manifest = files.read_sealed(where, kind=str, files=dict)
+    manifest = sealed.read(where, kind=str, files=dict, **fields)
     if manifest is None:
         return None
     if manifest.get("format") != FORMAT:
@@ -235,12 +241,12 @@ def steps(parent: epath.Path) -> list[int]:
 
 def write_pointer(parent: epath.Path, step: int) -> None:
     """Writes LATEST.json: `step` is the newest published one."""
-    files.write_sealed(parent / POINTER, {"step": step})
+    sealed.write(parent / POINTER, {"step": step})
 
 
 def read_pointer(parent: epath.Path) -> dict[str, Any] | None:
     """Reads LATEST.json, `{"step": ...}`; None if there is none. DamageError if it is damaged."""
-    return files.read_sealed(parent / POINTER, step=int)
+    return sealed.read(parent / POINTER, step=int)
 
 
 def advance_pointer(parent: epath.Path, step: int) -> bool:

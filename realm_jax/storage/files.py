@@ -1,8 +1,7 @@
-"""File operations on local disks and object stores, and sealed JSON.
+"""File operations on local disks and object stores.
 
 All durable files are written through these functions, each of which has a failpoint, so a test can
-make the n-th file operation fail. A sealed file is JSON with a checksum of its content, so that a
-reader detects a file that was cut short or altered.
+make the n-th file operation fail.
 """
 
 import contextlib
@@ -18,12 +17,11 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from realm_jax.errors import DamageError, InputError
+from realm_jax.errors import InputError
 from realm_jax.storage.failpoints import failpoint
 
 CHUNK = 1 << 22  # bytes hashed at a time
 _ROWS = 65_536  # of an array converted at a time
-SEAL = "checksum"
 PARTIAL = ".partial"  # suffix of a small file until it is renamed
 
 
@@ -271,68 +269,6 @@ def _sync(path: epath.Path) -> None:
         os.close(descriptor)
 
 
-def seal(content: dict[str, Any]) -> bytes:
-    """JSON bytes of `content` with a checksum of it."""
-    return json.dumps({**content, SEAL: checksum(content)}, indent=1, sort_keys=True).encode()
-
-
-def unseal(data: bytes, where: object) -> dict[str, Any]:
-    """The content of bytes that `seal` returned.
-
-    Raises:
-      DamageError: the bytes are cut short or altered.
-    """
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DamageError(
-            "file is cut short",
-            where=where,
-            expected="sealed JSON",
-            found=f"{len(data)} bytes: {error}",
-        ) from error
-    promised = content.pop(SEAL, None) if isinstance(content, dict) else None
-    if promised is None or promised != checksum(content):
-        raise DamageError(
-            "file was altered",
-            where=where,
-            expected=f"{SEAL} {promised}",
-            found=checksum(content),
-        )
-    return content
-
-
-def write_sealed(path: epath.Path, content: dict[str, Any]) -> None:
-    """Writes sealed JSON durably."""
-    write_bytes(path, seal(content))
-
-
-def read_sealed(path: epath.Path, **fields: Any) -> dict[str, Any] | None:
-    """Reads a sealed file; None if it does not exist.
-
-    Args:
-      path: the file.
-      fields: required fields and their types. The checksum shows that a file was not altered, not
-        that this package wrote it.
-
-    Raises:
-      DamageError: the file is cut short or altered, or a field is missing.
-    """
-    data = read_bytes(path)
-    if data is None:
-        return None
-    content = unseal(data, path)
-    for name, kind in fields.items():
-        if name not in content or not isinstance(content[name], kind):
-            raise DamageError(
-                "file has other content than expected",
-                where=path,
-                expected=f"a field {name} of type {kind}",
-                found=repr(content.get(name)),
-            )
-    return content
-
-
 def append_line(path: epath.Path, content: dict[str, Any]) -> None:
     """Adds a line of JSON to a local log; ends an incomplete last line with a newline first."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -343,8 +279,3 @@ def append_line(path: epath.Path, content: dict[str, Any]) -> None:
             line = line if file.read(1) == b"\n" else b"\n" + line
         failpoint("file.write", half=lambda: file.write(line[: len(line) // 2]))
         file.write(line)
-
-
-def checksum(content: Any) -> str:
-    """SHA-256 of JSON content; independent of the order of keys."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

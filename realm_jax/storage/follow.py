@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, sealed
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
 
@@ -50,7 +50,7 @@ def follow(
 def mark_end(run: RunDir, **fields: Any) -> None:
     """Writes END.json: nothing more will be published. `fields` are recorded in it."""
     failpoint("end.begun")
-    files.write_sealed(run.end_marker, {"time": time.time(), **fields})
+    sealed.write(run.end_marker, {"time": time.time(), **fields})
     failpoint("end.marked")
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from realm_jax.errors import DamageError
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.layout import RunDir
 
 
 def beat(run: RunDir, job: str, *, clock: Callable[[], float] = time.time, **fields: Any) -> None:
     """Writes the heartbeat of `job` (trainer, index_builder) with JSON fields such as step."""
     content = {"time": clock(), "pid": os.getpid(), **fields}
-    files.write_sealed(run.heartbeats / f"{job}.json", content)
+    sealed.write(run.heartbeats / f"{job}.json", content)
 
 
 def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
@@ -29,7 +29,7 @@ def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
 
 def _read(run: RunDir, name: str) -> dict[str, Any] | None:
     try:
-        beat = files.read_sealed(run.heartbeats / name, time=(int, float), pid=int)
+        beat = sealed.read(run.heartbeats / name, time=(int, float), pid=int)
     except DamageError:
         return None  # read while it was being overwritten; the next heartbeat is complete
     known = {"stage": str, "step": int}

@@ -12,9 +12,10 @@ from typing import Any
 from etils import epath
 
 from realm_jax.errors import DamageError, InputError, MismatchError
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.commit import NotPublishedError, data_files, read_manifest
 from realm_jax.storage.layout import MANIFEST, step_of
+from realm_jax.storage.sealed import FieldType
 from realm_jax.storage.staging import local_to_read
 
 OLD_MANIFEST = "manifest.json"  # of corpora and spans, before all kinds of folders shared one name
@@ -86,15 +87,22 @@ def _size(path: epath.Path) -> int:
     return int(Path(path).stat().st_size if files.is_local(path) else path.stat().length)
 
 
-def read_verified(folder: epath.Path, kind: str) -> dict[str, Any]:
+def read_verified(folder: epath.Path, kind: str, **fields: FieldType) -> dict[str, Any]:
     """The manifest of a step folder; see `verified`."""
-    with verified(folder, kind) as (_, manifest):
+    with verified(folder, kind, **fields) as (_, manifest):
         return manifest
 
 
 @contextlib.contextmanager
-def verified(folder: epath.Path, kind: str) -> Iterator[tuple[epath.Path, dict[str, Any]]]:
+def verified(
+    folder: epath.Path, kind: str, **fields: FieldType
+) -> Iterator[tuple[epath.Path, dict[str, Any]]]:
     """Verifies every byte of a step folder.
+
+    Args:
+      folder: the folder.
+      kind: that it must have.
+      fields: required fields of the manifest of this kind, and their types.
 
     Yields:
       Where to load its files from during the block, and its manifest. On an object store a local
@@ -103,7 +111,8 @@ def verified(folder: epath.Path, kind: str) -> Iterator[tuple[epath.Path, dict[s
 
     Raises:
       NotPublishedError: there is no manifest, or it was deleted during the verification.
-      DamageError: a file is damaged; the error names the first one.
+      DamageError: a file is damaged, and the error names the first one; or a field of the manifest
+        is missing.
       MismatchError: the folder is of another kind.
     """
     manifest = read_manifest(folder)
@@ -122,6 +131,7 @@ def verified(folder: epath.Path, kind: str) -> Iterator[tuple[epath.Path, dict[s
                 expected=f"{kind} of step {step_of(folder.name)}",
                 found=f"{manifest['kind']} of step {manifest.get('step')}",
             )
+        sealed.require_fields(manifest, folder / MANIFEST, fields)
         yield copy, manifest
 
 
@@ -147,13 +157,14 @@ def _damaged(folder: epath.Path, problems: list[dict[str, Any]]) -> DamageError:
     )
 
 
-def read_sized(folder: str | Path, kind: str, rebuild: str) -> dict[str, Any]:
+def read_sized(folder: str | Path, kind: str, rebuild: str, **fields: FieldType) -> dict[str, Any]:
     """Reads the manifest of a folder without `step`, and compares only the sizes of its files.
 
     Args:
       folder: named by the user.
       kind: that it must have.
       rebuild: the command that builds such a folder, for error messages.
+      fields: required fields of the manifest beside `content_hash`, and their types.
 
     Raises:
       InputError: there is no such folder, it is unfinished, or it is of another kind.
@@ -167,9 +178,7 @@ def read_sized(folder: str | Path, kind: str, rebuild: str) -> dict[str, Any]:
         raise InputError(
             f"no {kind} in this folder", where=path, expected=kind, found=manifest["kind"]
         )
-    if not isinstance(manifest.get("content_hash"), str):
-        where, expected = path / MANIFEST, "a field content_hash"
-        raise DamageError("manifest is malformed", where=where, expected=expected, found="none")
+    sealed.require_fields(manifest, path / MANIFEST, {"content_hash": str, **fields})
     for name, expected in manifest["files"].items():
         file = path / name
         found = f"{_size(file)} bytes" if file.is_file() else NO_FILE

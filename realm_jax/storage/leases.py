@@ -20,7 +20,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax.errors import DamageError
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, sealed
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import MANIFEST, RunDir, step_name, step_of
 from realm_jax.storage.renewal import renewed
@@ -56,7 +56,7 @@ class Lease:
     def renew(self) -> None:
         """Postpones the expiry; call it several times per `seconds`."""
         with self._one_writer:
-            files.write_sealed(self.path, {"held": self.held, "seconds": self.seconds})
+            sealed.write(self.path, {"held": self.held, "seconds": self.seconds})
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator["Lease"]:
@@ -94,7 +94,7 @@ def leased(run: RunDir, what: str, *, clock: Callable[[], float] | None = None) 
     now = 0.0 if not paths else storage_time(stamped) if clock is None else clock()
     for path in paths:
         try:
-            lease = files.read_sealed(path, held=dict, seconds=(int, float))
+            lease = sealed.read(path, held=dict, seconds=(int, float))
             if lease is not None and modified(path) + lease["seconds"] > now:
                 held |= _steps(lease["held"].get(what, []), path)
         except DamageError:

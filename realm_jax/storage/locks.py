@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from etils import epath
 
 from realm_jax.errors import DamageError, RealmError, Stopped
-from realm_jax.storage import files
+from realm_jax.storage import files, sealed
 from realm_jax.storage.flock import NoFlockError, try_flock
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.process_identity import has_ended, identity
@@ -79,7 +79,7 @@ class Lock:
         if numbers and self._read_holder(self._path(numbers[-1])):
             return False
         number = numbers[-1] + 1 if numbers else 0
-        if not files.create(self._path(number), files.seal(self._content())):
+        if not files.create(self._path(number), sealed.seal(self._content())):
             return False
         self._number = number
         self.lost.clear()
@@ -129,7 +129,7 @@ class Lock:
     def _write(self, number: int, content: dict[str, Any]) -> None:
         # Another process may have finished the work and deleted its folder, the lock included.
         with contextlib.suppress(FileNotFoundError):
-            files.write_sealed(self._path(number), content)
+            sealed.write(self._path(number), content)
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
@@ -163,7 +163,7 @@ class Lock:
     def _read_holder(self, path: epath.Path) -> dict[str, Any] | None:
         now = self._clock()  # before the timestamp of the lock is read: never too late
         try:
-            content = files.read_sealed(path, host=str, pid=int, seconds=(int, float))
+            content = sealed.read(path, host=str, pid=int, seconds=(int, float))
             if content is None or content.get("released") or has_ended(content):
                 return None
         except DamageError:  # it is being written, or its writer was killed: its age decides

@@ -84,11 +84,11 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
     """Raises a MismatchError if the run was fine-tuned on other questions."""
     expected = questions_hash(questions)
     for manifest in checkpoint_manifests(run_dir, "qa"):
-        if manifest["questions"] != expected:
+        if manifest.get("questions") != expected:
             raise MismatchError(
                 "this run was fine-tuned on other questions",
                 where=run_dir.checkpoints("qa"),
-                expected=manifest["questions"],
+                expected=manifest.get("questions"),
                 found=expected,
                 fix="use the same questions, or move checkpoints/qa and export/ out of the workdir",
             )

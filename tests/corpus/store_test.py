@@ -12,7 +12,7 @@ from realm_jax.artifacts.verify import check
 from realm_jax.corpus.store import PassageStore, verify
 from realm_jax.corpus.store_writer import ARRAYS, StoreWriter, write_passages, write_store
 from realm_jax.errors import DamageError, InputError, MismatchError
-from realm_jax.storage import files
+from realm_jax.storage import sealed
 from realm_jax.storage.appendable import ArrayFile
 from realm_jax.storage.layout import MANIFEST
 
@@ -131,20 +131,23 @@ def test_truncated_or_missing_file_is_named_in_the_error(store, name):
 
 def test_edited_manifest_is_reported(store):
     path = epath.Path(store.path) / MANIFEST
-    manifest = files.read_sealed(path)
+    manifest = sealed.read(path)
     path.write_text(json.dumps({**manifest, "content_hash": "0" * 64, "checksum": "0" * 64}))
     assert [p["file"] for p in verify(store.path)] == [MANIFEST]
     path.write_text("{")
     with pytest.raises(DamageError, match=MANIFEST):
         PassageStore.open(store.path)
-    files.write_sealed(path, {**manifest, "format": 99})
+    sealed.write(path, {**manifest, "format": 99})
     with pytest.raises(MismatchError, match="99"):
         PassageStore.open(store.path)
-    files.write_sealed(path, {**manifest, "kind": "spans"})
+    sealed.write(path, {**manifest, "kind": "spans"})
     with pytest.raises(InputError, match=r"no corpus in this folder[\s\S]*spans"):
         PassageStore.open(store.path)
+    sealed.write(path, {**manifest, "documents": []})
+    with pytest.raises(DamageError, match=r"documents of type int[\s\S]*\[\]"):
+        PassageStore.open(store.path)
     del manifest["content_hash"]
-    files.write_sealed(path, manifest)
+    sealed.write(path, manifest)
     with pytest.raises(DamageError, match="content_hash"):
         PassageStore.open(store.path)
 

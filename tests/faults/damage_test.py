@@ -11,7 +11,7 @@ from realm_jax.artifacts.repair import repair
 from realm_jax.artifacts.verify import check
 from realm_jax.cli.main import main
 from realm_jax.errors import DamageError, RealmError
-from realm_jax.storage import commit, files, integrity
+from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
 from realm_jax.trainer.index_manager import IndexManager
 
@@ -132,7 +132,7 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damag
 def test_small_files_are_repaired(tmp_path, name, damage):
     run = RunDir(tmp_path)
     KINDS["snapshot"].publish(run, OLD)
-    files.write_sealed(run.end_marker, {"time": 0.0})
+    sealed.write(run.end_marker, {"time": 0.0})
     path = run.snapshots / name if name == POINTER else run.root / name
     damage(path, None)
     assert [problem["file"].endswith(name) for problem in check(run.root)["problems"]] == [True]

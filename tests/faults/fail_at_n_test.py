@@ -10,7 +10,7 @@ import pytest
 from support.steps import KINDS, NEW, OLD
 
 from realm_jax.artifacts.verify import check
-from realm_jax.storage import commit, files, follow, leases
+from realm_jax.storage import commit, files, follow, leases, sealed
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir
 
@@ -88,7 +88,7 @@ def test_after_a_failed_write_a_small_file_is_the_old_or_the_new_one(tmp_path, n
         except OSError:
             cases.append(n)
         assert leases.leased(run, "snapshots") in ({OLD}, {NEW})
-        marked = files.read_sealed(run.end_marker)
+        marked = sealed.read(run.end_marker)
         assert marked is None or marked["step"] == NEW
         assert n < MAX_OPERATIONS
     assert len(cases) >= 4

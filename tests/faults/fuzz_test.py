@@ -37,7 +37,7 @@ from realm_jax.interop.sources import open_source
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.torch_file import read_torch
 from realm_jax.monitoring import status
-from realm_jax.storage import commit, files, integrity, leases
+from realm_jax.storage import commit, integrity, leases, sealed
 from realm_jax.storage.appendable import complete_lines
 from realm_jax.storage.heartbeat import last_beat
 from realm_jax.storage.layout import MANIFEST, POINTER, RunDir, step_name
@@ -292,7 +292,7 @@ def test_reading_a_corpus_manifest_raises_only_realm_errors(tmp_path, tiny, exam
     valid = path.read_bytes()
 
     @search_settings(examples)
-    @given(edited(valid) | changed(files.unseal(valid, path)).map(files.seal))
+    @given(edited(valid) | changed(sealed.unseal(valid, path)).map(sealed.seal))
     def search(content):
         raises_only_realm_errors(store_at, path, content)
         check(path.parent)
@@ -362,10 +362,10 @@ def test_reading_sealed_files_of_a_run_raises_only_realm_errors(tmp_path, name, 
     follow.mark_end(run, step=3)
     path = tmp_path / name
     valid = path.read_bytes()
-    content = files.unseal(valid, path)
+    content = sealed.unseal(valid, path)
 
     @search_settings(examples)
-    @given(edited(valid) | changed(content).map(files.seal))
+    @given(edited(valid) | changed(content).map(sealed.seal))
     def search(data):
         path.write_bytes(data)
         read_all(run)

@@ -22,7 +22,7 @@ from realm_jax.artifacts.published_index import open_index
 from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.index_builder import run as index_builder
 from realm_jax.models.modules import Modules
-from realm_jax.storage import commit, files, follow
+from realm_jax.storage import commit, files, follow, sealed
 from realm_jax.storage.layout import RunDir, step_name
 
 PATIENCE = 600.0
@@ -159,7 +159,7 @@ def test_a_suspended_builder_that_was_overtaken_changes_nothing(
         assert "another process has taken over" in (tmp_path / "late.txt").read_text()
         found = {step: _manifest(run, step) for step in commit.steps(run.published_index)}
         assert found == published
-        assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 4}
+        assert sealed.read(run.published_index / "LATEST.json") == {"step": 4}
         assert files.list_names(run.shards(2))
         for step in published:
             open_index(run.published_index / step_name(step))

@@ -20,7 +20,7 @@ from realm_jax.index_builder.work_order import WorkOrder, newest_order, write_or
 from realm_jax.index_builder.worker import Worker, parse_worker
 from realm_jax.models.modules import Modules
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.storage import commit, files, follow, heartbeat
+from realm_jax.storage import commit, files, follow, heartbeat, sealed
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.locks import Lock, StopOrLost
 
@@ -130,7 +130,7 @@ def test_workers_embed_each_shard_once_and_worker_0_publishes(
     found, expected = (open_index(each.published_index / step_name(2)) for each in (run, one))
     np.testing.assert_array_equal(found.vectors, expected.vectors)
     for worker in ("index_builder", "index_builder-1", "index_builder-2"):
-        assert files.read_sealed(run.heartbeats / f"{worker}.json")["state"] == "stopped"
+        assert sealed.read(run.heartbeats / f"{worker}.json")["state"] == "stopped"
 
 
 def test_workers_build_each_snapshot_until_the_run_has_ended(run, publish, embedded):
@@ -287,7 +287,7 @@ def test_a_pointer_that_its_publisher_did_not_move_is_moved_by_another_builder(r
     commit.write_pointer(run.published_index, 0)
     files.delete_tree(run.shards(2))
     assert not index_builder.refresh(run, snapshot, threading.Event())
-    assert files.read_sealed(run.published_index / "LATEST.json") == {"step": 2}
+    assert sealed.read(run.published_index / "LATEST.json") == {"step": 2}
 
 
 @pytest.mark.parametrize("moment", ["build_index", "publish_index", "audit_log.log_index"])

@@ -96,6 +96,26 @@ def test_tensors_are_read_with_offsets_and_strides(write_torch):
 
 
 @pytest.mark.parametrize(
+    "content", [b"PK\x05\x06PK\x03\x04archive/data.pkl\x80\x02}q\x00.", b"PK\x05\x06" + bytes(18)]
+)
+def test_a_damaged_archive_is_named(tmp_path, content):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(content)
+    with pytest.raises(DamageError, match="damaged torch file") as error:
+        read_torch(path)
+    assert str(path) in str(error.value)
+
+
+def test_an_archive_with_two_indexes_is_refused(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        for root in "ab":
+            archive.writestr(f"{root}/data.pkl", b"")
+    with pytest.raises(DamageError, match="2 files"):
+        read_torch(path)
+
+
+@pytest.mark.parametrize(
     "wrong", [{"offset": 9}, {"strides": (4, 5)}, {"offset": -1}, {"strides": (-4, 1)}]
 )
 def test_a_tensor_outside_its_storage_is_an_error(write_torch, wrong):

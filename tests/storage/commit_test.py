@@ -13,7 +13,7 @@ from etils import epath
 
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import DamageError, MismatchError
-from realm_jax.storage import commit, files, integrity
+from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.appendable import FolderWriter, content_hash
 from realm_jax.storage.layout import JOURNAL, MANIFEST, POINTER, RunDir, step_name, step_of
 
@@ -129,9 +129,9 @@ def test_folder_without_manifest_is_not_published(parent, folder):
 
 
 def test_manifest_is_parsed_once_per_verification(folder, monkeypatch):
-    read, reads = files.read_sealed, []
+    read, reads = sealed.read, []
     monkeypatch.setattr(
-        files, "read_sealed", lambda path, **fields: (reads.append(path), read(path, **fields))[1]
+        sealed, "read", lambda path, **fields: (reads.append(path), read(path, **fields))[1]
     )
     integrity.read_verified(folder, "thing")
     assert reads == [folder / MANIFEST]
@@ -175,7 +175,7 @@ def test_publishing_again_keeps_the_first_and_repairs_the_pointer(parent, folder
     before = (folder / MANIFEST).read_bytes()
     assert not commit.publish(parent, 20, delete, {"kind": "thing", "colour": "blue"})
     assert (folder / MANIFEST).read_bytes() == before
-    assert files.read_sealed(parent / POINTER) == {"step": 20}
+    assert sealed.read(parent / POINTER) == {"step": 20}
     assert not commit.publish(parent, 10, delete, {"kind": "thing"})
     assert commit.latest(parent) == 20
 

@@ -16,7 +16,7 @@ from etils import epath
 from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import RealmError, Stopped
-from realm_jax.storage import files, locks
+from realm_jax.storage import files, locks, sealed
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import Lock, job_lock, still_allowed
 from realm_jax.storage.process_identity import has_ended, identity
@@ -91,7 +91,7 @@ def wait_for(condition):
 
 @pytest.mark.parametrize("kind", [OSError, type("ErrorOfAnObjectStore", (Exception,), {})])
 def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, kind):
-    write, failures = files.write_sealed, [kind("no route to the storage")] * 3
+    write, failures = sealed.write, [kind("no route to the storage")] * 3
     first, second = (Lock(folder, "it", seconds=0.4) for _ in range(2))
 
     def fail_three_times(path, content):
@@ -100,7 +100,7 @@ def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, 
         write(path, content)
 
     assert first.acquire()
-    monkeypatch.setattr(files, "write_sealed", fail_three_times)
+    monkeypatch.setattr(sealed, "write", fail_three_times)
     with first.renewed():
         wait_for(lambda: not failures)
         wait_for(lambda: second.holder() is not None)
@@ -182,7 +182,7 @@ def test_process_of_another_pid_namespace_is_not_judged(folder):
 def test_process_is_named_by_boot_namespace_id_and_start_time(folder, differing, judged):
     """A lock whose process id has since been given to this process can be acquired at once."""
     held = {**identity(), "seconds": 60.0, **differing}
-    files.write_sealed(folder / "it.lock.0", held)
+    sealed.write(folder / "it.lock.0", held)
     assert Lock(folder, "it").acquire() == judged
 
 

@@ -4,7 +4,7 @@ import itertools
 
 from realm_jax.artifacts.audit_log import probe_hash
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.storage import commit, files
+from realm_jax.storage import commit, files, sealed
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.logs import read_log
 
@@ -48,7 +48,7 @@ def assert_history(run: RunDir, steps: int, bound: int | None = None) -> int:
         assert last - record["index_step"] <= bound, f"step {last} searched {record}"
     for step in commit.steps(run.published_index):
         index = open_index(run.published_index / step_name(step))
-        assert files.checksum(index.manifest) == published[step]["checksum"]
+        assert sealed.checksum(index.manifest) == published[step]["checksum"]
         found = probe_hash(index.searcher, index.rows, index.vectors)
         assert found == published[step]["candidates"]
     return len(used)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from realm_jax.errors import DamageError
-from realm_jax.storage import files
+from realm_jax.storage import sealed
 from realm_jax.storage.layout import RunDir
 from support.fork_server import ForkedProcess, ForkServer
 
@@ -88,7 +88,7 @@ class RealmProcess:
 def builder_pid(run: RunDir) -> int | None:
     """Returns the process id in the index builder's heartbeat, or None without a heartbeat."""
     try:
-        beat = files.read_sealed(run.heartbeats / "index_builder.json")
+        beat = sealed.read(run.heartbeats / "index_builder.json")
     except DamageError:
         return None
     return None if beat is None else int(beat["pid"])
