@@ -1,5 +1,6 @@
 """Models by their name on the Hub, against a server on this machine (`HF_ENDPOINT`)."""
 
+import base64
 import hashlib
 import json
 import os
@@ -8,7 +9,10 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
+from safetensors.numpy import load, load_file
+from support.other_formats import state_dict, write_hugging_face_folder
 
 from realm_jax.interop.hub import is_hub_id
 
@@ -164,3 +168,30 @@ def test_a_folder_is_uploaded(hub, tmp_path):
 )
 def test_names_of_the_hub(name, possible):
     assert is_hub_id(name) == possible
+
+
+VERBS = """
+from realm_jax.cli.main import main
+print(*[main(words) for words in {commands!r}])
+"""
+
+
+def test_verbs_take_a_model_by_its_name(hub, tmp_path, monkeypatch):
+    made = write_hugging_face_folder(tmp_path / "made", state_dict("embedder"))
+    for file in made.iterdir():
+        monkeypatch.setitem(FILES, file.name, file.read_bytes())
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "Oslo.txt").write_text("Oslo is the capital of Norway in 1999.")
+    commands = [
+        ["import", "--from=org/made@main", f"--to={tmp_path / 'weights'}"],
+        ["corpus", "build", "--format=text", f"--input={tmp_path / 'notes'}", "--vocab=org/made"]
+        + [f"--out={tmp_path / 'corpus'}"],
+        ["export", f"--from={tmp_path / 'weights'}", "--push-to-hub=org/new"],
+        ["import", "--from=org/none", f"--to={tmp_path / 'none'}"],
+    ]
+    printed = called(VERBS.format(commands=commands), hub, tmp_path / "home")
+    assert printed.splitlines()[-1] == "0 0 0 1"
+    assert (tmp_path / "corpus/vocab.txt").read_bytes() == FILES["vocab.txt"]
+    assert FILES.keys() <= UPLOADED.keys()
+    sent = base64.b64decode(UPLOADED["model.safetensors"])
+    np.testing.assert_equal(load(sent), load_file(tmp_path / "weights" / "model.safetensors"))
