@@ -91,6 +91,11 @@ def _push(arguments: argparse.Namespace, to: Path) -> None:
     card = RunDir(arguments.workdir).export / CARD if arguments.workdir else None
     if card is not None and card.is_file():
         (to / CARD).write_bytes(card.read_bytes())
+    elif arguments.workdir:
+        sys.stderr.write(
+            f"warning: no model card is uploaded; realm report --workdir={arguments.workdir} "
+            "writes it\n"
+        )
     sys.stderr.write(f"uploaded to {upload(to, arguments.push_to_hub)}\n")
 
 

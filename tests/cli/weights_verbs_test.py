@@ -1,6 +1,7 @@
 """`realm import` and `realm export`: output, written files, and refused input."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -272,6 +273,24 @@ def test_all_networks_of_a_finished_run_are_exported(realm, finished, tmp_path):
     loaded = load_networks(str(out), drawn, model)
     jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], exported["span_head"])
     assert (out / "embedder" / "vocab.txt").is_file()
+
+
+@pytest.mark.parametrize("has_card", [True, False])
+def test_a_missing_model_card_is_reported_before_an_upload(
+    realm, finished, tmp_path, monkeypatch, has_card
+):
+    """The upload itself is tested in tests/interop/hub_test.py."""
+    monkeypatch.setattr("realm_jax.interop.hub.upload", lambda folder, name: name)
+    run = shutil.copytree(finished.workdir, tmp_path / "run")
+    card = run / "export" / "README.md"
+    card.unlink(missing_ok=True)
+    if has_card:
+        card.write_text("# A model")
+    to = tmp_path / "out"
+    done = realm("export", f"--workdir={run}", f"--to={to}", "--push-to-hub=org/new")
+    assert done.code == 0
+    assert ("no model card" in done.err) is not has_card
+    assert (to / "README.md").exists() is has_card
 
 
 def _garbage(path):
