@@ -182,10 +182,10 @@ def test_verbs_take_a_model_by_its_name(hub, tmp_path, monkeypatch):
         monkeypatch.setitem(FILES, file.name, file.read_bytes())
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "Oslo.txt").write_text("Oslo is the capital of Norway in 1999.")
+    notes = [f"--input={tmp_path / 'notes'}", f"--out={tmp_path / 'corpus'}"]
     commands = [
         ["import", "--from=org/made@main", f"--to={tmp_path / 'weights'}"],
-        ["corpus", "build", "--format=text", f"--input={tmp_path / 'notes'}", "--vocab=org/made"]
-        + [f"--out={tmp_path / 'corpus'}"],
+        [*"corpus build --format=text --vocab=org/made".split(), *notes],
         ["export", f"--from={tmp_path / 'weights'}", "--push-to-hub=org/new"],
         ["import", "--from=org/none", f"--to={tmp_path / 'none'}"],
     ]
