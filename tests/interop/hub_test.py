@@ -185,7 +185,7 @@ def test_verbs_take_a_model_by_its_name(hub, tmp_path, monkeypatch):
     notes = [f"--input={tmp_path / 'notes'}", f"--out={tmp_path / 'corpus'}"]
     commands = [
         ["import", "--from=org/made@main", f"--to={tmp_path / 'weights'}"],
-        [*"corpus build --format=text --vocab=org/made".split(), *notes],
+        ["corpus", "build", "--format=text", "--vocab=org/made", *notes],
         ["export", f"--from={tmp_path / 'weights'}", "--push-to-hub=org/new"],
         ["import", "--from=org/none", f"--to={tmp_path / 'none'}"],
     ]
