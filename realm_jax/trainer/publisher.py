@@ -105,7 +105,7 @@ class Publisher:
                 "the snapshot could not be published",
                 where=self._run.snapshots,
                 found=f"{type(failure).__name__}: {failure}",
-                fix="free disk space or repair the folder, then run the same command again",
+                fix="free disk space or repair the folder, then run the same command to resume",
             ) from failure
 
 
