@@ -11,8 +11,8 @@ from realm_jax.corpus.readers import read
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_store
 from realm_jax.corpus.tally import Skipped
-from realm_jax.storage.files import seal
 from realm_jax.storage.layout import MANIFEST
+from realm_jax.storage.sealed import seal
 
 
 def write(folder, ids, vocabulary):
