@@ -25,7 +25,7 @@ SEED ?= 0
 soak: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/soak.py --seconds=$(SECONDS) --seed=$(SEED) --out=benchmarks/results/soak.json
 
-# The paper's run with its batch and lengths on 64 virtual devices: under 30 minutes on two cores.
+# The paper's run with its batch and lengths on 64 virtual devices.
 rehearsal: $(VENV)/installed
 	$(BIN)/python benchmarks/rehearsal.py $(ARGS)
 

@@ -7,6 +7,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.artifacts.required import index_step_of_export
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir, step_name
@@ -93,11 +94,8 @@ def _no_export(run: RunDir) -> InputError:
 
 def missing_index(run: RunDir) -> epath.Path | None:
     """The folder of the index of the newest export, if that index is missing; else None."""
-    step = commit.latest(run.export)
-    manifest = (
-        None if step is None else commit.read_manifest(run.export / step_name(step), index_step=int)
-    )
-    if manifest is None:
+    step = index_step_of_export(run)
+    if step is None:
         return None
-    folder = run.published_index / step_name(manifest["index_step"])
+    folder = run.published_index / step_name(step)
     return None if commit.is_published(folder) else folder

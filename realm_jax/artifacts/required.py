@@ -49,12 +49,17 @@ def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:
     if refresh.mode == "sync":
         since = last - last % refresh.every
         needed |= {step for step in commit.steps(run.published_index) if step >= since}
-    return needed | _index_of_export(run)
+    exported = index_step_of_export(run)
+    return needed if exported is None else needed | {exported}
 
 
-def _index_of_export(run: RunDir) -> set[int]:
-    exported = commit.latest(run.export)
-    if exported is None:
-        return set()
-    manifest = commit.read_manifest(run.export / step_name(exported), index_step=int)
-    return set() if manifest is None else {manifest["index_step"]}
+def index_step_of_export(run: RunDir) -> int | None:
+    """The step of the published index that belongs to the newest export; None without an export.
+
+    Raises:
+      DamageError: the manifest of the export is damaged.
+    """
+    newest = commit.latest(run.export)
+    folder = None if newest is None else run.export / step_name(newest)
+    manifest = None if folder is None else commit.read_manifest(folder, index_step=int)
+    return None if manifest is None else int(manifest["index_step"])

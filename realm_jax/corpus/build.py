@@ -81,17 +81,16 @@ def was_built_from(
 
     If `vocabulary` is None, that of the store is assumed.
     """
-    if (
-        vocabulary is not None
-        and digest(epath.Path(vocabulary))["sha256"] != store.manifest["vocabulary"]
+    if vocabulary is not None and digest(epath.Path(vocabulary))["sha256"] != store.manifest.get(
+        "vocabulary"
     ):
         return False
-    if passage_pieces != store.manifest["passage_pieces"]:
+    if passage_pieces != store.manifest.get("passage_pieces"):
         return False
     source, checksum = InputChecksum(), None
     for _ in source.of(batches(read(format, input, Skipped(), **how))):
         checksum = source.next()
-    return checksum == store.manifest["source"]
+    return checksum == store.manifest.get("source")
 
 
 def peak_memory(workers: int) -> int:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from realm_jax.artifacts.required import index_step_of_export
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import commit, files
@@ -82,10 +83,8 @@ def _age(record: dict[str, Any], now: float) -> float | None:
 
 def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
     if stage == "done":
-        newest = commit.latest(run.export)
-        folder = None if newest is None else run.export / step_name(newest)
-        manifest = folder and commit.read_manifest(folder, index_step=int)
-        return manifest["index_step"] if manifest else commit.latest(run.published_index)
+        exported = index_step_of_export(run)
+        return commit.latest(run.published_index) if exported is None else exported
     if stage != "realm" or step is None:
         return None
     # The log of swaps runs ahead: a swap is logged when the batch of its step is prefetched.

@@ -112,7 +112,7 @@ def verified(
     Raises:
       NotPublishedError: there is no manifest, or it was deleted during the verification.
       DamageError: a file is damaged, and the error names the first one; or a field of the manifest
-        is missing.
+        is missing or of another type.
       MismatchError: the folder is of another kind.
     """
     manifest = read_manifest(folder)

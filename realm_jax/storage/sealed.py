@@ -1,6 +1,7 @@
 """Sealed files: JSON with a checksum of its content.
 
-A reader detects a file that was cut short or altered, and a field that is missing.
+A reader detects a file that was cut short or altered, and a field that is missing or of another
+type.
 """
 
 import hashlib
@@ -61,7 +62,7 @@ def read(path: epath.Path, **fields: FieldType) -> dict[str, Any] | None:
         that this package wrote it.
 
     Raises:
-      DamageError: the file is cut short or altered, or a field is missing.
+      DamageError: the file is cut short or altered, or a field is missing or of another type.
     """
     data = files.read_bytes(path)
     if data is None:
