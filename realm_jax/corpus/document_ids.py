@@ -54,6 +54,27 @@ class DocumentIds(Sequence[str]):
         }
 
 
+class JoinedDocumentIds(Sequence[str]):
+    """The ids of the documents of several corpora, one corpus after the other.
+
+    Attributes:
+      starts: Int64 [corpora + 1], the number of the first document of each, and the end.
+    """
+
+    def __init__(self, corpora: Sequence[DocumentIds]):
+        self._corpora = corpora
+        self.starts = np.cumsum([0, *map(len, corpora)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, document: int) -> str:  # type: ignore[override]  # no slices
+        if not 0 <= document < len(self):
+            raise IndexError(document)
+        corpus = int(np.searchsorted(self.starts, document, "right")) - 1
+        return self._corpora[corpus][document - int(self.starts[corpus])]
+
+
 class DocumentIdsWriter:
     """Appends the ids of documents to the two files of an unfinished corpus."""
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Int32, Int64, Integer
+from jaxtyping import Bool, Int32, Int64, Integer
 
 from realm_jax.corpus.document_ids import DocumentIds
 from realm_jax.corpus.split import Block
@@ -46,7 +46,10 @@ class PassageStore:
       manifest: see `StoreWriter.commit`.
       flat: all word pieces, [T]; `title_bounds` and `body_bounds` index it for many passages.
       document_ids: of each document, as its source gives it; "" if none.
+      generation: 1; more if documents were added, replaced or removed since the build.
     """
+
+    generation = 1
 
     def __init__(self, path: str | Path):
         """See `open`."""
@@ -68,14 +71,21 @@ class PassageStore:
         self.document_ids = DocumentIds(self.path, self.manifest["documents"])
 
     @classmethod
-    def open(cls, path: str | Path) -> "PassageStore":
+    def open(cls, path: str | Path, generation: int | None = None) -> "PassageStore":
         """Opens the corpus in folder `path`.
 
+        Args:
+          path: the folder.
+          generation: of a corpus that has grown (`generation_files`); None: the newest one.
+
         Raises:
-          InputError: the folder does not exist, is unfinished or is of another kind.
+          InputError: the folder does not exist, is unfinished or is of another kind; or the
+            generation does not exist, or not any more.
           DamageError: a file is missing or has another size than in the manifest.
         """
-        return cls(path)
+        from realm_jax.corpus.layered_store import open_generation  # its stores are of this class
+
+        return open_generation(path, generation)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled as a path: another process maps the same files.
@@ -86,7 +96,37 @@ class PassageStore:
         return np.asarray(np.load(self.path / f"{name}.npy", mmap_mode="r"))
 
     def __len__(self) -> int:
+        """The highest passage id plus 1; also counts ids of removed passages."""
         return len(self._document)
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """`corpus_hash` of each generation, from the first to this one."""
+        return (self.corpus_hash,)
+
+    @property
+    def layers(self) -> list[int]:
+        """The generations whose files make up this one, oldest first."""
+        return [self.generation]
+
+    def passages(self) -> int:
+        """Number of passages that exist."""
+        return len(self)
+
+    def live_ids(self) -> Int64[np.ndarray, "L"]:
+        """Ids, ascending, of the passages that exist."""
+        return np.arange(len(self))
+
+    def is_live(self, ids: Integer[np.ndarray, "R"]) -> Bool[np.ndarray, "R"]:
+        """Whether passages with these ids, which may be any integers, exist."""
+        return (np.asarray(ids) >= 0) & (np.asarray(ids) < len(self))
+
+    def changed_since(self, generation: int) -> Int64[np.ndarray, "C"]:
+        """Ids, ascending, of passages that were written or removed after a generation.
+
+        Of a passage that was written and then removed, the id is one of them.
+        """
+        return np.empty(0, np.int64)
 
     def summary(self) -> dict[str, Any]:
         """The counts of the manifest and `corpus_hash`, as `StoreWriter.commit` returns them.
@@ -178,8 +218,15 @@ class PassageStore:
         """Length of every sentence of the corpus in word pieces, in order."""
         starts, stops = self.body_bounds(np.arange(len(self)))
         ends = np.append(self._sentence_starts[1:], np.int32(0))
-        ends[self._sentence_ptr[1:] - 1] = stops - starts
+        some = np.diff(self._sentence_ptr) > 0  # a removed passage has no sentence
+        ends[self._sentence_ptr[1:][some] - 1] = (stops - starts)[some]
         return ends - self._sentence_starts
+
+    def sentence_lengths_of(self, rows: Integer[np.ndarray, "R"]) -> Int32[np.ndarray, "S"]:
+        """The lengths of the sentences of some passages, whose ids are ascending."""
+        chosen = np.zeros(len(self), bool)
+        chosen[rows] = True
+        return self.sentence_lengths()[np.repeat(chosen, np.diff(self._sentence_ptr))]
 
     def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
         """Start and stop in `flat` of the titles of several passages."""

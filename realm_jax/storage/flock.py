@@ -1,14 +1,18 @@
 """`flock`, where there is any: some network file systems do not support it."""
 
+import contextlib
 import errno
 import fcntl
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from realm_jax.errors import RealmError
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_POLL_SECONDS = 0.01
 
 
 class NoFlockError(RealmError):
@@ -39,6 +43,20 @@ def try_flock(file: IO[Any], where: Path) -> bool:
             fix="repair the file system, or choose a --workdir on another one",
         ) from error
     return True
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the `flock` of a file, which is created if it does not exist; waits for its holder.
+
+    Raises:
+      NoFlockError: the file system does not support it.
+      RealmError: the file cannot be locked for another reason.
+    """
+    with path.open("ab") as file:
+        while not try_flock(file, path):
+            time.sleep(_POLL_SECONDS)
+        yield
 
 
 def has_flock(folder: Path) -> bool:

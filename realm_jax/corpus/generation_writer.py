@@ -1,0 +1,177 @@
+"""Publishes generations of a corpus; one process at a time."""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Int64
+
+from realm_jax.corpus import generation_files as names
+from realm_jax.corpus.copy_rows import copy_rows
+from realm_jax.corpus.generation_files import read_changes, read_layer
+from realm_jax.corpus.layered_store import NO_PART, overlay
+from realm_jax.corpus.store import VOCABULARY, PassageStore
+from realm_jax.corpus.store_writer import StoreWriter
+from realm_jax.errors import InputError
+from realm_jax.storage import commit, files
+from realm_jax.storage.flock import NoFlockError, exclusive
+
+LOCK = "lock"  # in the folder of the generations; never deleted
+MOST_LAYERS = 8  # generations that are read together; more are merged
+NO_COUNTS = {"added": 0, "replaced": 0, "removed": 0}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The content of a new generation.
+
+    Attributes:
+      write_part: writes its passages into a new folder, as a corpus; None if there are none.
+      ids: passage id of each of them, -1 for rows that are not used.
+      removed: ids, ascending, that do not exist from here on; none of them is in `ids`.
+      fields: of the manifest; `added`, `replaced` and `removed` are required.
+    """
+
+    write_part: Callable[[Path], object] | None
+    ids: Int64[np.ndarray, "R"]
+    removed: Int64[np.ndarray, "D"]
+    fields: dict[str, Any] = field(default_factory=lambda: NO_COUNTS)
+
+
+@contextlib.contextmanager
+def newest_to_change(corpus: str | Path) -> Iterator[PassageStore]:
+    """The newest generation of a corpus, while no other process publishes one.
+
+    Raises:
+      InputError, DamageError: see `PassageStore.open`.
+    """
+    PassageStore.open(corpus)  # before a file is written into a folder that is no corpus
+    lock = Path(names.parent_of(corpus)) / LOCK
+    lock.parent.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(lock))
+        except NoFlockError:
+            log.warning("%s has no file locks: change it with one process at a time", corpus)
+        yield PassageStore.open(corpus)
+
+
+def publish_change(store: PassageStore, change: Change) -> PassageStore:
+    """Publishes the generation that follows `store`, the newest one; returns it.
+
+    If more than MOST_LAYERS generations would be read together, small ones are merged first.
+
+    Raises:
+      InputError: no passage would exist.
+    """
+    used = change.ids[change.ids >= 0]
+    appeared, disappeared = ~store.is_live(used), store.is_live(change.removed)
+    passages = store.passages() + int(appeared.sum()) - int(disappeared.sum())
+    if not passages:
+        raise InputError(
+            "a corpus needs at least one passage",
+            where=store.path,
+            expected="a change after which a passage exists",
+            found="one that removes all",
+        )
+    if len(store.layers) >= MOST_LAYERS:
+        store = merge(store, _layers_to_keep(store))
+    changed = np.union1d(used, change.removed)
+    when = np.full(len(changed), store.generation + 1)
+    size = max(len(store), int(used.max(initial=-1)) + 1)
+    return _publish(store, change, store.layers, np.stack([changed, when], 1), size, passages)
+
+
+def _layers_to_keep(store: PassageStore) -> int:
+    """How many layers, the oldest ones, are not merged; at least one.
+
+    The sizes of the layers then grow geometrically towards the oldest, so each passage is copied a
+    logarithmic number of times.
+    """
+    sizes = [len(read_changes(store.path, layer)) for layer in store.layers]
+    keep = len(sizes) - 2
+    while keep > 1 and sizes[keep - 1] <= 2 * sum(sizes[keep:]):
+        keep -= 1
+    return keep
+
+
+def merge(store: PassageStore, keep: int) -> PassageStore:
+    """Publishes a generation of the same content, in which the layers from `keep` on are one."""
+    layers = [read_layer(store.path, layer) for layer in store.layers[keep:]]
+    found, part, row = overlay(layers)
+    exists, parts = part != NO_PART, [PassageStore(one.part) for one in layers if one.part]
+
+    def write(folder: Path) -> None:
+        write_rows(store, folder, parts, part[exists] - 1, row[exists])
+
+    change = Change(write if exists.any() else None, found[exists], found[:-1][~exists[:-1]])
+    changes = _newest_changes(store, store.layers[keep:])
+    kept = store.layers[:keep]
+    return _publish(store, change, kept, changes, len(store), store.passages(), same=True)
+
+
+def write_rows(
+    store: PassageStore,
+    folder: Path,
+    parts: Sequence[PassageStore],
+    part: np.ndarray,
+    row: np.ndarray,
+) -> None:
+    """Writes passages of the parts of `store` as a corpus; see `copy_rows`."""
+    pieces = store.manifest.get("passage_pieces") or 0
+    writer = StoreWriter(folder, store.path / VOCABULARY, pieces)
+    try:
+        copy_rows(writer, parts, part, row)
+        writer.commit()
+    finally:
+        writer.close()
+
+
+def _newest_changes(store: PassageStore, layers: Sequence[int]) -> Int64[np.ndarray, "C 2"]:
+    """The changes of several layers: of each id the last."""
+    changes = np.concatenate([read_changes(store.path, layer) for layer in layers])
+    changes = changes[np.lexsort(changes.T[::-1])]  # by id, then by generation
+    return changes[np.append(np.diff(changes[:, 0]) > 0, True)] if len(changes) else changes
+
+
+def _publish(
+    store: PassageStore,
+    change: Change,
+    kept: Sequence[int],
+    changes: Int64[np.ndarray, "C 2"],
+    size: int,
+    passages: int,
+    *,
+    same: bool = False,
+) -> PassageStore:
+    """Publishes the files of a generation; `same`: its content is that of `store`."""
+    generation = store.generation + 1
+    counts = {"size": size, "passages": passages}
+    layers = [*kept, generation]
+    manifest = {"kind": names.KIND, **change.fields, **counts, "layers": layers}
+
+    def write(folder: epath.Path) -> None:
+        files.write_array(folder / names.IDS, change.ids)
+        files.write_array(folder / names.REMOVED, change.removed)
+        files.write_array(folder / names.CHANGES, changes)
+        content = hashlib.sha256(change.ids.tobytes() + b"|" + change.removed.tobytes())
+        if change.write_part is not None:
+            part = Path(folder) / names.PART
+            change.write_part(part)
+            content.update(PassageStore(part).corpus_hash.encode())
+        manifest["content_hash"] = content.hexdigest()
+        chained = hashlib.sha256(f"{store.corpus_hash} {content.hexdigest()}".encode())
+        manifest["corpus_hash"] = store.corpus_hash if same else chained.hexdigest()
+        lineage = [*store.lineage, manifest["corpus_hash"]]
+        files.write_bytes(folder / names.LINEAGE, bytes.fromhex("".join(lineage)))
+
+    commit.publish(names.parent_of(store.path), generation, write, manifest)
+    return PassageStore.open(store.path, generation)

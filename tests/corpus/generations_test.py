@@ -1,0 +1,98 @@
+"""A corpus grows in generations, and each of them is read as one passage store."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.generations import WrittenText, write_passages_generation
+from realm_jax.corpus.store import PassageStore
+from realm_jax.errors import InputError
+
+
+def texts(store):
+    """Title and body of every passage that exists, by id."""
+    return {i: (store.title(i), store.body(i)) for i in store.live_ids().tolist()}
+
+
+def check_arrays(store):
+    """The arrays for many passages agree with the methods for one."""
+    ids = np.arange(len(store))
+    starts, stops = store.body_bounds(ids)
+    title_starts, title_stops = store.title_bounds(ids)
+    for i in ids.tolist():
+        assert store.flat[starts[i] : stops[i]].tolist() == store.body_ids(i).tolist()
+        assert store.flat[np.arange(starts[i], stops[i])].tolist() == store.body_ids(i).tolist()
+        assert store.flat[title_starts[i] : title_stops[i]].tolist() == store.title_ids(i).tolist()
+        [(pieces, offsets)] = store.vocabulary.pieces([store.body(i)])
+        assert store.body_ids(i).tolist() == pieces.tolist()
+        assert store.body_offsets(i).tolist() == offsets.tolist()
+    sizes = stops - starts + title_stops - title_starts + 3
+    assert store.lengths().tolist() == sizes.tolist()
+    bounds = [np.diff(store.sentences(i)) for i in ids.tolist()]
+    assert sorted(store.sentence_lengths()) == sorted(np.concatenate(bounds))
+    live = store.is_live(np.arange(-1, len(store) + 1))
+    assert np.flatnonzero(live[1:]).tolist() == store.live_ids().tolist()
+
+
+def test_passages_are_added_replaced_and_removed(store):
+    before, size = texts(store), len(store)
+    written = [WrittenText(None, "New", "A café."), WrittenText(3, "Other", "Old river.")]
+    summary = write_passages_generation(store.path, written, removed=[5])
+    grown = PassageStore.open(store.path)
+    assert (summary.added, summary.replaced, summary.removed) == (1, 1, 1)
+    assert summary.passages == grown.passages() == size
+    assert summary.ids == (size, 3)
+    wanted = {**before, size: ("New", "A café."), 3: ("Other", "Old river.")}
+    del wanted[5]
+    assert texts(grown) == wanted
+    check_arrays(grown)
+    assert grown.document_id(3) == store.document_id(3)
+    assert grown.document_id(2) == store.document_id(2)
+    assert grown.document_id(size) == grown.document_id(5) == ""
+    assert grown.generation == 2
+    assert grown.lineage == (store.corpus_hash, grown.corpus_hash)
+    assert grown.changed_since(1).tolist() == [3, 5, size]
+    assert grown.changed_since(2).tolist() == []
+    first = PassageStore.open(store.path, generation=1)
+    assert (texts(first), first.corpus_hash) == (before, store.corpus_hash)
+    for one in (first, grown):
+        assert texts(pickle.loads(pickle.dumps(one))) == texts(one)
+
+
+def test_equal_texts_publish_nothing_and_wrong_ones_are_refused(store):
+    same = WrittenText(2, store.title(2), store.body(2))
+    assert write_passages_generation(store.path, [same]).generation == 1
+    for written, removed, error in (
+        ([WrittenText(len(store), "a", "river")], [], "no such passage"),
+        ([], [len(store)], "no such passage"),
+        ([WrittenText(1, "a", "river")], [1], "two changes"),
+        ([WrittenText(None, "a", "\u200b")], [], "without text"),
+        ([], range(len(store)), "at least one passage"),
+    ):
+        with pytest.raises(InputError, match=error):
+            write_passages_generation(store.path, written, removed)
+    assert PassageStore.open(store.path).generation == 1
+
+
+def test_many_generations_are_merged_and_ids_stay(store):
+    model, size = texts(store), len(store)
+    hashes = [store.corpus_hash]
+    for n in range(16):
+        i, gone = n % 7, 10 + n % 3
+        written = [WrittenText(None, "N", f"old river {n}"), WrittenText(i, "E", f"flows {n}")]
+        removed = [gone] if gone in model else []
+        summary = write_passages_generation(store.path, written, removed)
+        model = {**model, size + n: written[0][1:], i: written[1][1:]}
+        model.pop(gone, None)
+        grown = PassageStore.open(store.path)
+        assert (texts(grown), len(grown.layers) <= 8) == (model, True)
+        assert grown.lineage[-1] == grown.corpus_hash == summary.corpus_hash
+        assert grown.lineage[: len(hashes)] == tuple(hashes)
+        assert len(grown.lineage) == grown.generation
+        hashes = list(grown.lineage)
+    check_arrays(grown)
+    assert len(set(hashes)) == 17
+    changed = grown.changed_since(1)
+    assert changed.tolist() == [*range(7), 10, 11, 12, *range(size, size + 16)]
+    assert grown.changed_since(grown.generation - 1).tolist() == [15 % 7, size + 15]
