@@ -16,7 +16,7 @@ from realm_jax.artifacts.params import load_parameters, save_parameters
 from realm_jax.corpus.fingerprints import Fingerprints
 from realm_jax.errors import MismatchError
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher, read_description
+from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher, saved_kinds
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import (
@@ -177,8 +177,7 @@ def _load_searcher(
     folder: epath.Path, mesh: Any, load: Callable[[Path, Any], Searcher]
 ) -> Searcher:
     """The searcher of an index; exact search over its vectors, if it needs ScaNN and has none."""
-    kind = read_description(Path(folder / SEARCHER))["kind"]
-    if kind == "scann" and find_spec("scann") is None:
+    if "scann" in saved_kinds(Path(folder / SEARCHER)) and find_spec("scann") is None:
         log.warning("ScaNN is not installed: the index of %s is searched exactly", folder)
         return ExactSearcher(np.load(folder / VECTORS).astype(np.float32))
     return load(Path(folder / SEARCHER), mesh)

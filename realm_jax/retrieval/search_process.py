@@ -21,10 +21,16 @@ from jaxtyping import Float32, Int32
 from realm_jax import errors
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.retrieval.search_worker import DISCONNECTED, REPORTED
-from realm_jax.retrieval.searcher import Searcher, check_queries, load_searcher, read_description
+from realm_jax.retrieval.searcher import (
+    Searcher,
+    check_queries,
+    load_searcher,
+    read_description,
+    saved_kinds,
+)
 
 WORKER_MODULE = "realm_jax.retrieval.search_worker"
-KINDS = ("scann",)  # searchers that hold the GIL while they load
+KINDS = {"scann"}  # searchers that hold the GIL while they load
 MIN_ROWS = 20_000  # smaller indexes load in milliseconds, in this process
 _FIX = "check whether memory ran out (exit code -9), and the messages above"
 _EXIT_SECONDS = 60  # for a child to exit after it has closed the connection
@@ -36,9 +42,9 @@ def load_in_subprocess(folder: str | Path, mesh: Any = None) -> Searcher:
 
     Kinds and sizes that load quickly are loaded in this process.
     """
-    description = read_description(Path(folder))
-    if description["kind"] in KINDS and description["size"] >= MIN_ROWS:
-        return SearchProcess(Path(folder))
+    path = Path(folder)
+    if read_description(path)["size"] >= MIN_ROWS and saved_kinds(path) & KINDS:
+        return SearchProcess(path)
     return load_searcher(folder, mesh)
 
 

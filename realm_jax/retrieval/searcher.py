@@ -24,14 +24,16 @@ from jaxtyping import Float32, Int32
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 
 DESCRIPTION = "searcher.json"
+SEGMENTED = "segmented"
 # kind -> module and class; imported on first use, because each needs another library
 _CLASSES = {
     "scann": ("scann_searcher", "ScannSearcher"),
     "exact": ("exact_searcher", "ExactSearcher"),
     "mesh": ("mesh_searcher", "MeshSearcher"),
     "faiss": ("faiss_searcher", "FaissSearcher"),
+    SEGMENTED: ("segmented_searcher", "SegmentedSearcher"),
 }
-KINDS = tuple(_CLASSES)
+KINDS = tuple(kind for kind in _CLASSES if kind != SEGMENTED)  # of search.kind
 FORMAT = 1
 
 log = logging.getLogger(__name__)
@@ -96,6 +98,14 @@ class ReencodableSearcher(LocalSearcher, Protocol):
         """
 
 
+@runtime_checkable
+class ThreadedSearcher(Searcher, Protocol):
+    """A searcher with search threads of its own."""
+
+    def restart_threads(self) -> None:
+        """Replaces the search threads by new ones with the priority of the calling thread."""
+
+
 def build_searcher(
     kind: str, vectors: Float32[np.ndarray, "N E"], options: Any, seed: int = 0
 ) -> LocalSearcher:
@@ -140,13 +150,17 @@ def searcher_class(kind: str) -> Any:
     Raises:
       ConfigError: unknown kind, or its package is not installed.
     """
-    if kind not in _CLASSES:
+    if kind not in KINDS:
         raise ConfigError(
             "unknown kind of searcher",
             where="config.search.kind",
             expected=" or ".join(KINDS),
             found=repr(kind),
         )
+    return _class(kind)
+
+
+def _class(kind: str) -> Any:
     module, name = _CLASSES[kind]
     return getattr(import_module(f"realm_jax.retrieval.{module}"), name)
 
@@ -164,15 +178,45 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
     """
     folder = Path(folder)
     kind = read_description(folder)["kind"]
-    if kind not in KINDS:
+    if kind not in _CLASSES:
         raise DamageError(
             "unknown kind of searcher",
             where=folder / DESCRIPTION,
-            expected=" or ".join(KINDS),
+            expected=" or ".join(_CLASSES),
             found=repr(kind),
         )
-    loaded: LocalSearcher = searcher_class(kind).load(folder, mesh)
+    loaded: LocalSearcher = _class(kind).load(folder, mesh)
     return loaded
+
+
+def segment_folders(folder: Path, count: int) -> list[Path]:
+    """The folders into which a segmented searcher with `count` segments is saved."""
+    return [folder / f"segment_{number:05d}" for number in range(count)]
+
+
+def saved_segments(folder: Path) -> list[Path]:
+    """The folders of the segments of a saved searcher; the folder itself if it has none.
+
+    Raises:
+      DamageError: the description of the searcher is damaged.
+    """
+    description = read_description(folder)
+    if description["kind"] != SEGMENTED:
+        return [folder]
+    count = description.get("segments")
+    if not isinstance(count, int) or count < 1:
+        raise DamageError(
+            "the description of the searcher has no number of segments",
+            where=folder / DESCRIPTION,
+            expected="segments: at least 1",
+            found=count,
+        )
+    return segment_folders(folder, count)
+
+
+def saved_kinds(folder: Path) -> set[str]:
+    """The kinds of the segments of a saved searcher; see `saved_segments`."""
+    return {read_description(segment)["kind"] for segment in saved_segments(folder)}
 
 
 def write_description(folder: Path, searcher: Searcher, **more: Any) -> None:
