@@ -98,7 +98,8 @@ def describe(program: LoweredProgram, target: Slice, memory: Any, text: str) -> 
     flops = costs.product_flops(parsed)
     collectives = costs.collectives(parsed)
     traffic = costs.hbm_traffic(parsed)
-    times = roofline(target.chip, program.chips, flops, traffic, collectives)
+    moved = sum(traffic.values())
+    times = roofline(target.chip, program.chips, flops, moved, collectives)
     return {
         "program": program.program,
         "chips": program.chips,
@@ -109,10 +110,12 @@ def describe(program: LoweredProgram, target: Slice, memory: Any, text: str) -> 
         "hbm_bytes_by_kind": kinds,
         "flops_per_chip": flops,
         "flops_analytic_ratio": flops * program.chips / program.flops if program.flops else 1.0,
-        "hbm_traffic_bytes": traffic,
+        "hbm_traffic_bytes": moved,
+        "traffic_by_kind": traffic,
         "collectives": collectives,
         "roofline_seconds": max(times.values()),
         "roofline": times,
+        "mfu_bound": mfu_bound(target.chip, program, max(times.values())),
         "host_calls": costs.host_calls(parsed),
     }
 
@@ -134,6 +137,15 @@ def roofline(
         "memory": traffic / chip.hbm_bandwidth,
         "links": sent / chip.ici_bandwidth,
     }
+
+
+def mfu_bound(chip: Chip, program: LoweredProgram, roofline_seconds: float) -> float:
+    """The model-FLOPs utilisation of a program that runs in `roofline_seconds`; at most 1.
+
+    It counts the useful FLOPs only: no recomputation. A program without products has 0.
+    """
+    useful_seconds = program.useful_flops / program.chips / chip.flops
+    return useful_seconds / roofline_seconds if roofline_seconds else 0.0
 
 
 def checks(report: dict[str, Any], parameter_bytes: int, fsdp: int) -> dict[str, bool]:
@@ -170,6 +182,7 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     gib, mega = 2**30, 1e6
     times = ", ".join(f"{name} {value * 1e3:.1f}" for name, value in report["roofline"].items())
     kinds = ", ".join(f"{k} {v / gib:.2f}" for k, v in report["hbm_bytes_by_kind"].items())
+    moved = ", ".join(f"{k} {v / 1e9:.1f}" for k, v in report["traffic_by_kind"].items())
     lines = [
         f"{report['name']} ({report['job']}) on {report['topology']}, "
         f"{report['chips']} chips, {report['rows']} rows; all numbers are per chip",
@@ -177,7 +190,9 @@ def report_lines(report: dict[str, Any]) -> list[str]:
         f"{report['hbm_bytes_chip'] / gib:.0f} GiB ({report['hbm_share']:.0%}): {kinds}",
         f"FLOPs       {report['flops_per_chip']:.3e}, {report['flops_analytic_ratio']:.3f} times "
         "those computed from the config",
+        f"traffic     {report['hbm_traffic_bytes'] / 1e9:.1f} GB of device memory: {moved}",
         f"roofline    {report['roofline_seconds'] * 1e3:.1f} ms, the largest of (ms) {times}",
+        f"MFU         at most {report['mfu_bound']:.0%}, at the roofline",
     ]
     for one in report["collectives"]:
         lines += [f"{one['kind']:<18} {one['count']:>6} x, {one['bytes'] / mega:,.1f} MB in total"]

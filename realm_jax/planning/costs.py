@@ -111,14 +111,38 @@ def _result_bytes(kind: str, sizes: list[float]) -> float:
     return max(sizes, default=0.0) if kind.endswith("-start") else sum(sizes, 0.0)
 
 
-def hbm_traffic(program: Program) -> float:
-    """Bytes read from and written to HBM; data in the fast memory of a core is not counted."""
-    moved = (
-        count * _traffic(program, computation, instruction)
-        for computation, instruction, count, fused in program.executed()
-        if not fused and not _moves_nothing(instruction)
-    )
-    return sum(moved, 0.0)
+def hbm_traffic(program: Program) -> dict[str, float]:
+    """Bytes read from and written to HBM by kind of instruction, most bytes first.
+
+    The kinds are `products` (matrix products and what is fused with them), `kernels` (hand-written
+    kernels and other custom calls), `collectives`, `copies`, and `element-wise` (all others). Data
+    in the fast memory of a core is not counted.
+    """
+    sums: dict[str, float] = defaultdict(float)
+    for computation, instruction, count, fused in program.executed():
+        if not fused and not _moves_nothing(instruction):
+            moved = count * _traffic(program, computation, instruction)
+            sums[_traffic_kind(program, instruction)] += moved
+    return dict(sorted(sums.items(), key=lambda kind: -kind[1]))
+
+
+def _traffic_kind(program: Program, instruction: Instruction) -> str:
+    kind = instruction.kind.removesuffix("-start")
+    if kind in COLLECTIVES:
+        return "collectives"
+    if kind in ("copy", "slice"):
+        return "copies"
+    if kind == "custom-call":
+        return "kernels"
+    return "products" if _multiplies(program, instruction) else "element-wise"
+
+
+def _multiplies(program: Program, instruction: Instruction) -> bool:
+    """Whether an instruction, or the fusion that it is, has a matrix product."""
+    if instruction.kind in ("convolution", "dot"):
+        return True
+    called = [program.computations[name] for name in program.called(instruction)]
+    return any(_multiplies(program, one) for part in called for one in part.instructions.values())
 
 
 def _moves_nothing(instruction: Instruction) -> bool:

@@ -22,7 +22,12 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
       vocabulary: V, size of the vocabulary.
     """
     layers, heads = _forward_flops(config, stage, vocabulary)
-    return 3 * (layers + heads) + (layers if config.model.remat else 0)
+    return 3 * (layers + heads) + recomputed_flops(config, stage, vocabulary)
+
+
+def recomputed_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
+    """Those of the FLOPs of `train_flops` that recompute activations."""
+    return _forward_flops(config, stage, vocabulary)[0] if config.model.remat else 0.0
 
 
 def evaluation_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:

@@ -34,6 +34,7 @@ class LoweredProgram(NamedTuple):
       chips: number of devices.
       rows: queries or passages per call, over all devices; 0 if there are none.
       flops: FLOPs of matrix products per call over all devices, computed from the config.
+      recomputed_flops: those of them that recompute activations (`model.remat`).
       parameter_bytes: size of all parameters in float32.
       name: in the list of programs.
       job: `trainer` or `builder`.
@@ -44,9 +45,15 @@ class LoweredProgram(NamedTuple):
     chips: int
     rows: int = 0
     flops: float = 0.0
+    recomputed_flops: float = 0.0
     parameter_bytes: int = 0
     name: str = ""
     job: str = ""
+
+    @property
+    def useful_flops(self) -> float:
+        """FLOPs without recomputation."""
+        return self.flops - self.recomputed_flops
 
 
 def lowered(

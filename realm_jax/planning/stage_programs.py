@@ -19,7 +19,7 @@ from realm_jax.parallel.sharding import (
     param_shardings,
 )
 from realm_jax.planning.dummy_corpus import write_dummy_corpus
-from realm_jax.planning.flops import evaluation_flops, train_flops
+from realm_jax.planning.flops import evaluation_flops, recomputed_flops, train_flops
 from realm_jax.planning.lowered import LoweredProgram, Target, abstract, lowered, num_bytes
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.evaluation import make_evaluation
@@ -50,6 +50,7 @@ def train(target: Target, name: str) -> LoweredProgram:
         mesh,
         rows=stage.settings.batch,
         flops=train_flops(config, name, target.vocabulary),
+        recomputed_flops=recomputed_flops(config, name, target.vocabulary),
         parameter_bytes=num_bytes(stage.modules.shapes),
     )
 

@@ -16,16 +16,16 @@ from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import programs
 from realm_jax.planning.chips import CHIPS, slice_of
 from realm_jax.planning.compile_all import memory_of
-from realm_jax.planning.compile_report import checks, roofline
+from realm_jax.planning.compile_report import checks, mfu_bound, roofline
 from realm_jax.planning.flops import train_flops
-from realm_jax.planning.lowered import Target
+from realm_jax.planning.lowered import LoweredProgram, Target
 from realm_jax.planning.other_programs import embed
 from realm_jax.planning.programs import lower
 from realm_jax.planning.stage_programs import train
 
 CONTRACT = """
 hbm_bytes_chip hbm_bytes_peak hbm_share flops_per_chip flops_analytic_ratio collectives
-roofline_seconds compile_seconds
+roofline_seconds compile_seconds mfu_bound traffic_by_kind
 """
 OF_EACH_PROGRAM = "name job hbm_share hbm_bytes_peak flops_per_chip roofline_seconds collectives"
 SMALL = {
@@ -58,7 +58,7 @@ def test_a_step_is_lowered_from_its_config_only(stage):
     config = tiny_config(**{f"stages__{stage}__steps": 5})
     program = train(Target(config, make_mesh(config.mesh), 200, 0), stage)
     assert (program.program, program.rows) == (f"{stage}/train", 8)
-    assert program.flops == train_flops(config, stage, 200)
+    assert program.flops == program.useful_flops == train_flops(config, stage, 200)
     text = program.lowered.as_text()
     assert "tensor<200x16xf32>" in text  # the word-piece embedding table
     assert "callback" not in text
@@ -81,6 +81,12 @@ def test_roofline_of_a_chip():
     times = roofline(CHIPS["v5e"], 8, 197e12, 819e9, collectives)
     # seven eighths of 8 GB, twice for the all-reduce, at 200 GB/s
     assert times == pytest.approx({"compute": 1.0, "memory": 1.0, "links": 0.105})
+
+
+def test_the_mfu_bound_leaves_out_recomputed_flops():
+    program = LoweredProgram("", None, chips=2, flops=8 * 197e12, recomputed_flops=2 * 197e12)
+    assert mfu_bound(CHIPS["v5e"], program, 6.0) == pytest.approx(0.5)
+    assert mfu_bound(CHIPS["v5e"], LoweredProgram("", None, chips=2), 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -135,6 +141,8 @@ def test_tpu_compiler_compiles_a_training_step(tmp_path):
     assert 0 < report["hbm_bytes_peak"] < report["hbm_bytes_chip"]
     assert any(one["kind"] == "all-reduce" for one in report["collectives"])
     assert report["roofline_seconds"] == max(report["roofline"].values()) > 0
+    assert sum(report["traffic_by_kind"].values()) == report["hbm_traffic_bytes"]
+    assert 0 < report["mfu_bound"] < 1
     assert [one["name"] for one in json.loads(kept.read_text())] == ["realm/train"]
 
 

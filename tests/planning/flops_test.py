@@ -6,7 +6,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.models.modules import Modules
-from realm_jax.planning.flops import embed_flops, encoder_flops, train_flops
+from realm_jax.planning.flops import embed_flops, encoder_flops, recomputed_flops, train_flops
 
 VOCABULARY = 30_522
 
@@ -48,6 +48,7 @@ def test_remat_costs_one_more_forward_pass_of_the_layers():
     config.model.remat = True
     layers = 4096 * sum(encoder_flops(config.model, 1, length, 1) for length in (96, 288))
     assert train_flops(config, "ict", VOCABULARY) - plain == layers
+    assert recomputed_flops(config, "ict", VOCABULARY) == layers
 
 
 def test_xla_counts_the_same_products():
