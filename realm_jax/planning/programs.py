@@ -49,6 +49,7 @@ def _on_each_host(lower: Callable[[Target], LoweredProgram], stage: str = "") ->
 
 
 ENTRIES = {
+    "connect": Entry(TRAINER, stage_programs.connect),
     "init": Entry(TRAINER, stage_programs.init),
     "state": Entry(TRAINER, stage_programs.state),
     "restore": Entry(TRAINER, stage_programs.restore),

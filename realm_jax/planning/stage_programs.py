@@ -10,6 +10,7 @@ import numpy as np
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
 from realm_jax.data.question_checks import Question
+from realm_jax.parallel.connections import connect_program
 from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import (
     batch_sharding,
@@ -93,6 +94,11 @@ def restore(target: Target) -> LoweredProgram:
     like, _ = _state(target)
     layout = Program("restore", lambda state: state, donate_argnums=0)
     return lowered(layout, (like,), target.mesh)
+
+
+def connect(target: Target) -> LoweredProgram:
+    """Lowers the sums that connect the devices of several hosts."""
+    return lowered(connect_program(target.mesh), (), target.mesh)
 
 
 def gather(target: Target) -> LoweredProgram:

@@ -20,6 +20,7 @@ from realm_jax.data.open_qa import questions_hash
 from realm_jax.errors import MismatchError, Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
+from realm_jax.parallel.connections import connect
 from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
 from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
@@ -119,6 +120,7 @@ class _Training:
         self._prepared, self._stop = prepared, stop
         self._run_dir, self._config = prepared.run_dir, prepared.config
         self._inputs, self._mesh = prepared.inputs, prepared.mesh
+        connect(self._mesh)
         modules = run_modules(self._config, self._inputs.knowledge.vocabulary.size)
         self._shardings = param_shardings(self._mesh, modules.axes, modules.shapes)
         self.params = initial_params(self._config, modules, prepared.start_params, self._mesh)

@@ -166,6 +166,12 @@ def test_several_processes_train_with_the_losses_of_one(
     np.testing.assert_allclose(losses(tmp_path / "run", "ict"), expected, rtol=1e-3)
 
 
+@pytest.mark.slow
+def test_a_process_may_come_to_the_first_step_later_than_gloo_waits(start, tiny):
+    config = tiny_config(tiny.folder, **{**WITHOUT_BUILDER, "stages__ict__steps": 2})
+    start(config, 2, 2, {1: {"LATE": "40"}}).wait(0, 0)
+
+
 def swaps(run):
     return [(record["step"], record["index_step"]) for record in read_log(run.swaps)]
 
