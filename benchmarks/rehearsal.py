@@ -4,11 +4,11 @@ Command:  make rehearsal, or python benchmarks/rehearsal.py [--folder=FOLDER]
 Data:     a synthetic corpus, which is written
 Output:   progress; last the numbers of programs, swaps, evaluations and lost steps, and the largest
           resident memory of a process. Exit code 1 if a check fails
-Time:     not measured; meant to take less than 30 minutes on two cores
+Time:     about 16 minutes on two cores, and up to 20 GB of memory
 
 Eight trainer processes with eight virtual devices each and one index builder run the recipe
 `realm_wikipedia`, without dropout, through 20 steps of ICT and 20 of REALM, with evaluations,
-checkpoints, snapshots and swaps. After the first REALM checkpoint one trainer process and the
+checkpoints, snapshots and swaps. After the first REALM evaluation one trainer process and the
 builder are killed; the same commands are started again and finish the run. Every program that a
 process called must be one that `realm compile --step=all` compiles.
 """
@@ -31,7 +31,6 @@ from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.planning.programs import ENTRIES, names
-from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.logs import read_log
 from realm_jax.text.vocabulary import write_vocabulary
@@ -79,7 +78,7 @@ def rehearse(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     rehearsal = Rehearsal(folder, write_corpus(folder))
     rehearsal.start()
-    rehearsal.wait(lambda: rehearsal.trained("realm") >= EVERY, "the first checkpoint of REALM")
+    rehearsal.wait(lambda: ("realm", EVERY) in rehearsal.evaluations(), "REALM was evaluated")
     rehearsal.kill()
     rehearsal.start()
     rehearsal.wait(rehearsal.finished, "the end of the run")
@@ -171,9 +170,14 @@ class Rehearsal:
         """Whether all processes have ended without an error."""
         return all(one.poll() == 0 for one in self._processes())
 
-    def trained(self, stage: str) -> int:
-        """Step of the newest checkpoint."""
-        return commit.latest(self.run.checkpoints(stage)) or 0
+    def evaluations(self) -> set[tuple[str, int]]:
+        """Stage and step of each evaluation in the logs."""
+        return {
+            (stage, one["step"])
+            for stage in ("ict", "realm")
+            for one in read_log(self.run.logs / f"{stage}.jsonl")
+            if one.keys() & {"evaluation_loss", "held_out_loss"}
+        }
 
     def steps(self, stage: str) -> int:
         """The newest step in the log."""
@@ -186,13 +190,6 @@ class Rehearsal:
             len(set(range(1, STEPS)) - {one["step"] for one in log if "loss" in one})
             for log in logs.values()
         )
-        measured = ("evaluation_loss", "held_out_loss")
-        evaluations = {
-            (stage, one["step"])
-            for stage, log in logs.items()
-            for one in log
-            if any(name in one for name in measured)
-        }
         swaps = len({one["index_step"] for one in read_log(self.run.swaps)}) - 1
         ended = [json.loads(path.read_text()) for path in self._folder.glob("*_*.json")]
         called = {name for one in ended for name in one["programs"]}
@@ -200,6 +197,7 @@ class Rehearsal:
         memory = max(one["resident_bytes"] for one in ended)
         if unknown:
             sys.stdout.write(f"not compiled by `realm compile --step=all`: {sorted(unknown)}\n")
+        evaluations = self.evaluations()
         passed = not unknown and not lost and swaps >= 2 and len(evaluations) >= 4
         sys.stdout.write(
             f"largest resident memory of a process: {memory / 2**20:,.0f} MiB\n"
