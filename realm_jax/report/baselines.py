@@ -150,8 +150,8 @@ def _questions(inputs: Inputs, questions: Sequence[Question], length: int) -> _Q
     )
 
 
-def baselines_section(run: RunData) -> list[Element]:
-    """The table of `compare_with_baselines`, and what follows from it; empty if not measured."""
+def baselines_table(run: RunData) -> list[list[str]]:
+    """The head and the rows of the table of `compare_with_baselines`; empty if not measured."""
     found = run.measured.get("baselines", {})
     sets = [name for name in SETS if name in found]
     if not sets:
@@ -161,12 +161,21 @@ def baselines_section(run: RunData) -> list[Element]:
         [label, *(f"{found[name][retriever]:.1%}" for name in sets)]
         for retriever, label in LABELS.items()
     ]
+    return [head, *rows]
+
+
+def baselines_section(run: RunData) -> list[Element]:
+    """The table of `compare_with_baselines`, and what follows from it; empty if not measured."""
+    head, *rows = baselines_table(run) or [[]]
+    if not rows:
+        return []
+    found = run.measured["baselines"]
     note = (
         f"Share with a right passage among the first {found['k']}; exact search over the whole "
         "knowledge corpus. A held-out sentence needs its known evidence, or another passage with "
         "the hidden words; a question needs a passage with an accepted answer. "
     )
-    advice = " ".join(_advice(SETS[name], found[name]) for name in sets)
+    advice = " ".join(_advice(SETS[name], found[name]) for name in SETS if name in found)
     numbers = tuple(range(1, len(head)))
     return [table(head, rows, numbers), element("p", note + advice, class_="note")]
 

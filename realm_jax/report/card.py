@@ -8,6 +8,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from realm_jax import __version__
 from realm_jax.monitoring.format import count, span
+from realm_jax.report.baselines import baselines_table
 from realm_jax.report.run_data import RunData
 
 CARD = "README.md"
@@ -28,6 +29,7 @@ def model_card(run: RunData) -> str:
         _introduction(run, tuned=tuned),
         _sizes(run),
         _evaluation(run),
+        _comparison(run),
         _use(run, tuned=tuned),
     ]
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
@@ -75,6 +77,17 @@ def _sizes(run: RunData) -> str:
 def _evaluation(run: RunData) -> str:
     rows = [(result.metric_name, _format(result.metric_value)) for result in _results(run) or []]
     return _table("Evaluation on held-out text", rows) if rows else ""
+
+
+def _comparison(run: RunData) -> str:
+    """The table of free baselines; empty if not measured."""
+    head, *rows = baselines_table(run) or [[]]
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *rows]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    measure = f"Right passage among the first {run.measured['baselines']['k']}:"
+    return f"## Comparison with BM25 and with the start\n\n{measure}\n\n{body}"
 
 
 def _results(run: RunData) -> list[EvalResult] | None:

@@ -41,6 +41,21 @@ def test_values_that_were_not_measured_are_omitted(run):
     assert "Evaluation" not in card.text and "stage" not in card.text
 
 
+def test_the_card_compares_with_bm25_and_the_start(run):
+    measured = json.loads(run.report.read_text())
+    shares = {"bm25": 0.25, "start": 0.5, "realm": 0.75, "hybrid": 1.0}
+    compared = {"k": 5, "held_out": {"queries": 8, **shares}}
+    run.report.write_text(json.dumps({**measured, "baselines": compared}))
+    lines = model_card(read_run(str(run.workdir))).splitlines()
+    at = lines.index("| retriever | held-out sentences (8) |")
+    assert [line.split("|")[2].strip() for line in lines[at + 2 : at + 6]] == [
+        "25.0%",
+        "50.0%",
+        "75.0%",
+        "100.0%",
+    ]
+
+
 def test_exact_match_is_listed_after_it_was_measured(run):
     measured = json.loads(run.report.read_text())
     run.report.write_text(
