@@ -10,6 +10,7 @@ from etils import epath
 from realm_jax import config as config_lib
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.artifacts.run_inputs import input_problems
+from realm_jax.corpus import store as corpus_store
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.layout import (
@@ -52,7 +53,7 @@ def check(folder: epath.PathLike, paths: Paths = NO_PATHS) -> dict[str, Any]:
     """
     folder = path_of(folder)
     if (folder / MANIFEST).exists():
-        return _report(_kind(folder), integrity.verify(folder))
+        return _report(_kind(folder), list(_durable_problems(folder)))
     if (folder / integrity.OLD_MANIFEST).exists():
         return _report("unknown", list(_durable_problems(folder)))
     if _is_run(folder):
@@ -101,6 +102,8 @@ def _durable_problems(folder: epath.Path) -> Problems:
     if (folder / integrity.OLD_MANIFEST).exists() and not (folder / MANIFEST).exists():
         found = "a folder written by an earlier version: delete it and build it again"
         yield _problem(integrity.OLD_MANIFEST, f"a folder with {MANIFEST}", found)
+    elif _kind(folder) == corpus_store.KIND:
+        yield from corpus_store.verify(folder)
     else:
         yield from integrity.verify(folder)
 

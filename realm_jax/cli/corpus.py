@@ -1,4 +1,4 @@
-"""`realm corpus`: builds a passage store from text, or inspects one."""
+"""`realm corpus`: builds a passage store from text, inspects or changes one."""
 
 import argparse
 import contextlib
@@ -7,9 +7,8 @@ import json
 import logging
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from etils import epath
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
+from realm_jax.cli.corpus_changes import add_changes, change_corpus
+from realm_jax.cli.corpus_input import add_input, checked_input, how, log_progress
 from realm_jax.cli.overrides import ALL
-from realm_jax.corpus.documents import Columns
-from realm_jax.corpus.readers import FORMATS
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
@@ -36,32 +35,18 @@ from realm_jax.storage.layout import JOURNAL, MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
-LOG_EVERY = 5.0  # seconds between log lines of progress
 
 log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sub-verbs build and inspect."""
-    verbs = parser.add_subparsers(dest="corpus_verb", required=True, metavar="build|inspect")
+    """Sub-verbs build, inspect, add, remove and compact."""
+    verbs = parser.add_subparsers(
+        dest="corpus_verb", required=True, metavar="build|inspect|add|remove|compact"
+    )
+    add_changes(verbs)
     build = verbs.add_parser("build", help="split text into passages", epilog=f"example: {EXAMPLE}")
-    build.add_argument("--format", required=True, choices=FORMATS)
-    build.add_argument(
-        "--input",
-        required=True,
-        help="file, folder, archive, quoted glob, or - for standard input; format tfds: folder or "
-        "name",
-    )
-    build.add_argument(
-        "--columns",
-        type=_columns,
-        default=Columns(),
-        metavar="text=NAME,title=NAME,id=NAME",
-        help="names of the fields in jsonl, csv, tsv and parquet; default: text, title, _id or id",
-    )
-    build.add_argument(
-        "--encoding", help="of text files, such as cp1252; default: UTF-8, else detected per file"
-    )
+    add_input(build)
     build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
     build.add_argument(
         "--vocab",
@@ -107,43 +92,15 @@ def _budget(text: str) -> int:
     return whole(text, LEAST_PIECES)
 
 
-def _columns(text: str) -> Columns:
-    """Names of fields, such as `text=body,title=headline,id=key`."""
-    named = dict(part.partition("=")[::2] for part in text.split(","))
-    if not named.keys() <= {"title", "text", "id"} or not all(named.values()):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected text=NAME,title=NAME,id=NAME")
-    return Columns(**named)
-
-
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Builds or inspects."""
+    """Builds, inspects or changes."""
     runtime.start_interruptible()
     if arguments.corpus_verb == "inspect":
         return _inspect(arguments)
-    if arguments.encoding is not None:
-        from realm_jax.corpus.encodings import check_encoding
-
-        arguments.encoding = check_encoding(arguments.encoding)
-    with _standard_input(arguments):
+    if arguments.corpus_verb != "build":
+        return change_corpus(arguments)
+    with checked_input(arguments):
         return _build(arguments)
-
-
-@contextlib.contextmanager
-def _standard_input(arguments: argparse.Namespace) -> Iterator[None]:
-    """Copies standard input to a temporary file: an input is read twice, and zip needs its end."""
-    if arguments.input != "-":
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "standard_input")
-        with copy.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
-        arguments.input = str(copy)
-        yield
-
-
-def _how(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {"columns": arguments.columns, "encoding": arguments.encoding}
 
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -161,7 +118,7 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         report = _passages(arguments, knowledge)
         store = PassageStore.open(arguments.out)
         log.info("%d passages; marking salient spans", report["passages"])
-        progress = _log_progress("salient spans of %d passages")
+        progress = log_progress("salient spans of %d passages")
         spans = mark_spans(store, knowledge=knowledge, workers=workers, progress=progress)
     report["spans"] = spans.manifest["kinds"]
     report["seconds"] = time.monotonic() - began
@@ -202,9 +159,9 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
     if (out / MANIFEST).exists():
         store = PassageStore.open(out)
         theirs = knowledge.path / VOCABULARY if knowledge else None
-        how = (arguments.format, arguments.input, arguments.vocab or theirs)
+        given = (arguments.format, arguments.input, arguments.vocab or theirs)
         if (out / SPANS / MANIFEST).exists() or not was_built_from(
-            store, *how, arguments.passage_pieces, **_how(arguments)
+            store, *given, arguments.passage_pieces, **how(arguments)
         ):
             raise InputError(
                 "the corpus already exists",
@@ -222,8 +179,8 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
         vocabulary,
         passage_pieces=arguments.passage_pieces,
         workers=arguments.workers,
-        progress=_log_progress("%d documents, %d passages"),
-        **_how(arguments),
+        progress=log_progress("%d documents, %d passages"),
+        **how(arguments),
     )
 
 
@@ -245,7 +202,7 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
         passage_pieces=pieces,
         options=arguments.beam,
         skipped=skipped,
-        **_how(arguments),
+        **how(arguments),
     )
     return store_from_tfds(folder, arguments.out, vocabulary, pieces, skipped) | {"resumed": 0}
 
@@ -259,18 +216,6 @@ def _remove_if_failed(out: Path) -> Iterator[None]:
     finally:
         if ours and not (out / MANIFEST).exists() and not has_shards(out):
             shutil.rmtree(out, ignore_errors=True)
-
-
-def _log_progress(message: str) -> Callable[..., None]:
-    last = time.monotonic()
-
-    def log_counts(*counts: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LOG_EVERY:
-            last = time.monotonic()
-            log.info(message, *counts)
-
-    return log_counts
 
 
 def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -> str:
@@ -319,7 +264,7 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     from realm_jax.text.vocabulary import sample_vocabulary, write_vocabulary
 
     skipped = Skipped()
-    documents = read(arguments.format, arguments.input, skipped, **_how(arguments))
+    documents = read(arguments.format, arguments.input, skipped, **how(arguments))
     first = next(documents, None)
     if first is None:
         raise no_passage(arguments.out, skipped)

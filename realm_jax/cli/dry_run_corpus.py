@@ -1,4 +1,4 @@
-"""`--dry-run` of `realm corpus build` and `realm tag annotate`: checks inputs, writes nothing."""
+"""`--dry-run` of `realm corpus build` and `add`, and `realm tag annotate`: checks inputs only."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from realm_jax.corpus.input_files import files
 from realm_jax.corpus.readers import FILE_FORMATS, read
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
-from realm_jax.corpus.split import split
+from realm_jax.corpus.split import PASSAGE_PIECES, split
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import TALLIES, no_passage
 from realm_jax.corpus.tally import Skipped, Tally
@@ -98,6 +98,38 @@ def dry_run_annotate(
         "shards": -(-len(store) // arguments.shard),
         "shards_done": len(list(shards.glob(f"*/{MANIFEST}"))),
         "free_bytes": free_bytes(out),
+    }
+    return _printed(arguments, report)
+
+
+def dry_run_add(arguments: argparse.Namespace, store: PassageStore) -> dict[str, Any]:
+    """Checks the arguments of `realm corpus add` and splits the first documents.
+
+    Raises:
+      RealmError: the input cannot be used.
+    """
+    skipped = Skipped()
+    how = {"columns": arguments.columns, "encoding": arguments.encoding}
+    sample = next(batches(read(arguments.format, arguments.input, skipped, **how)), None)
+    if sample is None:
+        raise no_passage(f"--input {arguments.input}", skipped)
+    arguments.passage_pieces = store.manifest.get("passage_pieces") or PASSAGE_PIECES
+    remarks = _split(sample, store.path / VOCABULARY, arguments.passage_pieces)
+    skipped.merge(remarks.take("empty_body"))
+    tallies = zip(TALLIES, (skipped, remarks, skipped.decoded), strict=True)
+    report: dict[str, Any] = {
+        "dry_run": True,
+        "corpus": str(store.path),
+        "generation": store.generation,
+        "passages": store.passages(),
+        "first_document": sample[0].title,
+        "documents_tried": len(sample),
+        **{name: dict(tally) for name, tally in tallies},
+        "skipped_names": skipped.names,
+        "long_names": remarks.names,
+        "encodings_names": skipped.decoded.names,
+        **_input_sizes(arguments),
+        "free_bytes": free_bytes(store.path),
     }
     return _printed(arguments, report)
 

@@ -30,7 +30,7 @@ VERBS = {
     "demo": Verb(
         "demo", "train REALM on a small built-in corpus and measure it: minutes on two CPU cores"
     ),
-    "corpus": Verb("corpus", "build a corpus from text, or inspect one"),
+    "corpus": Verb("corpus", "build a corpus from text, inspect it, add or remove documents"),
     "tag": Verb(
         "tag", "train or evaluate the span tagger, or annotate the salient spans of a corpus"
     ),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from realm_jax.corpus.split import Block
 from realm_jax.storage.appendable import ArrayFile, BytesFile
@@ -44,6 +45,10 @@ class DocumentIds(Sequence[str]):
             raise IndexError(document)
         begin, stop = self._starts[document : document + 2].tolist()
         return self._bytes[begin:stop].tobytes().decode()
+
+    def lengths(self) -> Int64[np.ndarray, "D"]:
+        """Bytes of each id."""
+        return np.diff(self._starts)
 
     def counts(self) -> dict[str, int]:
         """Number of documents with an id, and of those that repeat the id of an earlier one."""

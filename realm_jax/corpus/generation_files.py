@@ -6,7 +6,7 @@ published with `storage.commit`:
 | file | dtype, shape | content |
 |---|---|---|
 | `part/` | | the passages that it writes, in the files of a corpus; missing if there are none |
-| `ids.npy` | int64 [R] | passage id of each row of `part`; -1: not used. Missing: id = row |
+| `ids.npy` | int64 [R] | passage id of each row of `part`, ascending |
 | `removed.npy` | int64 [D] | ids, ascending, that do not exist from here on |
 | `changes.npy` | int64 [C, 2] | changed ids, ascending, each with its last generation |
 | `lineage.bin` | bytes [32 g] | `corpus_hash` of the generations 1 to g |
@@ -24,12 +24,11 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int64
 
-from realm_jax.errors import InputError
+from realm_jax.errors import DamageError, RealmError
 from realm_jax.storage import commit, files, integrity
-from realm_jax.storage.layout import step_name
+from realm_jax.storage.layout import GENERATIONS, MANIFEST, POINTER, step_name, step_of
 
 KIND = "corpus_generation"
-FOLDER = "generations"
 PART, IDS, REMOVED = "part", "ids.npy", "removed.npy"
 CHANGES, LINEAGE = "changes.npy", "lineage.bin"
 FIELDS: dict[str, Any] = {
@@ -52,19 +51,21 @@ class Layer:
     Attributes:
       generation: its number.
       part: folder of its passages; None if it only removes some.
-      ids: passage id of each row of the part, -1 for rows that are not used; None: id = row.
+      ids: passage id of each row of the part, ascending.
       removed: ids that do not exist from here on.
+      changes: changed ids, ascending, each with the generation that last changed it.
     """
 
     generation: int
     part: Path | None
-    ids: Int64[np.ndarray, "R"] | None
+    ids: Int64[np.ndarray, "R"]
     removed: Int64[np.ndarray, "D"]
+    changes: Int64[np.ndarray, "C 2"]
 
 
-def parent_of(corpus: str | Path) -> epath.Path:
+def parent_of(corpus: epath.PathLike) -> epath.Path:
     """The folder of the generations after the first; need not exist."""
-    return epath.Path(corpus) / FOLDER
+    return epath.Path(corpus) / GENERATIONS
 
 
 def folder_of(corpus: str | Path, generation: int) -> Path:
@@ -72,27 +73,42 @@ def folder_of(corpus: str | Path, generation: int) -> Path:
     return Path(parent_of(corpus) / step_name(generation))
 
 
-def newest_generation(corpus: str | Path) -> int:
-    """The newest published generation of a corpus, 1 if it never changed; reads one small file."""
+def newest_generation(corpus: epath.PathLike) -> int:
+    """The newest published generation of a corpus, 1 if it never changed; reads one small file.
+
+    Unlike `commit.latest` it does not replace a damaged generation by the one before.
+    """
     parent = parent_of(corpus)
-    return (commit.latest(parent) or 1) if parent.exists() else 1
+    try:
+        pointer = commit.read_pointer(parent)
+    except DamageError:
+        pointer = None
+    if pointer is not None:
+        return int(pointer["step"])
+    return max(finished_generations(corpus), default=1)
+
+
+def finished_generations(corpus: epath.PathLike) -> list[int]:
+    """Generations after the first that have a manifest, also a damaged one; ascending."""
+    parent = parent_of(corpus)
+    named = [(step_of(name), name) for name in files.list_names(parent)]
+    return [s for s, name in named if s is not None and (parent / name / MANIFEST).exists()]
 
 
 def read_generation(corpus: str | Path, generation: int) -> dict[str, Any]:
     """The manifest of a generation after the first, after a comparison of the sizes of its files.
 
     Raises:
-      InputError: it does not exist, or its files were deleted by a compaction.
       DamageError: a file is missing or has another size.
     """
     folder = folder_of(corpus, generation)
-    if not commit.is_published(epath.Path(folder)):
-        raise InputError(
-            "this generation of the corpus does not exist",
+    if not (folder / MANIFEST).exists():
+        raise DamageError(
+            "a generation of the corpus is missing",
             where=folder,
-            expected=f"a generation up to {newest_generation(corpus)} that was not compacted",
-            found=f"generation {generation}",
-            fix="leave the generation out to read the newest one",
+            expected=MANIFEST,
+            found="none",
+            fix="copy the folder of the corpus again, with all its files",
         )
     return integrity.read_sized(folder, KIND, _REBUILD, **FIELDS)
 
@@ -101,23 +117,35 @@ def read_layer(corpus: str | Path, generation: int) -> Layer:
     """Reads the ids of a generation after the first; raises as `read_generation`."""
     read_generation(corpus, generation)
     folder = folder_of(corpus, generation)
-    part = folder / PART
     return Layer(
         generation,
-        part if part.exists() else None,
-        np.load(folder / IDS) if (folder / IDS).exists() else None,
+        folder / PART if (folder / PART).exists() else None,
+        np.load(folder / IDS),
         np.load(folder / REMOVED),
+        np.asarray(np.load(folder / CHANGES, mmap_mode="r")),
     )
-
-
-def read_changes(corpus: str | Path, generation: int) -> Int64[np.ndarray, "C 2"]:
-    """Passage ids, ascending, and the generation that last changed each; of one layer."""
-    if generation == 1:
-        return np.empty((0, 2), np.int64)
-    return np.asarray(np.load(folder_of(corpus, generation) / CHANGES, mmap_mode="r"))
 
 
 def read_lineage(corpus: str | Path, generation: int) -> tuple[str, ...]:
     """`corpus_hash` of the generations 1 to `generation`, which is not the first."""
-    data = files.read_bytes(epath.Path(folder_of(corpus, generation)) / LINEAGE) or b""
+    data = (folder_of(corpus, generation) / LINEAGE).read_bytes()
     return tuple(data[i : i + HASH_BYTES].hex() for i in range(0, len(data), HASH_BYTES))
+
+
+def generation_problems(corpus: epath.PathLike) -> list[dict[str, Any]]:
+    """Problems that no single folder shows: a damaged pointer, and generations that are missing."""
+    parent = parent_of(corpus)
+    try:
+        commit.read_pointer(parent)
+    except DamageError as error:
+        pointer = f"{GENERATIONS}/{POINTER}"
+        return [{"file": pointer, "expected": error.expected, "found": error.found}]
+    newest, present = newest_generation(corpus), {1, *finished_generations(corpus)}
+    try:
+        manifest = commit.read_manifest(parent / step_name(newest)) if newest > 1 else None
+    except RealmError:
+        return []  # the check of its folder reports it
+    needed = {newest, *(manifest["layers"] if manifest else [])}
+    names = [f"{GENERATIONS}/{step_name(one)}/{MANIFEST}" for one in sorted(needed - present)]
+    expected = f"a manifest: generation {newest} needs this one"
+    return [{"file": name, "expected": expected, "found": "none"} for name in names]

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ from jaxtyping import Int64
 
 from realm_jax.corpus import generation_files as names
 from realm_jax.corpus.copy_rows import copy_rows
-from realm_jax.corpus.generation_files import read_changes, read_layer
+from realm_jax.corpus.generation_files import Layer, read_layer
+from realm_jax.corpus.generation_retention import delete_merged
 from realm_jax.corpus.layered_store import NO_PART, overlay
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
@@ -22,7 +24,9 @@ from realm_jax.errors import InputError
 from realm_jax.storage import commit, files
 from realm_jax.storage.flock import NoFlockError, exclusive
 
-LOCK = "lock"  # in the folder of the generations; never deleted
+# In the folder of the generations:
+LOCK, STAGING_LOCK = "lock", "staging.lock"  # never deleted
+STAGING = "staging"
 MOST_LAYERS = 8  # generations that are read together; more are merged
 NO_COUNTS = {"added": 0, "replaced": 0, "removed": 0}
 
@@ -35,7 +39,7 @@ class Change:
 
     Attributes:
       write_part: writes its passages into a new folder, as a corpus; None if there are none.
-      ids: passage id of each of them, -1 for rows that are not used.
+      ids: passage id of each of them, ascending.
       removed: ids, ascending, that do not exist from here on; none of them is in `ids`.
       fields: of the manifest; `added`, `replaced` and `removed` are required.
     """
@@ -53,15 +57,39 @@ def newest_to_change(corpus: str | Path) -> Iterator[PassageStore]:
     Raises:
       InputError, DamageError: see `PassageStore.open`.
     """
+    with _locked(corpus, LOCK):
+        newest, finished = names.newest_generation(corpus), names.finished_generations(corpus)
+        if finished and finished[-1] > newest:  # its writer was killed before the pointer moved
+            commit.advance_pointer(names.parent_of(corpus), finished[-1])
+        yield PassageStore.open(corpus)
+
+
+@contextlib.contextmanager
+def staging(corpus: str | Path) -> Iterator[Path]:
+    """A folder for what is written before a publication; it keeps the files of a killed process.
+
+    One process at a time prepares a large change; meanwhile others may publish small ones.
+
+    Raises:
+      InputError, DamageError: see `PassageStore.open`.
+    """
+    with _locked(corpus, STAGING_LOCK) as folder:
+        (folder / STAGING).mkdir(exist_ok=True)
+        yield folder / STAGING
+
+
+@contextlib.contextmanager
+def _locked(corpus: str | Path, name: str) -> Iterator[Path]:
+    """Holds a lock in the folder of the generations, which is yielded."""
     PassageStore.open(corpus)  # before a file is written into a folder that is no corpus
-    lock = Path(names.parent_of(corpus)) / LOCK
-    lock.parent.mkdir(exist_ok=True)
+    folder = Path(names.parent_of(corpus))
+    folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(exclusive(lock))
+            stack.enter_context(exclusive(folder / name))
         except NoFlockError:
             log.warning("%s has no file locks: change it with one process at a time", corpus)
-        yield PassageStore.open(corpus)
+        yield folder
 
 
 def publish_change(store: PassageStore, change: Change) -> PassageStore:
@@ -72,8 +100,7 @@ def publish_change(store: PassageStore, change: Change) -> PassageStore:
     Raises:
       InputError: no passage would exist.
     """
-    used = change.ids[change.ids >= 0]
-    appeared, disappeared = ~store.is_live(used), store.is_live(change.removed)
+    appeared, disappeared = ~store.is_live(change.ids), store.is_live(change.removed)
     passages = store.passages() + int(appeared.sum()) - int(disappeared.sum())
     if not passages:
         raise InputError(
@@ -84,10 +111,11 @@ def publish_change(store: PassageStore, change: Change) -> PassageStore:
         )
     if len(store.layers) >= MOST_LAYERS:
         store = merge(store, _layers_to_keep(store))
-    changed = np.union1d(used, change.removed)
+    changed = np.union1d(change.ids, change.removed)
     when = np.full(len(changed), store.generation + 1)
-    size = max(len(store), int(used.max(initial=-1)) + 1)
-    return _publish(store, change, store.layers, np.stack([changed, when], 1), size, passages)
+    size = max(len(store), int(change.ids.max(initial=-1)) + 1)
+    changes = np.stack([changed, when], 1)
+    return _publish(store, change, changes, size, passages, kept=store.layers)
 
 
 def _layers_to_keep(store: PassageStore) -> int:
@@ -96,7 +124,8 @@ def _layers_to_keep(store: PassageStore) -> int:
     The sizes of the layers then grow geometrically towards the oldest, so each passage is copied a
     logarithmic number of times.
     """
-    sizes = [len(read_changes(store.path, layer)) for layer in store.layers]
+    changes = [read_layer(store.path, layer).changes for layer in store.layers[1:]]
+    sizes = [0, *map(len, changes)]
     keep = len(sizes) - 2
     while keep > 1 and sizes[keep - 1] <= 2 * sum(sizes[keep:]):
         keep -= 1
@@ -113,9 +142,34 @@ def merge(store: PassageStore, keep: int) -> PassageStore:
         write_rows(store, folder, parts, part[exists] - 1, row[exists])
 
     change = Change(write if exists.any() else None, found[exists], found[:-1][~exists[:-1]])
-    changes = _newest_changes(store, store.layers[keep:])
-    kept = store.layers[:keep]
-    return _publish(store, change, kept, changes, len(store), store.passages(), same=True)
+    changes = _newest_changes(layers)
+    size, passages, kept = len(store), store.passages(), store.layers[:keep]
+    merged = _publish(store, change, changes, size, passages, kept=kept, same=True)
+    delete_merged(store.path, merged.generation)
+    return merged
+
+
+def publish_compacted(
+    newest: PassageStore, store: PassageStore, part: Path, removed: Int64[np.ndarray, "D"]
+) -> PassageStore:
+    """Publishes a generation of the content of `newest`, in which the layers of `store` are one.
+
+    Args:
+      newest: the newest generation.
+      store: an earlier one, or the same.
+      part: folder with a row for each passage id of `store`; moved into the generation.
+      removed: ids of the rows without text.
+    """
+
+    def move(folder: Path) -> None:
+        shutil.move(part, folder)
+
+    change = Change(move, np.empty(0, np.int64), removed)
+    layers = [read_layer(store.path, layer) for layer in store.layers if layer > 1]
+    changes = _newest_changes(layers)
+    later = [layer for layer in newest.layers if layer not in store.layers]
+    size, passages = len(newest), newest.passages()
+    return _publish(newest, change, changes, size, passages, later=later, same=True)
 
 
 def write_rows(
@@ -135,27 +189,39 @@ def write_rows(
         writer.close()
 
 
-def _newest_changes(store: PassageStore, layers: Sequence[int]) -> Int64[np.ndarray, "C 2"]:
+def _newest_changes(layers: Sequence[Layer]) -> Int64[np.ndarray, "C 2"]:
     """The changes of several layers: of each id the last."""
-    changes = np.concatenate([read_changes(store.path, layer) for layer in layers])
+    changes = np.concatenate([layer.changes for layer in layers])
     changes = changes[np.lexsort(changes.T[::-1])]  # by id, then by generation
-    return changes[np.append(np.diff(changes[:, 0]) > 0, True)] if len(changes) else changes
+    return changes[np.append(np.diff(changes[:, 0]) > 0, True)]
 
 
 def _publish(
     store: PassageStore,
     change: Change,
-    kept: Sequence[int],
     changes: Int64[np.ndarray, "C 2"],
     size: int,
     passages: int,
     *,
+    kept: Sequence[int] = (),
+    later: Sequence[int] = (),
     same: bool = False,
 ) -> PassageStore:
-    """Publishes the files of a generation; `same`: its content is that of `store`."""
+    """Publishes the files of the generation after `store`, the newest one.
+
+    Args:
+      store: the newest generation.
+      change: what is written.
+      changes: for `names.CHANGES`.
+      size: highest passage id + 1.
+      passages: that exist.
+      kept: generations whose files are read before its own.
+      later: generations whose files are read after its own.
+      same: its content is that of `store`.
+    """
     generation = store.generation + 1
     counts = {"size": size, "passages": passages}
-    layers = [*kept, generation]
+    layers = [*kept, generation, *later]
     manifest = {"kind": names.KIND, **change.fields, **counts, "layers": layers}
 
     def write(folder: epath.Path) -> None:
@@ -173,5 +239,6 @@ def _publish(
         lineage = [*store.lineage, manifest["corpus_hash"]]
         files.write_bytes(folder / names.LINEAGE, bytes.fromhex("".join(lineage)))
 
-    commit.publish(names.parent_of(store.path), generation, write, manifest)
+    is_new = commit.publish(names.parent_of(store.path), generation, write, manifest)
+    assert is_new, f"generation {generation} was published before"
     return PassageStore.open(store.path, generation)

@@ -1,7 +1,7 @@
 """A corpus of several generations, read as one passage store."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from realm_jax.corpus.copy_rows import NO_PART
 from realm_jax.corpus.document_ids import JoinedDocumentIds
 from realm_jax.corpus.generation_files import (
     Layer,
+    finished_generations,
     newest_generation,
-    read_changes,
     read_generation,
     read_layer,
     read_lineage,
 )
-from realm_jax.corpus.store import Bounds, PassageStore
+from realm_jax.corpus.store import Bounds, Part, PassageStore
 from realm_jax.errors import DamageError, InputError
 
 _NEVER = np.iinfo(np.int64).max  # ends the table of ids
@@ -28,14 +28,25 @@ _FIRST = 1  # the generation that lies in the folder of the corpus itself
 
 def open_generation(path: str | Path, generation: int | None) -> PassageStore:
     """See `PassageStore.open`; tries again if a compaction deletes the files that it opens."""
-    while True:
+    while generation is None:
         newest = newest_generation(path)
-        wanted = newest if generation is None else generation
         try:
-            return PassageStore(path) if wanted == _FIRST else LayeredStore(path, wanted)
+            return _open(path, newest)
         except (DamageError, InputError, FileNotFoundError):
-            if generation is not None or newest_generation(path) == newest:
+            if newest_generation(path) == newest:
                 raise
+    if generation not in (_FIRST, *finished_generations(path)):
+        raise InputError(
+            "no such generation of the corpus",
+            where=path,
+            expected=f"one up to {newest_generation(path)} whose files were not yet deleted",
+            found=generation,
+        )
+    return _open(path, generation)
+
+
+def _open(path: str | Path, generation: int) -> PassageStore:
+    return PassageStore(path) if generation == _FIRST else LayeredStore(path, generation)
 
 
 class LayeredStore(PassageStore):
@@ -56,13 +67,16 @@ class LayeredStore(PassageStore):
             compacted, layers = layers[0], layers[1:]
             assert compacted.part is not None
             base = PassageStore(compacted.part)
-            layers.insert(0, Layer(compacted.generation, None, None, compacted.removed))
+            layers.insert(0, replace(compacted, part=None))
         settings = {name: base.manifest.get(name) for name in ("vocabulary", "passage_pieces")}
         self.manifest: dict[str, Any] = {**settings, **manifest}
         self.corpus_hash: str = manifest["corpus_hash"]
         self._size: int = manifest["size"]
         self._parts = [base, *(PassageStore(one.part) for one in layers if one.part)]
         self._ids, self._part, self._row = overlay(layers)
+        # Read now: a compaction may delete the files while this generation is in use.
+        self._lineage = read_lineage(path, generation)
+        self._changes = [one.changes for one in layers]
         self.flat: Any = Concatenated([part.flat for part in self._parts])
         self.document_ids: Any = JoinedDocumentIds([part.document_ids for part in self._parts])
 
@@ -72,10 +86,10 @@ class LayeredStore(PassageStore):
     def __len__(self) -> int:
         return self._size
 
-    @cached_property
+    @property
     def lineage(self) -> tuple[str, ...]:
         """See `PassageStore.lineage`."""
-        return read_lineage(self.path, self.generation)
+        return self._lineage
 
     @property
     def layers(self) -> list[int]:
@@ -99,8 +113,7 @@ class LayeredStore(PassageStore):
 
     def changed_since(self, generation: int) -> Int64[np.ndarray, "C"]:
         """See `PassageStore.changed_since`."""
-        changes = [read_changes(self.path, one) for one in self.layers]
-        later = [ids[when > generation] for ids, when in (one.T for one in changes)]
+        later = [changes[changes[:, 1] > generation, 0] for changes in self._changes]
         return np.unique(np.concatenate(later))
 
     def _find(
@@ -157,10 +170,8 @@ class LayeredStore(PassageStore):
         if part is None:
             return -1
         document = part.document(row)
-        return document if document < 0 else document + self._first_document(part)
-
-    def _first_document(self, part: PassageStore) -> int:
-        return int(self.document_ids.starts[self._parts.index(part)])
+        first = self.document_ids.starts[self._parts.index(part)]
+        return document if document < 0 else document + int(first)
 
     def lengths(self) -> Int32[np.ndarray, "N"]:
         """See `PassageStore.lengths`; 3 for a passage that was removed."""
@@ -173,17 +184,17 @@ class LayeredStore(PassageStore):
 
     def sentence_lengths(self) -> Int32[np.ndarray, "S"]:
         """See `PassageStore.sentence_lengths`; in the order of the parts."""
-        return np.concatenate(
-            [part.sentence_lengths_of(self._rows_of(k)) for k, part in enumerate(self._parts)]
-        )
+        return np.concatenate([one.store.sentence_lengths_of(one.rows) for one in self.parts()])
 
-    def _rows_of(self, part: int) -> Int64[np.ndarray, "R"]:
-        """Rows of a part that are passages of this generation, ascending."""
-        if part:
-            return np.sort(self._row[self._part == part])
-        rows = np.ones(len(self._parts[0]), bool)
+    def parts(self) -> Iterator[Part]:
+        """See `PassageStore.parts`."""
+        base, *others = self._parts
+        rows = np.ones(len(base), bool)
         rows[self._ids[self._ids < len(rows)]] = False
-        return np.flatnonzero(rows)
+        yield Part(base, np.flatnonzero(rows), np.flatnonzero(rows))
+        for number, part in enumerate(others, 1):
+            chosen = self._part == number
+            yield Part(part, self._row[chosen], self._ids[chosen])
 
     def title_bounds(self, rows: Integer[np.ndarray, "R"]) -> Bounds:
         """See `PassageStore.title_bounds`."""
@@ -220,12 +231,10 @@ def overlay(
         parts.append(np.full(len(layer.removed), NO_PART))
         rows.append(np.zeros(len(layer.removed), np.int64))
         if layer.part is not None:
-            assert layer.ids is not None
             number += 1
-            used = np.flatnonzero(layer.ids >= 0)
-            ids.append(layer.ids[used])
-            parts.append(np.full(len(used), number))
-            rows.append(used)
+            ids.append(layer.ids)
+            parts.append(np.full(len(layer.ids), number))
+            rows.append(np.arange(len(layer.ids)))
     # The first occurrence in reverse is that of the newest layer.
     backwards = [np.concatenate(one[::-1]) for one in (ids, parts, rows)]
     found, first = np.unique(backwards[0], return_index=True)

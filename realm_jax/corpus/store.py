@@ -17,24 +17,41 @@ A passage id is its row, 0 to N - 1; every build from the same input gives the s
 | `MANIFEST.json` | | counts, checksums; written last |
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from jaxtyping import Bool, Int32, Int64, Integer
 
 from realm_jax.corpus.document_ids import DocumentIds
+from realm_jax.corpus.generation_files import generation_problems
 from realm_jax.corpus.split import Block
-from realm_jax.corpus.store_writer import COUNTS, KIND, TEXT, VOCABULARY
+from realm_jax.corpus.store_writer import COUNTS, KIND, NAMES, TEXT, VOCABULARY
 from realm_jax.corpus.tally import Tally
+from realm_jax.errors import InputError
 from realm_jax.storage import integrity
 from realm_jax.text.wordpiece import WordPieces
 
 REBUILD = "realm corpus build --format=FORMAT --input=INPUT --out=FOLDER"
 
 Bounds = tuple[Int64[np.ndarray, "R"], Int64[np.ndarray, "R"]]
+
+
+class Part(NamedTuple):
+    """Passages of a corpus that lie in one folder.
+
+    Attributes:
+      store: that folder.
+      rows: rows of the passages there.
+      ids: their passage ids in the corpus.
+    """
+
+    store: "PassageStore"
+    rows: Int64[np.ndarray, "R"]
+    ids: Int64[np.ndarray, "R"]
 
 
 class PassageStore:
@@ -57,6 +74,13 @@ class PassageStore:
         self.manifest: dict[str, Any] = integrity.read_sized(
             self.path, KIND, REBUILD, documents=int
         )
+        if self.manifest.get("compacted"):
+            raise InputError(
+                "the files of the first generation were deleted by a compaction",
+                where=self.path,
+                expected="the newest generation",
+                found="generation 1",
+            )
         self.corpus_hash: str = self.manifest["content_hash"]
         self.flat = self._map("pieces")
         self._offsets = self._map("offsets")
@@ -121,6 +145,10 @@ class PassageStore:
         """Whether passages with these ids, which may be any integers, exist."""
         return (np.asarray(ids) >= 0) & (np.asarray(ids) < len(self))
 
+    def parts(self) -> "Iterator[Part]":
+        """The folders of the passages that exist; ids are ascending in each."""
+        yield Part(self, self.live_ids(), self.live_ids())
+
     def changed_since(self, generation: int) -> Int64[np.ndarray, "C"]:
         """Ids, ascending, of passages that were written or removed after a generation.
 
@@ -178,6 +206,14 @@ class PassageStore:
     def document(self, i: int) -> int:
         """Number of the document of passage `i`."""
         return int(self._document[i])
+
+    def documents(self, rows: Integer[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
+        """Numbers of the documents of several passages; -1 for one without text."""
+        return np.asarray(self._document[rows])
+
+    def text_sizes(self, rows: Integer[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
+        """Bytes of title and body of several passages."""
+        return np.asarray(self._text_starts[rows + 1] - self._text_starts[rows])
 
     def document_id(self, i: int) -> str:
         """Id of the document of passage `i`, as its source gives it; "" if it has none.
@@ -250,10 +286,17 @@ class PassageStore:
         return verify(self.path)
 
 
-def verify(path: str | Path) -> list[dict[str, Any]]:
-    """Compares every byte of a corpus with its manifest, also if it is too damaged to open.
+def verify(path: epath.PathLike) -> list[dict[str, Any]]:
+    """Compares every byte of a corpus with its manifests, also if it is too damaged to open.
 
     Returns:
-      `[{"file", "expected", "found"}]`; see `integrity.verify`.
+      `[{"file", "expected", "found"}]`, see `integrity.verify`; one that an interrupted compaction
+      has left also has a `fix`.
     """
-    return integrity.verify(epath.Path(path))
+    unfinished = {"fix": f"finish the interrupted compaction: realm corpus compact {path}"}
+    of_files = integrity.verify(epath.Path(path))
+    left = [one["expected"] == integrity.NO_FILE and one["file"] in NAMES for one in of_files]
+    of_files = [
+        one | unfinished if is_left else one for one, is_left in zip(of_files, left, strict=True)
+    ]
+    return of_files + generation_problems(path)

@@ -27,9 +27,9 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.flock import UNSUPPORTED
-from realm_jax.storage.layout import MANIFEST
+from realm_jax.storage.layout import BM25, MANIFEST
 
-KIND = FOLDER = "bm25"
+KIND = FOLDER = BM25
 K1, B = 0.9, 0.4
 _SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
 

@@ -24,7 +24,7 @@ compares the files of a folder with its manifest.
 import functools
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from etils import epath
@@ -171,6 +171,21 @@ def write_manifest(
     manifest = {"format": FORMAT, "kind": fields["kind"], **fields, "files": measured}
     sealed.write(folder / MANIFEST, manifest)
     return manifest
+
+
+def list_fewer_files(folder: epath.Path, kept: Collection[str], **fields: Any) -> None:
+    """Rewrites a manifest so that it lists only the files `kept`; others can then be deleted.
+
+    Args:
+      folder: has a manifest.
+      kept: names of files.
+      fields: to add to the manifest.
+    """
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    left = {name: one for name, one in manifest["files"].items() if name in kept}
+    if left != manifest["files"]:
+        sealed.write(folder / MANIFEST, {**manifest, **fields, "files": left})
 
 
 def _size(size: int | None) -> str:

@@ -14,7 +14,7 @@ from etils import epath
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import files, sealed
 from realm_jax.storage.commit import NotPublishedError, data_files, read_manifest
-from realm_jax.storage.layout import MANIFEST, step_of
+from realm_jax.storage.layout import GENERATIONS, MANIFEST, step_of
 from realm_jax.storage.sealed import FieldType
 from realm_jax.storage.staging import local_to_read
 
@@ -49,11 +49,14 @@ def _problems(
         of_other = {"expected": f"the manifest of step {named}", "found": f"that of step {step}"}
         return [{"file": MANIFEST, **of_other}]
     table, present = manifest["files"], set(data_files(copy))
+    present -= {name for name in present if step is None and _is_beside_generations(name)}
     problems: list[dict[str, Any]] = []
     for inner in _published_inside(present - table.keys()) if step is None else ():
         present = {name for name in present if not name.startswith(f"{inner}/")}
         found_inside = verify(copy / inner)
         problems += [{**one, "file": f"{inner}/{one['file']}"} for one in found_inside]
+    if step is None:  # the other files of generations are unfinished
+        present = {name for name in present if not name.startswith(f"{GENERATIONS}/")}
     problems += [
         {"file": name, "expected": NO_FILE, "found": "a file that is not in the manifest"}
         for name in sorted(present - table.keys())
@@ -63,6 +66,12 @@ def _problems(
         if found != expected:
             problems.append({"file": name, "expected": expected, "found": found})
     return problems
+
+
+def _is_beside_generations(name: str) -> bool:
+    """Whether a file of a corpus is a pointer, a lock or in staging, not part of a generation."""
+    outer, _, inner = name.partition("/")
+    return outer == GENERATIONS and step_of(inner.split("/")[0]) is None
 
 
 def _published_inside(names: set[str]) -> list[str]:

@@ -24,6 +24,8 @@ FINGERPRINTS = "fingerprints.npy"  # of the passages, by passage id
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
 CHECKPOINTS = "checkpoints"
+GENERATIONS = "generations"  # inside a corpus that has grown
+BM25 = "bm25"  # inside a corpus: its index of words
 CORPUS = "corpus"  # corpora that a run builds for itself, like the demo
 
 
