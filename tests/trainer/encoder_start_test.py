@@ -7,6 +7,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.finished_run import write_finished_run
 from support.tiny_corpus import tiny_config, vocabulary, write_tiny_corpus
 
 import realm_jax
@@ -113,6 +114,21 @@ def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
     finished(as_is.workdir, tiny, encoder, stages__realm__publish_start=True)
     assert commit.read_manifest(as_is.published_index / step_name(0)) == before
     assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
+
+
+def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(tiny, tmp_path):
+    config = tiny_config(tiny.folder)
+    trained = write_finished_run(tmp_path / "trained", tiny, config)
+    networks, pieces = read_export(trained).networks, tiny.folder.parent / "vocab.txt"
+    weights = weights_of_run(networks, config.model, config.lengths.answer, pieces)
+    write_weights(tmp_path / "W", weights)
+    started = finished(tmp_path / "run", tiny, tmp_path / "W", stages__realm__publish_start=True)
+    questions = [question.text for question in tiny.questions[:4]]
+    runs = (realm_jax.open(str(run.workdir)) for run in (trained, started))
+    expected, found = (run.ask_all(questions) for run in runs)
+    assert [answer.answer for answer in found] == [answer.answer for answer in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.answer and one.probability == pytest.approx(other.probability, rel=1e-4)
 
 
 @pytest.mark.slow
