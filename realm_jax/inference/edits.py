@@ -15,6 +15,7 @@ from jaxtyping import Float16, Float32, Int32, Int64, Integer
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import Bounds, PassageStore
 from realm_jax.retrieval.bm25 import Bm25, Ranked, best, passage_text
+from realm_jax.retrieval.bm25_words import Texts
 from realm_jax.retrieval.searcher import check_queries
 
 
@@ -162,7 +163,7 @@ class EditedBm25:
         self._base = base
         self._hidden = np.array([i for i in removed if i < len(base)], np.int64)
         self._ids = np.array(sorted(written), np.int64)
-        self._texts = [passage_text(w.title, w.body) for _, w in sorted(written.items())]
+        self._texts = Texts(passage_text(w.title, w.body) for _, w in sorted(written.items()))
         added = int((self._ids >= len(base)).sum())
         self._size = len(base) - len(self._hidden) + added
 

@@ -8,14 +8,14 @@ form of Lucene, with k1 and b of Anserini:
   idf(w) = log(1 + (N - df + 1/2) / (df + 1/2))
 
 The index is the folder `bm25` of a corpus, memory-mapped. The first use of a corpus builds it, and
-so does the first use after the corpus was replaced.
+so does the first use after the corpus was replaced, or after many of its passages changed. If few
+changed, they are indexed in memory; see `GrownBm25`.
 """
 
 import contextlib
 import fcntl
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,16 @@ from jaxtyping import Float32, Int64
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError
+from realm_jax.retrieval.bm25_words import Texts, library, tokenize, words_of
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.flock import UNSUPPORTED
 from realm_jax.storage.layout import BM25, MANIFEST
 
 KIND = FOLDER = BM25
+IDS = "passage_ids.npy"  # int64, passage id of each row; missing if they are equal
 K1, B = 0.9, 0.4
+# Up to this share of the passages, but at least and at most these numbers, are indexed in memory.
+_MOST_SHARE, _SMALL, _LARGE = 0.05, 100, 20_000
 _SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
 
 log = logging.getLogger(__name__)
@@ -47,12 +51,14 @@ class Bm25:
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
-        self._model = _library().BM25.load(folder, mmap=True, show_progress=False)
+        self._model = library().BM25.load(folder, mmap=True, show_progress=False)
         # As plain arrays: indexing np.memmap is several times slower.
         arrays = {name: self._model.scores[name] for name in ("data", "indices", "indptr")}
         self._model.scores |= {name: np.asarray(array) for name, array in arrays.items()}
         self._mean_words: float = manifest["mean_words"]
         self._size: int = manifest["passages"]
+        self.corpus_hash: str = manifest["corpus_hash"]
+        self.ids = _read_ids(folder, self._size)
 
     @classmethod
     def open(cls, store: PassageStore) -> "Bm25":
@@ -67,31 +73,45 @@ class Bm25:
         folder = store.path / FOLDER
         with _exclusive(store.path):
             manifest = _read(folder)
-            if manifest.get("corpus_hash") != store.corpus_hash or any(
+            changed = _changed_since(manifest.get("corpus_hash"), store)
+            if changed is None or any(
                 manifest.get(name) != value for name, value in _SETTINGS.items()
             ):
-                manifest = _build(folder, store)
-            return cls(folder, manifest)
+                manifest, changed = _build(folder, store), np.empty(0, np.int64)
+            return cls(folder, manifest)._with(store, changed)
+
+    def over(self, store: PassageStore) -> "Bm25":
+        """The index of a later generation of the same corpus; raises as `open`.
+
+        If few passages changed, no byte of this index is read again.
+        """
+        changed = _changed_since(self.corpus_hash, store)
+        return Bm25.open(store) if changed is None else self._with(store, changed)
+
+    def _with(self, store: PassageStore, changed: Int64[np.ndarray, "C"]) -> "Bm25":
+        from realm_jax.retrieval.grown_bm25 import GrownBm25  # a subclass
+
+        every_id = len(self.ids) == len(store)
+        return self if every_id and not len(changed) else GrownBm25(self, store, changed)
 
     def __len__(self) -> int:
+        """Passages that can be found."""
         return self._size
 
     def scores(self, query: str) -> Float32[np.ndarray, "N"]:
         """BM25 scores of all passages; 0: no word in common with the query."""
-        words = [word for word in _words([query])[0] if word in self._model.vocab_dict]
+        words = [word for word in words_of([query])[0] if word in self._model.vocab_dict]
         if not words:
             return np.zeros(len(self), np.float32)
         return self._model.get_scores(words)
 
-    def scores_of(self, query: str, texts: Sequence[str]) -> Float32[np.ndarray, "T"]:
+    def scores_of(self, query: str, texts: Texts) -> Float32[np.ndarray, "T"]:
         """Scores of texts that are not in the index, with its document frequencies."""
-        scores = np.zeros(len(texts), np.float32)
-        of_texts = _words(texts)
-        lengths = np.array([len(words) for words in of_texts])
-        saturation = K1 * (1 - B + B * lengths / self._mean_words)
-        for word in _words([query])[0]:
-            counts = np.array([words.count(word) for words in of_texts])
-            scores += self._idf(word) * counts / (counts + saturation)
+        scores = np.zeros(len(texts.lengths), np.float32)
+        saturation = K1 * (1 - B + B * texts.lengths / self._mean_words)
+        for word in words_of([query])[0]:
+            at, counts = texts.occurrences.get(word, ([], []))
+            scores[at] += self._idf(word) * np.array(counts) / (counts + saturation[at])
         return scores
 
     def _idf(self, word: str) -> float:
@@ -105,7 +125,7 @@ class Bm25:
 
         Equal scores are in the order of ids; those of score 0 come last. k is cut to N.
         """
-        return best([self.scores(query) for query in queries], k)
+        return best([self.scores(query) for query in queries], min(k, len(self)))
 
 
 def best(scores: Iterable[Float32[np.ndarray, "N"]], k: int) -> Ranked:
@@ -123,6 +143,30 @@ def best(scores: Iterable[Float32[np.ndarray, "N"]], k: int) -> Ranked:
 def passage_text(title: str, body: str) -> str:
     """The text of a passage that is searched."""
     return f"{title}\n{body}"
+
+
+def texts_of(store: PassageStore, ids: Int64[np.ndarray, "R"]) -> Iterator[str]:
+    """The texts of passages that are searched."""
+    return (passage_text(store.title(i), store.body(i)) for i in ids.tolist())
+
+
+def _changed_since(corpus_hash: str | None, store: PassageStore) -> Int64[np.ndarray, "C"] | None:
+    """Passages that changed since the generation with this hash.
+
+    None: they are many, or that generation is not an earlier one of the corpus.
+    """
+    if corpus_hash not in store.lineage:
+        return None
+    generation = len(store.lineage) - store.lineage[::-1].index(corpus_hash)
+    changed = store.changed_since(generation)
+    most = min(max(_MOST_SHARE * store.passages(), _SMALL), _LARGE)
+    return changed if len(changed) <= most else None
+
+
+def _read_ids(folder: Path, size: int) -> Int64[np.ndarray, "R"]:
+    """Passage id of each row of the index."""
+    path = folder / IDS
+    return np.load(path) if path.exists() else np.arange(size)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -146,24 +190,26 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
     """Builds and publishes the index; returns its manifest."""
-    log.info("building the BM25 index of %d passages in %s", len(store), folder)
-    texts = (passage_text(store.title(i), store.body(i)) for i in range(len(store)))
-    words = _tokenize(texts, return_ids=True)
+    ids = store.live_ids()
+    log.info("building the BM25 index of %d passages in %s", len(ids), folder)
+    words = tokenize(texts_of(store, ids), return_ids=True)
     if not words.vocab:
         raise InputError(
             "BM25 finds no words in this corpus",
             where=store.path,
             expected="words of at least two characters that are not stop words",
-            found=f"none in {len(store)} passages",
+            found=f"none in {len(ids)} passages",
             fix="use the other retriever: --retriever=dense",
         )
-    model = _library().BM25(k1=K1, b=B, method="lucene")
+    model = library().BM25(k1=K1, b=B, method="lucene")
     model.index(words, show_progress=False)
     path = epath.Path(folder)
     try:
         files.delete_tree(path)
         with files.external_write(path):
             model.save(folder, show_progress=False)
+            if len(ids) < len(store):
+                np.save(folder / IDS, ids)
     except PermissionError as error:
         raise InputError(
             "the BM25 index cannot be written into the folder of the corpus",
@@ -172,7 +218,7 @@ def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
             found=error,
             fix="run the command once as a user who may write there, or on a copy of the corpus",
         ) from error
-    counts = {"passages": len(store), "mean_words": float(np.mean([len(w) for w in words.ids]))}
+    counts = {"passages": len(ids), "mean_words": float(np.mean([len(w) for w in words.ids]))}
     fields = {"kind": KIND, "corpus_hash": store.corpus_hash, **_SETTINGS, **counts}
     return commit.write_manifest(path, fields, commit.measure(path))
 
@@ -191,29 +237,3 @@ def _exclusive(corpus: Path) -> Iterator[None]:
                 raise
             log.warning("%s has no file locks: build with one process at a time", corpus)
         yield
-
-
-def _words(texts: Iterable[str]) -> list[list[str]]:
-    words: list[list[str]] = _tokenize(texts, return_ids=False)
-    return words
-
-
-def _tokenize(texts: Iterable[str], *, return_ids: bool) -> Any:
-    return _library().tokenize(
-        texts, stopwords="en", stemmer=_stemmer(), return_ids=return_ids, show_progress=False
-    )
-
-
-@cache
-def _stemmer() -> Any:
-    from Stemmer import Stemmer
-
-    return Stemmer("english")
-
-
-@cache
-def _library() -> Any:
-    import bm25s  # here: it starts JAX's devices
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    return bm25s

@@ -9,10 +9,12 @@ import pytest
 from Stemmer import Stemmer
 from support.tiny_corpus import write_tiny_corpus
 
+from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import DamageError, InputError
 from realm_jax.retrieval.bm25 import FOLDER, Bm25, best, passage_text
+from realm_jax.retrieval.bm25_words import Texts
 from realm_jax.storage.layout import MANIFEST
 
 QUERIES = ["What is the capital of Ora?", "rivers in ora since 1711", "ube"]
@@ -60,10 +62,10 @@ def test_a_text_scores_as_if_it_were_in_the_index(corpus, index):
     texts = texts_of(corpus.store)
     for query in QUERIES:
         np.testing.assert_allclose(
-            index.scores_of(query, texts), index.scores(query), rtol=1e-5, atol=1e-6
+            index.scores_of(query, Texts(texts)), index.scores(query), rtol=1e-5, atol=1e-6
         )
-    assert index.scores_of("unheard of", ["an unheard thing"]) > 0
-    assert index.scores_of("unheard", []).shape == (0,)
+    assert index.scores_of("unheard of", Texts(["an unheard thing"])) > 0
+    assert index.scores_of("unheard", Texts([])).shape == (0,)
 
 
 def test_the_index_is_built_once_and_again_for_another_corpus(tmp_path, corpus):
@@ -97,6 +99,40 @@ def test_a_corpus_without_words_is_refused(tmp_path, corpus):
     write_passages(tmp_path / "x", [("a", ["the of a", "."])], corpus.store.path / "vocab.txt")
     with pytest.raises(InputError, match="no words"):
         Bm25.open(PassageStore.open(tmp_path / "x"))
+
+
+def test_a_grown_corpus_is_searched_without_removed_and_replaced_passages(tmp_path, corpus):
+    store = PassageStore.open(shutil.copytree(corpus.folder, tmp_path / "corpus"))
+    index = Bm25.open(store)
+    [[first, second, *_]] = index.search(["capital of Ora"], 5)[0].tolist()
+    new = WrittenText(None, "Xyzzy", "The capital of Xyzzy is new.")
+    replaced = WrittenText(second, "Other", "Nothing of that here.")
+    write_passages_generation(store.path, [new, replaced], [first])
+    grown = PassageStore.open(store.path)
+    for found in (Bm25.open(grown), index.over(grown), index.over(grown).over(grown)):
+        assert len(found) == len(store)
+        ids, scores = found.search(["capital of Ora", "xyzzy"], len(store) + 1)
+        assert ids[1, 0] == len(store) and scores[1, 0] > 0
+        for row, kept in zip(ids.tolist(), scores, strict=True):
+            assert sorted(row) == [i for i in range(len(grown)) if i != first]
+            assert np.isfinite(kept).all()
+        assert scores[0][ids[0].tolist().index(second)] == 0
+        ours, theirs = found.scores("rivers"), index.scores("rivers")
+        unchanged = np.setdiff1d(np.arange(len(store)), [first, second])
+        assert np.array_equal(ours[unchanged], theirs[unchanged])
+    fresh = PassageStore.open(write_fresh(tmp_path / "fresh", grown))
+    shutil.rmtree(store.path / FOLDER)
+    rebuilt, expected = Bm25.open(grown), Bm25.open(fresh)
+    live = grown.live_ids()
+    for query in QUERIES:
+        assert np.array_equal(rebuilt.scores(query)[live], expected.scores(query))
+
+
+def write_fresh(path, store):
+    """A corpus of the passages that exist, built anew."""
+    texts = [(store.title(i), [store.body(i)]) for i in store.live_ids().tolist()]
+    write_passages(path, texts, store.path / "vocab.txt")
+    return path
 
 
 def _length(path):
