@@ -48,8 +48,7 @@ def _corpus() -> ConfigDict:
     corpus.spans = ""  # folder of the salient spans of X; `""`: the folder spans/ inside X
     # File of training questions, or a folder with train.jsonl. `""`: stage `qa` is skipped.
     corpus.questions = ""
-    # `own` (JSON lines), `nq`, `webquestions`, `trec` or `squad`.
-    corpus.questions_format = "own"
+    corpus.questions_format = "own"  # `own` (JSON lines), `nq`, `webquestions`, `trec` or `squad`
     # `all`, or one published part of a file with both (webquestions, trec): `train` or `dev`.
     corpus.questions_part = "all"
     # File in the same format. Questions that occur in it are removed from the training questions.
@@ -94,11 +93,11 @@ def _model() -> ConfigDict:
     # memory and is several times faster on TPUs. Parameters, optimizer moments, sums, layer norms
     # and losses are float32 in both cases.
     model.compute = "float32"
-    # True: rematerialise activations. The forward pass keeps only the input of each layer, and the
-    # backward pass recomputes the rest. About a third more FLOPs, activations of one layer only.
+    # True: rematerialise activations: the backward pass recomputes all but the input of each layer.
+    # About a third more FLOPs, activations of one layer only.
     model.remat = False
-    # True: the layers are one scanned loop, compiled once. Without remat it needs about twice the
-    # memory, and on CPUs 10 to 33 % more time. Models of up to four layers never use a loop.
+    # True: the layers are one scanned loop, compiled once. Without remat: about twice the memory,
+    # and on CPUs 10 to 33 % more time. Models of up to four layers never use a loop.
     model.scan = True
     # Folder of weights, or a model on the Hub: ORG/NAME[@REVISION]. `""`: random initialisation.
     model.start = ""
@@ -124,8 +123,7 @@ def _masking() -> ConfigDict:
     """Masked language modelling, in stages `reader` and `realm`."""
     masking = ConfigDict()
     # `salient_span`: a name or a date (REALM section 3.4), or what else the corpus has marked.
-    # `random_span`, `random_token`: the
-    # ablations of Table 2.
+    # `random_span`, `random_token`: the ablations of Table 2.
     masking.scheme = "salient_span"
     # Share of word pieces that the random schemes mask. 0: as many as the salient span has.
     masking.rate = 0.0
@@ -139,23 +137,20 @@ def _retrieval() -> ConfigDict:
     retrieval.null_passage = True  # True: candidate 0 is the empty passage
     retrieval.exclude_source = True  # True: a query never retrieves the passage it comes from
     # `index`: queries are embedded with the parameters of the published index. Candidates then
-    # depend only on seed, step and index, and a host searcher searches ahead of the step. `fresh`:
-    # with those of the current step, which then waits for its search. `fresh` needs
-    # search.kind=mesh and pays off if staleness is many thousand steps.
+    # depend only on seed, step and index, and a host searches ahead of the step. `fresh`: with
+    # those of the current step, which waits for its search; needs search.kind=mesh.
     retrieval.search_with = "index"
-    # Hits per query that each step embeds and ranks again (one process only); 0: none.
-    retrieval.rerank = 0
+    retrieval.rerank = 0  # hits that a step embeds and ranks again (one process only); 0: none
     return retrieval
 
 
 def _search() -> ConfigDict:
     """Maximum inner product search (MIPS)."""
     search = ConfigDict()
-    # `scann`: approximate search in host memory, for one machine, few hosts and serving; FAISS or
-    # exact search where ScaNN has no wheel (macOS, Arm, Python 3.14). `mesh`:
-    # exact search, rows sharded over the memory of all devices, for pods (52 MB per chip for 13.35
-    # million passages on 64 chips). `exact`: NumPy, for small corpora. `faiss`: approximate search
-    # in host memory with FAISS (extra [faiss]).
+    # `scann`: approximate search in host memory; FAISS or exact search where ScaNN has no wheel
+    # (macOS, Arm, Python 3.14). `mesh`: exact search, rows sharded over the memory of all devices,
+    # for pods (52 MB per chip for 13.35 million passages on 64 chips). `exact`: NumPy, for small
+    # corpora. `faiss`: approximate search in host memory with FAISS (extra [faiss]).
     search.kind = "scann"
     search.dtype = "bfloat16"  # dtype of the vectors of search.kind=mesh: `float32` or `bfloat16`
     search.leaves = 0  # partitions (scann, faiss); 0: about the square root of N
@@ -169,6 +164,12 @@ def _search() -> ConfigDict:
     # True: each row is assigned to two partitions (SOAR; scann). The same recall then needs fewer
     # searched partitions; building takes longer.
     search.soar = False
+    # Most passages of a segment (not mesh). A larger corpus is indexed in segments of equal size;
+    # a builder then needs the memory of one segment, and several builders make different ones.
+    search.segment_passages = 2_000_000
+    # `everywhere`: each trainer host loads all segments. `hosts`: host i of n loads segments i,
+    # i + n, ...; each step gathers the queries of all hosts and merges their hits.
+    search.placement = "everywhere"
     return search
 
 
@@ -268,11 +269,11 @@ def _refresh() -> ConfigDict:
     refresh = ConfigDict()
     refresh.mode = "async"  # `async`: the trainer never waits; `sync`: it waits for every index
     refresh.every = 500  # steps between snapshots
-    # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. 0: no
-    # bound, as in the paper. Otherwise at least refresh.every - 1.
+    # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. At
+    # least refresh.every - 1; 0: no bound, as in the paper.
     refresh.max_staleness = 0
-    # Snapshots and published indexes that retention keeps. In sync mode it also keeps the indexes
-    # since the newest checkpoint, which a resumed run searches again.
+    # Snapshots and published indexes that retention keeps. In sync mode also the indexes since the
+    # newest checkpoint, which a resumed run searches again.
     refresh.keep = 3
     refresh.alarm_steps = 5000  # staleness in steps above which the trainer logs a warning
     refresh.wait_seconds = 3600.0  # longest wait for the first index; in sync mode for each
@@ -306,19 +307,18 @@ def _builder() -> ConfigDict:
     """The index builder."""
     builder = ConfigDict()
     builder.shard = 4096  # passages per shard; a restarted builder resumes at the next shard
-    # Word pieces, padding included, that each device embeds in a batch; on a CPU at most 1,200. A
-    # batch has that many for each device of the process.
+    # Word pieces, padding included, that each device embeds in a batch; on a CPU at most 1,200.
     builder.batch_pieces = 16_384
-    # Least recall@10 against exact search. Below it the search is widened; if the widest search is
-    # still below, the index is not published.
+    # Least recall@10 against exact search. Below it, the search is widened; if that is not enough,
+    # the index is not published.
     builder.recall_floor = 0.95
-    # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes the
-    # new vectors (scann, faiss). Refreshes are faster, but an index depends on earlier ones.
+    # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes
+    # the new vectors (scann, faiss). An index then depends on earlier ones.
     builder.reencode = False
     # Loss of recall@10 since the last full build (below the floor: or gain) that causes another.
     builder.reencode_loss = 0.02
-    # Held-out masked sentences that each snapshot carries. The builder measures the recall of the
-    # new index with them (the floor applies to it), and with as many passages as queries.
+    # Held-out masked sentences in each snapshot. The builder measures the recall of the new index
+    # with them (the floor applies to it), and with as many passages as queries.
     builder.probes = 128
     builder.poll_seconds = 0.5  # seconds between checks for a new snapshot
     return builder

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 
-from realm_jax.artifacts.published_index import PublishedIndex, open_index
+from realm_jax.artifacts.published_index import PublishedIndex, Vectors, open_index
 from realm_jax.errors import DamageError
 from realm_jax.retrieval.searcher import Searcher
 from realm_jax.storage import commit, sealed
@@ -28,9 +28,7 @@ PROBES, HITS = 100, 10
 log = logging.getLogger(__name__)
 
 
-def probe_hash(
-    searcher: Searcher, rows: Int64[np.ndarray, "N"], vectors: Float[np.ndarray, "N E"]
-) -> str:
+def probe_hash(searcher: Searcher, rows: Int64[np.ndarray, "N"], vectors: Vectors) -> str:
     """SHA-256 of the ids of the top 10 passages for each of 100 probe queries.
 
     The queries are vectors of passages, evenly spaced over the index.
@@ -66,7 +64,7 @@ def log_index(
     step: int,
     searcher: Searcher,
     rows: Int64[np.ndarray, "N"],
-    vectors: Float[np.ndarray, "N E"],
+    vectors: Vectors,
 ) -> None:
     """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it is the last one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float16, Float32, Int64
+from jaxtyping import Float, Float16, Int64
 
 from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.corpus.concatenated import Concatenated
 from realm_jax.corpus.fingerprints import Fingerprints
 from realm_jax.errors import MismatchError
 from realm_jax.retrieval.exact_searcher import ExactSearcher
-from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher, saved_kinds
+from realm_jax.retrieval.searcher import LocalSearcher, Searcher, load_searcher
+from realm_jax.retrieval.searcher_files import saved_kinds
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import (
@@ -30,6 +32,7 @@ from realm_jax.storage.layout import (
 )
 
 KIND = "published_index"
+Vectors = Float[np.ndarray, "N E"] | Concatenated
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,7 @@ def publish_index(
     step: int,
     searcher: LocalSearcher,
     rows: Int64[np.ndarray, "N"],
-    vectors: Float32[np.ndarray, "N E"],
+    vectors: Vectors,
     query_params: dict[str, Any],
     fields: dict[str, Any],
     config_json: str,
@@ -127,6 +130,7 @@ def open_index(
     expect: Mapping[str, Any] | None = None,
     mesh: Any = None,
     load: Callable[[Path, Any], Searcher] = load_searcher,
+    skip: integrity.Skip = lambda name: False,
 ) -> PublishedIndex:
     """Opens an index after it has verified every byte and every expected field.
 
@@ -136,6 +140,7 @@ def open_index(
       expect: manifest fields that must match, such as `{"corpus_hash": ..., "dims": 128}`.
       mesh: over which a mesh searcher shards its rows; None is all devices.
       load: loads a searcher from its folder and the mesh.
+      skip: says of the name of a file whether `load` does not read it.
 
     Raises:
       NotPublishedError: there is no index, or it was deleted during the call.
@@ -143,7 +148,7 @@ def open_index(
       MismatchError: a field differs; the error names it and both values.
     """
     folder = epath.Path(folder)
-    with integrity.verified(folder, KIND) as (copy, manifest):
+    with integrity.verified(folder, KIND, skip) as (copy, manifest):
         failpoint("index.verified")
         for field, expected in (expect or {}).items():
             if manifest.get(field) != expected:

@@ -1,26 +1,26 @@
-"""Workers 1 to n - 1: each embeds its shards of the newest work order until the run has ended."""
+"""Workers 1 to n - 1: each works on the newest work order until the run has ended.
+
+If the index has one segment, a worker embeds its shards of it; otherwise it makes its segments.
+"""
 
 import logging
 import threading
 import time
 
-import numpy as np
+from ml_collections import ConfigDict
 
 from realm_jax.artifacts.corpus_change import has_index
-from realm_jax.artifacts.run_config import (
-    NO_PATHS,
-    Paths,
-    newest_config,
-    open_knowledge,
-    run_config,
-)
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import MismatchError
+from realm_jax.errors import MismatchError, Stopped
+from realm_jax.index_builder.passage_embedder import PassageEmbedder
+from realm_jax.index_builder.refresh import refresh_config
+from realm_jax.index_builder.segment_maker import SegmentMaker
+from realm_jax.index_builder.segments import segment_bounds
 from realm_jax.index_builder.shards import ShardFiles
 from realm_jax.index_builder.work_order import WorkOrder, newest_order
 from realm_jax.index_builder.worker import Worker
-from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, heartbeat
 from realm_jax.storage.commit import NotPublishedError
 from realm_jax.storage.follow import ended
@@ -43,7 +43,7 @@ def assist(
     lease: Lease,
     paths: Paths = NO_PATHS,
 ) -> None:
-    """Embeds this worker's shards of each work order until the last index is published.
+    """Does this worker's share of each work order until the last index is published.
 
     Args:
       run: the run folder.
@@ -55,10 +55,11 @@ def assist(
 
     Raises:
       MismatchError: the newest work order has another number of workers or another corpus.
+      RealmError: the recall of a segment is below the floor.
     """
     log.info("%s waits for work orders of worker 0/%d", worker.name, worker.count)
     heartbeat.beat(run, worker.name, state="waiting")
-    share: _Share | None = None
+    share: _Share | _Segments | None = None
     began = time.monotonic()
     while not stop.is_set():
         over = ended(run)  # before the order: the last one must not be missed
@@ -68,7 +69,7 @@ def assist(
         elif order is not None:
             if share is None or share.order != order:
                 share = _open_share(run, worker, order, lease, paths)
-            if share is not None and share.embed_missing(stop):
+            if share is not None and share.work(stop):
                 continue
         if over and _last_is_published(run, paths):
             break
@@ -83,34 +84,34 @@ class _Share:
       run: the run folder.
       worker: this worker.
       order: the work order.
-      paths: see `run_config`.
+      config: of the snapshot.
+      embedder: of the snapshot.
     """
 
-    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder, paths: Paths):
-        self.order, self._run, self._worker = order, run, worker
-        snapshot = read_snapshot(run.snapshots / step_name(order.step))
-        where = f"snapshot of step {order.step}"
-        config = run_config(run, snapshot.config_json, where, paths)
-        self._store = open_knowledge(run, config)
-        _check_corpus(self._store, order, config.corpus.knowledge)
-        self._encoder = Encoder(config, self._store.vocabulary.size)
-        self._params = self._encoder.place(snapshot.params["embedder"])
+    def __init__(
+        self,
+        run: RunDir,
+        worker: Worker,
+        order: WorkOrder,
+        config: ConfigDict,
+        embedder: PassageEmbedder,
+    ):
+        self.order, self._run, self._worker, self._embedder = order, run, worker, embedder
         self._files = ShardFiles(run.shards(order.step), config.model.embedding)
-        self._starts = worker.starts(len(self._store), order.shard)
+        self._starts = worker.starts(len(embedder.ids), order.shard)
         log.info("work order of step %d: %d shards", order.step, len(self._starts))
 
-    def embed_missing(self, stop: threading.Event) -> bool:
+    def work(self, stop: threading.Event) -> bool:
         """Embeds missing shards for `_CHECK_SECONDS`; returns whether there were any."""
         stored = self._files.stored()
         missing = [start for start in self._starts if start not in stored]
         if not missing or has_index(self._run, self.order.step, self.order.corpus_hash):
             return False
         log.info("embeds %d of its %d shards", len(missing), len(self._starts))
-        until, size = time.monotonic() + _CHECK_SECONDS, len(self._store)
+        until = time.monotonic() + _CHECK_SECONDS
         for number, start in enumerate(missing):
             self._beat("embedding", (len(self._starts) - len(missing) + number) * self.order.shard)
-            ids = np.arange(start, min(start + self.order.shard, size))
-            vectors = self._encoder.embed_passages(self._params, self._store, ids)
+            vectors = self._embedder.embed(self._embedder.ids[start : start + self.order.shard])
             self._files.write(start, vectors)
             if stop.is_set() or time.monotonic() >= until:
                 return True
@@ -118,29 +119,78 @@ class _Share:
         return True
 
     def _total(self) -> int:
-        size, shard = len(self._store), self.order.shard
+        size, shard = len(self._embedder.ids), self.order.shard
         return sum(min(shard, size - start) for start in self._starts)
 
     def _beat(self, state: str, done: int) -> None:
-        heartbeat.beat(
-            self._run,
-            self._worker.name,
-            state=state,
-            snapshot_step=self.order.step,
-            done=done,
-            total=self._total(),
-        )
+        _beat(self._run, self._worker, self.order, state, done, self._total())
+
+
+class _Replaced(Exception):
+    """A newer work order was written."""
+
+
+class _Segments:
+    """This worker's segments of one work order.
+
+    Args:
+      run: the run folder.
+      worker: this worker.
+      order: the work order.
+      maker: makes the segments.
+    """
+
+    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder, maker: SegmentMaker):
+        self.order, self._run, self._worker, self._maker = order, run, worker, maker
+        self._own = worker.starts(len(maker.bounds), 1)
+        self._total = sum(map(maker.size, self._own))
+        log.info("work order of step %d: %d segments", order.step, len(self._own))
+
+    def work(self, stop: threading.Event) -> bool:
+        """Makes a missing segment, unless a newer order arrives; returns whether there was one."""
+        missing = self._maker.unfinished(self._own)
+        if not missing or has_index(self._run, self.order.step, self.order.corpus_hash):
+            return False
+        before = self._total - sum(map(self._maker.size, missing))
+
+        def progress(done: int) -> None:
+            self._beat("embedding", before + done)
+            if newest_order(self._run) != self.order:
+                raise _Replaced
+
+        try:
+            self._maker.make(missing[0], stop, progress)
+        except (Stopped, _Replaced):
+            return True
+        if len(missing) == 1:
+            self._beat("waiting", self._total)
+        return True
+
+    def _beat(self, state: str, done: int) -> None:
+        _beat(self._run, self._worker, self.order, state, done, self._total)
+
+
+def _beat(run: RunDir, worker: Worker, order: WorkOrder, state: str, done: int, total: int) -> None:
+    heartbeat.beat(run, worker.name, state=state, snapshot_step=order.step, done=done, total=total)
 
 
 def _open_share(
     run: RunDir, worker: Worker, order: WorkOrder, lease: Lease, paths: Paths
-) -> _Share | None:
+) -> _Share | _Segments | None:
     """Opens a work order; None if its snapshot was deleted, so that a newer order will follow."""
     lease.hold({SNAPSHOTS: [order.step]})
     try:
-        return _Share(run, worker, order, paths)
+        snapshot = read_snapshot(run.snapshots / step_name(order.step))
     except NotPublishedError:
         return None
+    config = refresh_config(run, snapshot, paths)
+    store = open_knowledge(run, config)
+    _check_corpus(store, order, config.corpus.knowledge)
+    embedder = PassageEmbedder(config, store, snapshot)
+    if len(segment_bounds(len(embedder.ids), config)) == 1:
+        return _Share(run, worker, order, config, embedder)
+    maker = SegmentMaker(run, order.step, config, embedder, store.corpus_hash)
+    return _Segments(run, worker, order, maker)
 
 
 def _last_is_published(run: RunDir, paths: Paths) -> bool:

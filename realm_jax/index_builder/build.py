@@ -7,6 +7,7 @@ again.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from realm_jax.index_builder.recall import PROBE_HITS, Probes, passage_probes, w
 from realm_jax.retrieval.searcher import (
     LocalSearcher,
     ReencodableSearcher,
+    Searcher,
     available_kind,
     build_searcher,
 )
@@ -50,6 +52,25 @@ class BuiltIndex:
     seconds: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Trained:
+    """The searcher of an earlier snapshot, and the fields `trained` of its `BuiltIndex`."""
+
+    searcher: Searcher
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FittedSearcher:
+    """A searcher over new vectors; see `BuiltIndex`. `built` is when it was, on the clock."""
+
+    searcher: LocalSearcher
+    recall: float
+    trained: dict[str, Any]
+    began: float
+    built: float
+
+
 def build_index(
     run: RunDir,
     step: int,
@@ -68,10 +89,39 @@ def build_index(
       vectors: of all passages, which may be memory-mapped.
       queries: of the kind that will be asked, to measure recall.
     """
-    probes = Probes(vectors, queries)
+
+    def last() -> Trained | None:
+        index = _newest_index(run, config, corpus_hash)
+        return None if index is None else Trained(index.searcher, _trained_fields(index))
+
+    fitted = fit(step, config, vectors, Probes(vectors, queries), last)
+    with_passages = passage_probes(vectors, config.builder.probes).recall(fitted.searcher)
+    seconds = {
+        "seconds_build": fitted.built - fitted.began,
+        "seconds_check": time.monotonic() - fitted.built,
+    }
+    return BuiltIndex(fitted.searcher, fitted.recall, with_passages, fitted.trained, seconds)
+
+
+def fit(
+    step: int,
+    config: ConfigDict,
+    vectors: Float32[np.ndarray, "N E"],
+    probes: Probes,
+    last: Callable[[], Trained | None],
+) -> FittedSearcher:
+    """A searcher over `vectors`: that of `last` if it may be re-encoded, else a new one.
+
+    Args:
+      step: see `build_index`.
+      config: see `build_index`.
+      vectors: see `build_index`.
+      probes: measure its recall.
+      last: opens the searcher of the last index; called only if `builder.reencode` is set.
+    """
     if config.builder.reencode:
         # The last index is freed when this call returns, before a new one takes memory.
-        reencoded = _reencode(_newest_index(run, config, corpus_hash), config, vectors, probes)
+        reencoded = _reencode(last(), config, vectors, probes)
         if reencoded is not None:
             return reencoded
     began = time.monotonic()
@@ -80,22 +130,7 @@ def build_index(
     first = probes.recall(searcher)
     measured = widen_to_floor(searcher, probes, config.builder.recall_floor, first)
     trained = {"trained_step": step, "trained_recall": first}
-    return _built(searcher, measured, trained, config, vectors, began, built)
-
-
-def _built(
-    searcher: LocalSearcher,
-    measured: float,
-    trained: dict[str, Any],
-    config: ConfigDict,
-    vectors: Float32[np.ndarray, "N E"],
-    began: float,
-    built: float,
-) -> BuiltIndex:
-    """Measures recall with passages as queries; `began` and `built` are times of the build."""
-    with_passages = passage_probes(vectors, config.builder.probes).recall(searcher)
-    seconds = {"seconds_build": built - began, "seconds_check": time.monotonic() - built}
-    return BuiltIndex(searcher, measured, with_passages, trained, seconds)
+    return FittedSearcher(searcher, measured, trained, began, built)
 
 
 def _newest_index(run: RunDir, config: ConfigDict, corpus_hash: str) -> PublishedIndex | None:
@@ -114,11 +149,11 @@ def _newest_index(run: RunDir, config: ConfigDict, corpus_hash: str) -> Publishe
 
 
 def _reencode(
-    last: PublishedIndex | None,
+    last: Trained | None,
     config: ConfigDict,
     vectors: Float32[np.ndarray, "N E"],
     probes: Probes,
-) -> BuiltIndex | None:
+) -> FittedSearcher | None:
     """Puts new vectors into the last index.
 
     Returns:
@@ -127,7 +162,7 @@ def _reencode(
     """
     if last is None:
         return None
-    searcher, trained = last.searcher, _trained_fields(last)
+    searcher, trained = last.searcher, last.fields
     if (
         not isinstance(searcher, ReencodableSearcher)
         or searcher.kind != available_kind(config.search.kind)
@@ -153,7 +188,7 @@ def _reencode(
             trained["trained_recall"],
         )
         return None
-    return _built(searcher, measured, trained, config, vectors, began, built)
+    return FittedSearcher(searcher, measured, trained, began, built)
 
 
 def _trained_fields(index: PublishedIndex) -> dict[str, Any]:

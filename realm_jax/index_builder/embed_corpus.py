@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
 
-from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import Stopped
 from realm_jax.index_builder.shards import Shards, open_shards
 from realm_jax.index_builder.worker import ONLY_WORKER, Worker
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def embed_corpus(
     config: ConfigDict,
-    store: PassageStore,
+    ids: Int64[np.ndarray, "N"],
     embed: Embed,
     folder: epath.Path,
     stop: threading.Event,
@@ -37,7 +36,7 @@ def embed_corpus(
 
     Args:
       config: of the snapshot.
-      store: the knowledge corpus.
+      ids: passage id of each index row.
       embed: passage ids to vectors, with the embedder of the snapshot.
       folder: holds the finished shards; see `shards`.
       stop: checked between shards.
@@ -50,16 +49,16 @@ def embed_corpus(
     Raises:
       Stopped: when `stop` is set.
     """
-    size, shard = len(store), config.builder.shard
+    size, shard = len(ids), config.builder.shard
     with open_shards(folder, size, config.model.embedding, shared=worker.count > 1) as shards:
         done, stored = 0, shards.stored()
         for start in worker.starts(size, shard):
             if stop.is_set():
                 raise Stopped("embed")
-            ids = np.arange(start, min(start + shard, size))
-            if start not in stored or not shards.load(start, start + len(ids)):
-                shards.save(start, embed(ids))
-            done += len(ids)
+            some = ids[start : start + shard]
+            if start not in stored or not shards.load(start, start + len(some)):
+                shards.save(start, embed(some))
+            done += len(some)
             progress(done)
         others = {
             start: min(start + shard, size)
@@ -78,7 +77,7 @@ class _Gathering:
 
     Args:
       shards: of the snapshot.
-      missing: first passage id of each shard to wait for -> its last one + 1.
+      missing: first row of each shard to wait for -> its last one + 1.
       workers: n.
       shard: passages of a shard.
       done: number of passages that are embedded.
@@ -119,7 +118,7 @@ class _Gathering:
                 del self._missing[start]
                 self._done += end - start
             else:
-                log.warning("the shard of passage %d is damaged; its worker embeds it again", start)
+                log.warning("the shard of row %d is damaged; its worker embeds it again", start)
                 self._shards.delete(start)
         return len(found)
 

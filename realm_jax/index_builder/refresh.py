@@ -1,18 +1,21 @@
 """One refresh, by worker 0: embeds the corpus with a snapshot, builds, checks and publishes."""
 
+import contextlib
+import dataclasses
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.corpus_change import has_index, is_of_corpus
-from realm_jax.artifacts.published_index import publish_index
+from realm_jax.artifacts.published_index import Vectors, publish_index
 from realm_jax.artifacts.run_config import (
     NO_PATHS,
     Paths,
@@ -26,7 +29,11 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError
 from realm_jax.index_builder.build import BuiltIndex, build_index
 from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
-from realm_jax.index_builder.recall import PROBE_HITS
+from realm_jax.index_builder.gather_segments import joined, made_segments
+from realm_jax.index_builder.passage_embedder import PassageEmbedder
+from realm_jax.index_builder.recall import PROBE_HITS, require_floor
+from realm_jax.index_builder.segment_maker import SegmentMaker
+from realm_jax.index_builder.segments import segment_bounds, settings_of
 from realm_jax.index_builder.work_order import (
     WorkOrder,
     delete_shards,
@@ -34,7 +41,6 @@ from realm_jax.index_builder.work_order import (
     write_order,
 )
 from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
-from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import available_kind, searcher_class
 from realm_jax.storage import commit, heartbeat
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
@@ -84,43 +90,89 @@ def refresh(
         allowed()
         commit.advance_pointer(run_dir.published_index, step)
     else:
-        vectors, queries = _embed(run_dir, snapshot, config, store, stop, worker)
-        embedded = time.monotonic()
-        built = _build(run_dir, step, config, store, vectors, queries)
-        published = _publish(run_dir, snapshot, config, store, vectors, built, began, stop)
-        if published is not None:
-            metrics = {**published, "seconds_embed": embedded - began}
+        embedder = PassageEmbedder(config, store, snapshot)
+        _order(run_dir, step, config, store, stop, worker)
+        with _made(run_dir, step, config, store, embedder, stop, worker) as (built, vectors):
+            metrics = _publish(
+                run_dir, snapshot, config, store, embedder.ids, vectors, built, began, stop
+            )
     allowed()
     delete_shards(run_dir, step)
     return metrics
 
 
-def _embed(
+def _order(
     run_dir: RunDir,
-    snapshot: Snapshot,
+    step: int,
     config: ConfigDict,
     store: PassageStore,
     stop: threading.Event,
     worker: Worker,
-) -> tuple[Float32[np.ndarray, "N E"], Float32[np.ndarray, "B E"]]:
-    """The vectors of all passages, and of the probe queries of the snapshot."""
-    probes = snapshot.require_probes()
-    encoder = Encoder(config, store.vocabulary.size)
-    params = encoder.place(snapshot.params["embedder"])
-    order = WorkOrder(snapshot.step, worker.count, config.builder.shard, store.corpus_hash)
+) -> None:
+    """Writes the work order of the other workers."""
+    settings = settings_of(config, store.corpus_hash)
+    order = WorkOrder(step, worker.count, config.builder.shard, store.corpus_hash, settings)
     still_allowed(stop)()
     delete_shards_of_other_corpus(run_dir, order)
     write_order(run_dir, order)
-    vectors = embed_corpus(
-        config,
-        store,
-        lambda ids: encoder.embed_passages(params, store, ids),
-        run_dir.shards(snapshot.step),
-        stop,
-        _progress(run_dir, snapshot.step, len(store)),
-        worker,
-    )
-    return vectors, encoder.embed_queries(params, probes)
+
+
+@contextlib.contextmanager
+def _made(
+    run_dir: RunDir,
+    step: int,
+    config: ConfigDict,
+    store: PassageStore,
+    embedder: PassageEmbedder,
+    stop: threading.Event,
+    worker: Worker,
+) -> Iterator[tuple[BuiltIndex, Vectors]]:
+    """The built index and the vectors of its rows, which may be read during the block.
+
+    Raises:
+      RealmError: the recall is below the floor.
+    """
+    size, floor = len(embedder.ids), config.builder.recall_floor
+    progress, where = _progress(run_dir, step, size), f"index of step {step}"
+    segments = len(segment_bounds(size, config))
+    if segments == 1:
+        whole = _whole(run_dir, step, config, store, embedder, stop, worker, progress)
+        require_floor(whole[0].recall, floor, where)
+        yield whole
+        return
+    if worker.count > segments:
+        log.warning(
+            "%d workers for %d segments: some have no work; lower search.segment_passages",
+            worker.count,
+            segments,
+        )
+    maker = SegmentMaker(run_dir, step, config, embedder, store.corpus_hash)
+    poll = config.builder.poll_seconds
+    with made_segments(maker, worker, stop, poll, progress) as made:
+        together = joined(made)
+        require_floor(together[0].recall, floor, where)
+        yield together
+
+
+def _whole(
+    run_dir: RunDir,
+    step: int,
+    config: ConfigDict,
+    store: PassageStore,
+    embedder: PassageEmbedder,
+    stop: threading.Event,
+    worker: Worker,
+    progress: Progress,
+) -> tuple[BuiltIndex, Float32[np.ndarray, "N E"]]:
+    """An index of one segment, whose shards all workers embed."""
+    began, queries = time.monotonic(), embedder.probes()
+    folder, size = run_dir.shards(step), len(embedder.ids)
+    vectors = embed_corpus(config, embedder.ids, embedder.embed, folder, stop, progress, worker)
+    embedded = time.monotonic()
+    heartbeat.beat(run_dir, JOB, state="building", snapshot_step=step, done=size, total=size)
+    built = build_index(run_dir, step, config, store.corpus_hash, vectors, queries)
+    seconds = {"seconds_embed": embedded - began, **built.seconds}
+    return dataclasses.replace(built, seconds=seconds), vectors
 
 
 def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
@@ -141,55 +193,32 @@ def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
     return progress
 
 
-def _build(
-    run_dir: RunDir,
-    step: int,
-    config: ConfigDict,
-    store: PassageStore,
-    vectors: Float32[np.ndarray, "N E"],
-    queries: Float32[np.ndarray, "B E"],
-) -> BuiltIndex:
-    """The searcher; raises a RealmError if its recall is below the floor."""
-    size = len(store)
-    heartbeat.beat(run_dir, JOB, state="building", snapshot_step=step, done=size, total=size)
-    built = build_index(run_dir, step, config, store.corpus_hash, vectors, queries)
-    if built.recall < config.builder.recall_floor:
-        raise RealmError(
-            f"recall@{PROBE_HITS} of the new index is below the floor; it is not published",
-            where=f"index of step {step}",
-            expected=f"at least {config.builder.recall_floor} (config.builder.recall_floor)",
-            found=built.recall,
-            fix="start `realm run` or `realm train` again with a larger "
-            "--config.search.leaves_searched or --config.search.reorder; embedded shards are kept",
-        )
-    return built
-
-
 def _publish(
     run_dir: RunDir,
     snapshot: Snapshot,
     config: ConfigDict,
     store: PassageStore,
-    vectors: Float32[np.ndarray, "N E"],
+    rows: Int64[np.ndarray, "N"],
+    vectors: Vectors,
     built: BuiltIndex,
     began: float,
     stop: threading.Event,
 ) -> dict[str, Any] | None:
     """Returns the metrics of the published index; None if it was published before."""
     checked, allowed = time.monotonic(), still_allowed(stop)
-    size, step, recalls = len(store), snapshot.step, _recalls(built)
+    size, step, recalls = len(rows), snapshot.step, _recalls(built)
     fields = {
         "snapshot_step": step,
         "config_hash": config_lib.model_hash(config),
         "corpus_hash": store.corpus_hash,
         "passages": size,
-        "dtype": str(vectors.dtype),
+        "dtype": "float32",
         **recalls,
         **built.trained,
         "seconds": checked - began,
         "snapshot_time": snapshot.manifest.get("time"),
     }
-    rows, query_params = np.arange(size, dtype=np.int64), snapshot.params["embedder"]
+    query_params = snapshot.params["embedder"]
     arguments = (built.searcher, rows, vectors, query_params, fields, snapshot.config_json)
     allowed()
     _delete_index_of_other_corpus(run_dir, step, store.corpus_hash)

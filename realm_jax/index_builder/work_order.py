@@ -23,12 +23,14 @@ class WorkOrder:
       workers: number of workers, n.
       shard: passages of a shard.
       corpus_hash: of the knowledge corpus.
+      settings: see `segments.settings_of`; workers read the config again if it changes.
     """
 
     step: int
     workers: int
     shard: int
     corpus_hash: str
+    settings: str = ""
 
 
 def write_order(run: RunDir, order: WorkOrder) -> None:
@@ -56,7 +58,8 @@ def newest_order(run: RunDir) -> WorkOrder | None:
         except DamageError:
             continue  # it is being written; the next call reads it
         if content is not None:
-            return WorkOrder(**{name: content[name] for name in _FIELDS})
+            known = {name: content[name] for name in _FIELDS}
+            return WorkOrder(**known, settings=content.get("settings", ""))
     return None
 
 

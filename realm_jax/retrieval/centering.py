@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from realm_jax.retrieval.mapped_array import temporary_array
-from realm_jax.retrieval.searcher import read_array
+from realm_jax.retrieval.searcher_files import read_array
 
 _FILE = "mean.npy"
 _BLOCK = 65_536  # rows processed at a time

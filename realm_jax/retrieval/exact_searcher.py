@@ -6,12 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
-from realm_jax.retrieval.searcher import (
-    check_queries,
-    read_array,
-    read_description,
-    write_description,
-)
+from realm_jax.retrieval.searcher import check_queries
+from realm_jax.retrieval.searcher_files import read_array, read_description, write_description
 
 VECTORS = "vectors.npy"
 BLOCK = 16_384  # rows scored at a time

@@ -13,12 +13,8 @@ from jaxtyping import Float32, Int32
 from realm_jax.errors import ConfigError, DamageError, RealmError
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
-from realm_jax.retrieval.searcher import (
-    check_queries,
-    check_vectors,
-    read_description,
-    write_description,
-)
+from realm_jax.retrieval.searcher import check_queries, check_vectors
+from realm_jax.retrieval.searcher_files import read_description, write_description
 
 try:
     import faiss

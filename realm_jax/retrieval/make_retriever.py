@@ -8,12 +8,14 @@ from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
+from realm_jax.retrieval.placement import is_spread
 from realm_jax.retrieval.reranking_retriever import RerankingRetriever
 from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.spread_retriever import SpreadRetriever
 
 
 def make_retriever(config: ConfigDict, store: PassageStore, mesh: Mesh | None = None) -> Retriever:
-    """Chooses the retriever by `config.search.kind` and `config.retrieval`.
+    """Chooses the retriever by `config.search` and `config.retrieval`.
 
     Args:
       config: of the run.
@@ -28,6 +30,8 @@ def make_retriever(config: ConfigDict, store: PassageStore, mesh: Mesh | None = 
         return RerankingRetriever(config, store, mesh)
     if config.search.kind == "mesh" and mesh is not None:
         return MeshRetriever(config, store.vocabulary.size, mesh)
+    if mesh is not None and is_spread(config.search):
+        return SpreadRetriever(config, store.vocabulary.size, mesh)
     return HostRetriever(config, store.vocabulary.size)
 
 

@@ -16,7 +16,8 @@ from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import local_mesh
 from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.exact_searcher import VECTORS, load_vectors
-from realm_jax.retrieval.searcher import check_queries, read_description, write_description
+from realm_jax.retrieval.searcher import check_queries
+from realm_jax.retrieval.searcher_files import read_description, write_description
 
 BLOCK = 8192  # rows that a device scores at a time
 BLOCK_RECALL = 0.99  # of `approx_max_k` in each block, on TPU

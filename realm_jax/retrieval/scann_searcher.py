@@ -15,12 +15,8 @@ from scann.scann_ops.py import scann_builder, scann_ops_pybind
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
-from realm_jax.retrieval.searcher import (
-    check_queries,
-    check_vectors,
-    read_description,
-    write_description,
-)
+from realm_jax.retrieval.searcher import check_queries, check_vectors
+from realm_jax.retrieval.searcher_files import read_description, write_description
 
 ANISOTROPY = 0.2  # ScaNN's anisotropic quantisation threshold (Guo et al., 2020)
 # ScaNN's eta for partition centres; None: centres are means. The mean of a partition with rows of

@@ -21,13 +21,8 @@ from jaxtyping import Float32, Int32
 from realm_jax import errors
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.retrieval.search_worker import DISCONNECTED, REPORTED
-from realm_jax.retrieval.searcher import (
-    Searcher,
-    check_queries,
-    load_searcher,
-    read_description,
-    saved_kinds,
-)
+from realm_jax.retrieval.searcher import WHOLE, Part, Searcher, check_queries, load_searcher
+from realm_jax.retrieval.searcher_files import read_description, saved_kinds
 
 WORKER_MODULE = "realm_jax.retrieval.search_worker"
 KINDS = {"scann"}  # searchers that hold the GIL while they load
@@ -37,15 +32,15 @@ _EXIT_SECONDS = 60  # for a child to exit after it has closed the connection
 _SEARCH_SECONDS = 600  # for one search; 13 million rows take less than a second
 
 
-def load_in_subprocess(folder: str | Path, mesh: Any = None) -> Searcher:
+def load_in_subprocess(folder: str | Path, mesh: Any = None, part: Part = WHOLE) -> Searcher:
     """Loads a searcher like `load_searcher`, without blocking the threads of this process.
 
     Kinds and sizes that load quickly are loaded in this process.
     """
     path = Path(folder)
     if read_description(path)["size"] >= MIN_ROWS and saved_kinds(path) & KINDS:
-        return SearchProcess(path)
-    return load_searcher(folder, mesh)
+        return SearchProcess(path, part)
+    return load_searcher(folder, mesh, part)
 
 
 class SearchProcess:
@@ -53,16 +48,18 @@ class SearchProcess:
 
     Args:
       folder: local, of a saved searcher. It is not read after the constructor has returned.
+      part: see `load_searcher`.
 
     Raises:
       DamageError: the files are damaged, or the child exited while it loaded them.
       MismatchError: the files have another format version.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, part: Part = WHOLE):
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", WORKER_MODULE, str(folder), str(theirs.fileno())]
+            given = map(str, (folder, *part, theirs.fileno()))
+            command = [sys.executable, "-P", "-m", WORKER_MODULE, *given]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

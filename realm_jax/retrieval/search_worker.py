@@ -20,28 +20,31 @@ DISCONNECTED = (EOFError, ConnectionError)  # the other process has exited or cl
 
 
 def main() -> None:
-    """Runs the worker; its arguments are the folder of a saved searcher and a socket's number."""
+    """Runs the worker.
+
+    Its arguments are the folder of a saved searcher, the part of it and a socket's number.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them and may still search
-    folder, descriptor = sys.argv[1:]
+    folder, first, every, descriptor = sys.argv[1:]
     # On Linux each thread has its own priority, and it cannot be raised again: use a new thread.
     with ThreadPoolExecutor(1) as background:
-        searcher = background.submit(_load, folder).result()
+        searcher = background.submit(_load, folder, int(first), int(every)).result()
     with contextlib.suppress(*DISCONNECTED):
         serve(searcher, Connection(int(descriptor)))
 
 
-def _load(folder: str) -> Any:
+def _load(folder: str, first: int, every: int) -> Any:
     """Returns the searcher, or the error that loading raised."""
     if sys.platform == "linux":  # elsewhere niceness applies to the whole process
         os.nice(NICENESS)
     from pathlib import Path
 
     from realm_jax.errors import RealmError
-    from realm_jax.retrieval.searcher import load_searcher
+    from realm_jax.retrieval.searcher import Part, load_searcher
 
     try:
-        return load_searcher(Path(folder))
+        return load_searcher(Path(folder), None, Part(first, every))
     except RealmError as error:
         return error
 

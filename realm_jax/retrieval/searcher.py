@@ -11,20 +11,18 @@ The null passage is never in an index: it has neither a row nor an id in the cor
 """
 
 import functools
-import json
 import logging
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
+from realm_jax.retrieval.searcher_files import DESCRIPTION, SEGMENTED, read_description
 
-DESCRIPTION = "searcher.json"
-SEGMENTED = "segmented"
 # kind -> module and class; imported on first use, because each needs another library
 _CLASSES = {
     "scann": ("scann_searcher", "ScannSearcher"),
@@ -34,7 +32,16 @@ _CLASSES = {
     SEGMENTED: ("segmented_searcher", "SegmentedSearcher"),
 }
 KINDS = tuple(kind for kind in _CLASSES if kind != SEGMENTED)  # of search.kind
-FORMAT = 1
+
+
+class Part(NamedTuple):
+    """Segments `first`, `first` + `every`, ... of an index."""
+
+    first: int
+    every: int
+
+
+WHOLE = Part(0, 1)
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +172,13 @@ def _class(kind: str) -> Any:
     return getattr(import_module(f"realm_jax.retrieval.{module}"), name)
 
 
-def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
+def load_searcher(folder: str | Path, mesh: Any = None, part: Part = WHOLE) -> LocalSearcher:
     """Loads a searcher that `save` wrote.
 
     Args:
       folder: local; it may have been moved since.
       mesh: devices for the rows of a mesh searcher; None: all devices.
+      part: of a segmented searcher, the segments to load; only their files need to exist.
 
     Raises:
       DamageError: the files are damaged.
@@ -185,109 +193,9 @@ def load_searcher(folder: str | Path, mesh: Any = None) -> LocalSearcher:
             expected=" or ".join(_CLASSES),
             found=repr(kind),
         )
-    loaded: LocalSearcher = _class(kind).load(folder, mesh)
+    more = (part,) if kind == SEGMENTED else ()
+    loaded: LocalSearcher = _class(kind).load(folder, mesh, *more)
     return loaded
-
-
-def segment_folders(folder: Path, count: int) -> list[Path]:
-    """The folders into which a segmented searcher with `count` segments is saved."""
-    return [folder / f"segment_{number:05d}" for number in range(count)]
-
-
-def saved_segments(folder: Path) -> list[Path]:
-    """The folders of the segments of a saved searcher; the folder itself if it has none.
-
-    Raises:
-      DamageError: the description of the searcher is damaged.
-    """
-    description = read_description(folder)
-    if description["kind"] != SEGMENTED:
-        return [folder]
-    count = description.get("segments")
-    if not isinstance(count, int) or count < 1:
-        raise DamageError(
-            "the description of the searcher has no number of segments",
-            where=folder / DESCRIPTION,
-            expected="segments: at least 1",
-            found=count,
-        )
-    return segment_folders(folder, count)
-
-
-def saved_kinds(folder: Path) -> set[str]:
-    """The kinds of the segments of a saved searcher; see `saved_segments`."""
-    return {read_description(segment)["kind"] for segment in saved_segments(folder)}
-
-
-def write_description(folder: Path, searcher: Searcher, **more: Any) -> None:
-    """Writes `searcher.json`: format version, kind, size, dims and `more`."""
-    description = {
-        "format": FORMAT,
-        "kind": searcher.kind,
-        "size": searcher.size,
-        "dims": searcher.dims,
-        **more,
-    }
-    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1))
-
-
-def read_description(folder: Path) -> dict[str, Any]:
-    """Reads `searcher.json`.
-
-    Raises:
-      DamageError: missing or not readable.
-      MismatchError: another format version.
-    """
-    path = folder / DESCRIPTION
-    try:
-        description = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise DamageError(
-            "the description of the searcher cannot be read",
-            where=path,
-            expected="JSON",
-            found=str(error),
-        ) from error
-    needed = {"format", "kind", "size", "dims"}
-    if not isinstance(description, dict) or not needed <= description.keys():
-        raise DamageError(
-            "the description of the searcher is incomplete",
-            where=path,
-            expected=sorted(needed),
-            found=description,
-        )
-    if description["format"] != FORMAT:
-        raise MismatchError(
-            "the searcher has another format version",
-            where=path,
-            expected=FORMAT,
-            found=description["format"],
-            fix="build the index again with this version",
-        )
-    return description
-
-
-def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Memory-maps a float32 array that `np.save` wrote.
-
-    Raises:
-      DamageError: it is missing or truncated, or has another shape or dtype.
-    """
-    expected = f"float32 {list(shape)}"
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise DamageError(
-            "the array cannot be read", where=path, expected=expected, found=str(error)
-        ) from error
-    if array.shape != shape or array.dtype != np.float32:
-        raise DamageError(
-            "the array does not match its description",
-            where=path,
-            expected=expected,
-            found=f"{array.dtype} {list(array.shape)}",
-        )
-    return array
 
 
 def check_vectors(vectors: np.ndarray, block: int = 65_536) -> None:

@@ -13,20 +13,24 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from realm_jax.errors import DamageError, MismatchError
 from realm_jax.retrieval.searcher import (
-    DESCRIPTION,
-    SEGMENTED,
+    WHOLE,
     LocalSearcher,
+    Part,
     Searcher,
     ThreadedSearcher,
     check_queries,
     load_searcher,
+)
+from realm_jax.retrieval.searcher_files import (
+    DESCRIPTION,
+    SEGMENTED,
     read_description,
-    saved_segments,
-    segment_folders,
+    segments_in,
     write_description,
 )
 
 HIDDEN = "hidden.npy"
+SEGMENT = "segment_"  # and its number: name of the folder of a segment
 Hits = tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]
 SomeHits = tuple[Int32[np.ndarray, "B _"], Float32[np.ndarray, "B _"]]  # fewer than K
 NO_ROWS: Int64[np.ndarray, "0"] = np.empty(0, np.int64)
@@ -40,6 +44,7 @@ class SegmentedSearcher:
     Args:
       segments: at least one, of the same dimension.
       hidden: index rows that are never returned.
+      starts: first index row of each segment, ascending; None: they follow one another.
 
     Attributes:
       size: rows that can be returned: those of all segments, less the hidden ones.
@@ -50,16 +55,23 @@ class SegmentedSearcher:
 
     kind = SEGMENTED
 
-    def __init__(self, segments: Sequence[LocalSearcher], hidden: Int64[np.ndarray, "R"] = NO_ROWS):
+    def __init__(
+        self,
+        segments: Sequence[LocalSearcher],
+        hidden: Int64[np.ndarray, "R"] = NO_ROWS,
+        starts: Int64[np.ndarray, "S"] | None = None,
+    ):
+        sizes = np.array([segment.size for segment in segments])
         self.segments, self.hidden = tuple(segments), np.unique(hidden)
-        self.starts = np.cumsum([0, *(segment.size for segment in segments)])
+        self.starts = np.cumsum(sizes) - sizes if starts is None else starts
         self.dims = segments[0].dims
-        self._check()
-        self.size = int(self.starts[-1]) - len(self.hidden)
         self.bytes = sum(segment.bytes for segment in segments)
+        self._check(self.hidden if starts is None else NO_ROWS, int(sizes.sum()))
         self._masks = [self._mask(number) for number in range(len(segments))]
+        masked = sum(int(mask.sum()) for mask in self._masks if mask is not None)
+        self.size = int(sizes.sum()) - masked
 
-    def _check(self) -> None:
+    def _check(self, hidden: Int64[np.ndarray, "R"], count: int) -> None:
         dims = sorted({segment.dims for segment in self.segments})
         if len(dims) > 1:
             raise MismatchError(
@@ -69,31 +81,29 @@ class SegmentedSearcher:
                 found=dims,
                 fix="build the index again",
             )
-        count = int(self.starts[-1])
-        if len(self.hidden) and not 0 <= self.hidden[0] <= self.hidden[-1] < count:
+        if len(hidden) and not 0 <= hidden[0] <= hidden[-1] < count:
             raise MismatchError(
                 "a hidden row is not in the index",
                 where="SegmentedSearcher",
                 expected=f"0 to {count - 1}",
-                found=f"{self.hidden[0]} to {self.hidden[-1]}",
+                found=f"{hidden[0]} to {hidden[-1]}",
             )
 
     def _mask(self, number: int) -> Bool[np.ndarray, "N"] | None:
         """Which rows of a segment are hidden; None: no row is."""
-        first, end = self.starts[number : number + 2]
-        rows = self.hidden[np.searchsorted(self.hidden, first) :]
-        rows = rows[: np.searchsorted(rows, end)]
-        if not len(rows):
+        first, size = self.starts[number], self.segments[number].size
+        begin, end = np.searchsorted(self.hidden, (first, first + size))
+        if begin == end:
             return None
-        mask = np.zeros(end - first, bool)
-        mask[rows - first] = True
+        mask = np.zeros(size, bool)
+        mask[self.hidden[begin:end] - first] = True
         return mask
 
     def search(self, queries: Float32[np.ndarray, "B E"], k: int) -> Hits:
-        """See `Searcher.search`; in a tie, the lower segment is first."""
+        """See `Searcher.search`; in a tie, the lower row is first."""
         check_queries(self, queries, k)
         found = []
-        for segment, mask, start in zip(self.segments, self._masks, self.starts, strict=False):
+        for segment, mask, start in zip(self.segments, self._masks, self.starts, strict=True):
             rows, scores = _search_visible(segment, mask, queries, k)
             found.append((rows + np.int32(start), scores))
         return merge_hits(found, k)
@@ -116,33 +126,37 @@ class SegmentedSearcher:
             to.mkdir()
             segment.save(to)
         np.save(folder / HIDDEN, self.hidden)
-        write_description(folder, self, segments=len(self.segments))
+        described = [{"kind": segment.kind, "size": segment.size} for segment in self.segments]
+        write_description(folder, self, segments=described)
 
     @classmethod
-    def load(cls, folder: Path, mesh: Any = None) -> "SegmentedSearcher":
-        """Loads all segments."""
+    def load(cls, folder: Path, mesh: Any = None, part: Part = WHOLE) -> "SegmentedSearcher":
+        """Loads the segments of a part; their rows are those of the whole index."""
         description = read_description(folder)
-        segments = [load_searcher(one, mesh) for one in saved_segments(folder)]
-        searcher = cls(segments, _read_hidden(folder))
-        if (searcher.size, searcher.dims) != (description["size"], description["dims"]):
-            raise DamageError(
-                "the segments do not match the description of the index",
-                where=folder / DESCRIPTION,
-                expected=f"{description['size']} rows of {description['dims']}",
-                found=f"{searcher.size} rows of {searcher.dims}",
-            )
-        return searcher
+        sizes = np.array([size for _, size in segments_in(description, folder)])
+        hidden, folders = _read_hidden(folder), segment_folders(folder, len(sizes))
+        _check_sizes(folder, description["size"], int(sizes.sum()) - len(hidden))
+        own = np.arange(part.first, len(sizes), part.every)
+        segments = [load_searcher(folders[number], mesh) for number in own]
+        for number, segment in zip(own, segments, strict=True):
+            _check_sizes(folders[number], int(sizes[number]), segment.size)
+        return cls(segments, hidden, (np.cumsum(sizes) - sizes)[own])
+
+
+def segment_folders(folder: Path, count: int) -> list[Path]:
+    """The folders into which a segmented searcher with `count` segments is saved."""
+    return [folder / f"{SEGMENT}{number:05d}" for number in range(count)]
 
 
 def merge_hits(found: Sequence[SomeHits], k: int) -> SomeHits:
-    """The k hits with the largest scores; in a tie, those of the earlier element are first.
+    """The k hits with the largest scores; in a tie, the lower row is first.
 
     Args:
-      found: rows and scores, each best first.
+      found: rows and scores.
       k: cut to the number of hits.
     """
     rows, scores = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    order = np.lexsort((rows, -scores))[:, :k]
     return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
 
@@ -171,6 +185,16 @@ def _search_visible(
         scores[left[done]] = np.take_along_axis(of_found, order, 1)[done]
         left, asked = left[~done], min(4 * asked, k + count)
     return rows, scores
+
+
+def _check_sizes(folder: Path, expected: int, found: int) -> None:
+    if found != expected:
+        raise DamageError(
+            "the segments do not match the description of the index",
+            where=folder / DESCRIPTION,
+            expected=f"{expected} rows",
+            found=f"{found} rows",
+        )
 
 
 def _read_hidden(folder: Path) -> Int64[np.ndarray, "R"]:

@@ -120,12 +120,13 @@ def _check_bucket(folder: epath.Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)
 
 
-def write_array(path: epath.Path, array: np.ndarray, dtype: Any = None) -> None:
+def write_array(path: epath.Path, array: Any, dtype: Any = None) -> None:
     """Writes a `.npy` file into an existing folder; `digest(sync=True)` makes it durable.
 
     Args:
       path: of the file.
-      array: may be memory-mapped; rows are converted and written in blocks.
+      array: a NumPy array, which may be memory-mapped, or what has `shape`, `dtype` and slices of
+        rows like one; rows are converted and written in blocks.
       dtype: of the file; None: that of `array`.
     """
     failpoint("file.open")
@@ -135,11 +136,12 @@ def write_array(path: epath.Path, array: np.ndarray, dtype: Any = None) -> None:
         failpoint("file.flush")
 
 
-def _save_rows(file: Any, array: np.ndarray, dtype: Any) -> None:
+def _save_rows(file: Any, array: Any, dtype: Any) -> None:
     """Writes the bytes of `np.save(file, array.astype(dtype))` without a converted copy of it."""
-    if dtype is None or dtype == array.dtype:
+    if isinstance(array, np.ndarray) and (dtype is None or dtype == array.dtype):
         np.save(file, array)
         return
+    dtype = array.dtype if dtype is None else dtype
     header = np.lib.format.header_data_from_array_1_0(array[:0].astype(dtype))
     np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
     for start in range(0, len(array), _ROWS):

@@ -5,7 +5,7 @@ the copy and yields it.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from realm_jax.storage.sealed import FieldType
 from realm_jax.storage.staging import local_to_read
 
 OLD_MANIFEST = "manifest.json"  # of corpora and spans, before all kinds of folders shared one name
+Skip = Callable[[str], bool]  # by the name of a file in a folder
+_NONE: Skip = lambda name: False  # noqa: E731
 NO_FILE = "no such file"  # the `expected` of a file that is not in the manifest
 
 
@@ -41,14 +43,15 @@ def verify(folder: epath.Path) -> list[dict[str, Any]]:
 
 
 def _problems(
-    folder: epath.Path, manifest: dict[str, Any], copy: epath.Path
+    folder: epath.Path, manifest: dict[str, Any], copy: epath.Path, skip: Skip = _NONE
 ) -> list[dict[str, Any]]:
-    """Problems of the files in `copy`, a copy of `folder` or `folder` itself."""
+    """Problems of the files in `copy`, a copy of `folder` or `folder` itself, but for `skip`."""
     step, named = manifest.get("step"), step_of(folder.name)
     if None not in (step, named) and step != named:
         of_other = {"expected": f"the manifest of step {named}", "found": f"that of step {step}"}
         return [{"file": MANIFEST, **of_other}]
-    table, present = manifest["files"], set(data_files(copy))
+    table = {name: entry for name, entry in manifest["files"].items() if not skip(name)}
+    present = {name for name in data_files(copy) if not skip(name)}
     present -= {name for name in present if step is None and _is_beside_generations(name)}
     problems: list[dict[str, Any]] = []
     for inner in _published_inside(present - table.keys()) if step is None else ():
@@ -98,19 +101,20 @@ def _size(path: epath.Path) -> int:
 
 def read_verified(folder: epath.Path, kind: str, **fields: FieldType) -> dict[str, Any]:
     """The manifest of a step folder; see `verified`."""
-    with verified(folder, kind, **fields) as (_, manifest):
+    with verified(folder, kind, _NONE, **fields) as (_, manifest):
         return manifest
 
 
 @contextlib.contextmanager
 def verified(
-    folder: epath.Path, kind: str, **fields: FieldType
+    folder: epath.Path, kind: str, skip: Skip = _NONE, **fields: FieldType
 ) -> Iterator[tuple[epath.Path, dict[str, Any]]]:
     """Verifies every byte of a step folder.
 
     Args:
       folder: the folder.
       kind: that it must have.
+      skip: says of the name of a file whether it is neither verified nor copied.
       fields: required fields of the manifest of this kind, and their types.
 
     Yields:
@@ -127,21 +131,25 @@ def verified(
     manifest = read_manifest(folder)
     if manifest is None:
         raise _not_published(folder)
-    with local_to_read(folder) as copy:
-        problems = _problems(folder, manifest, copy)
+    with local_to_read(folder, skip) as copy:
+        problems = _problems(folder, manifest, copy, skip)
         if problems and not (folder / MANIFEST).exists():
             raise _not_published(folder)
         if problems:
             raise _damaged(folder, problems)
-        if manifest["kind"] != kind or manifest.get("step") != step_of(folder.name):
-            raise MismatchError(
-                "manifest belongs to another folder",
-                where=folder,
-                expected=f"{kind} of step {step_of(folder.name)}",
-                found=f"{manifest['kind']} of step {manifest.get('step')}",
-            )
+        _require_kind(folder, manifest, kind)
         sealed.require_fields(manifest, folder / MANIFEST, fields)
         yield copy, manifest
+
+
+def _require_kind(folder: epath.Path, manifest: dict[str, Any], kind: str) -> None:
+    if manifest["kind"] != kind or manifest.get("step") != step_of(folder.name):
+        raise MismatchError(
+            "manifest belongs to another folder",
+            where=folder,
+            expected=f"{kind} of step {step_of(folder.name)}",
+            found=f"{manifest['kind']} of step {manifest.get('step')}",
+        )
 
 
 def _not_published(folder: epath.Path) -> NotPublishedError:

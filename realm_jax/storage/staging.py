@@ -59,10 +59,13 @@ def _put(local: Path, target: epath.Path) -> None:
 
 
 @contextlib.contextmanager
-def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
+def local_to_read(
+    path: epath.Path, skip: Callable[[str], bool] = lambda name: False
+) -> Iterator[epath.Path]:
     """A local copy of a file or folder; files that were memory-mapped stay readable afterwards.
 
-    Files that another process deletes meanwhile may be missing in the copy.
+    `skip` says of the name of a file in the folder whether it is not copied. Files that another
+    process deletes meanwhile may be missing in the copy.
     """
     if files.is_local(path):
         yield path
@@ -70,6 +73,8 @@ def local_to_read(path: epath.Path) -> Iterator[epath.Path]:
     with tempfile.TemporaryDirectory() as staged:
         local, (store, inside) = Path(staged) / path.name, files.on_store(path)
         for name in files.list_files(path) or [""]:  # a file has no files under it
+            if skip(name):
+                continue
             target = local / name
             target.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from realm_jax.artifacts.corpus_change import is_of_corpus
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
 from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
-from realm_jax.retrieval.search_process import load_in_subprocess
+from realm_jax.retrieval.placement import placement
 from realm_jax.storage import commit
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
@@ -79,7 +79,8 @@ class IndexManager:
         self._run, self._refresh = run, config.refresh
         self._expected = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
         self._corpus_hash = corpus_hash
-        self._replay, self._required, self._mesh = list(replay), required, mesh
+        self._replay, self._required = list(replay), required
+        self._mesh, self._placed = mesh, placement(config.search)
         process = hosts.process_index()
         self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
         self._renewal = contextlib.ExitStack()  # ended by `close`
@@ -310,7 +311,7 @@ class IndexManager:
         return self._open(wanted, step)
 
     def _open(self, index_step: int, step: int) -> PublishedIndex:
-        """Waits until all processes see the index of `index_step`, and opens it."""
+        """Waits until all processes see the index of `index_step`; opens it."""
         self._wait.until(
             step,
             f"of step {index_step}",
@@ -326,8 +327,8 @@ class IndexManager:
         self._lease.hold({PUBLISHED_INDEX: self._required() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         failpoint("index.leased")
-        opened = open_index(folder, self._expected, self._mesh, load_in_subprocess)
-        if opened.searcher.kind != "mesh":
+        opened = open_index(folder, self._expected, self._mesh, *self._placed)
+        if opened.searcher.kind not in ("mesh", "spread"):
             self._probe(opened)  # in the background, so that no swap waits for it
         snapshot_time = opened.manifest.get("snapshot_time")  # absent in older indexes
         if snapshot_time is not None:
@@ -337,8 +338,7 @@ class IndexManager:
     def _probe(self, index: PublishedIndex) -> None:
         """Searches the index with the probe queries.
 
-        A mesh searcher runs on all devices, and all processes must start such programs in the same
-        order. It is therefore probed at the swap, when all processes are at the same step.
+        Kinds that all processes search together are probed at the swap: at the same step in each.
         """
         if index.step not in self._probe_candidates:
             self._probe_candidates[index.step] = probe_hash_of(index)

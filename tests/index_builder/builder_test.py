@@ -113,7 +113,7 @@ def test_a_killed_builder_resumes_at_its_unfinished_shard(run, config, parameter
         encoder = CountingEncoder(config, tiny.store.vocabulary.size)
         embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
         try:
-            vectors = embed_corpus(config, tiny.store, embed, folder, stop, progress)
+            vectors = embed_corpus(config, tiny.store.live_ids(), embed, folder, stop, progress)
         except Stopped:
             vectors = None
         return vectors, encoder.embedded
@@ -141,7 +141,7 @@ def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm, 
         encoder = CountingEncoder(config, tiny.store.vocabulary.size)
         embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
         ignored = lambda done: None  # noqa: E731
-        embed_corpus(config, tiny.store, embed, folder, threading.Event(), ignored)
+        embed_corpus(config, tiny.store.live_ids(), embed, folder, threading.Event(), ignored)
         return encoder.embedded
 
     assert asked() == len(tiny.store)

@@ -172,6 +172,40 @@ def test_a_process_may_come_to_the_first_step_later_than_gloo_waits(start, tiny)
     start(config, 2, 2, {1: {"LATE": "40"}}).wait(0, 0)
 
 
+@pytest.mark.slow
+def test_hosts_that_load_different_segments_train_with_the_losses_of_one(
+    start, builder, tiny, tmp_path
+):
+    """Four segments of ten passages; two hosts load two each.
+
+    The params are large, so that scores of passages differ by more than rounding errors.
+    """
+    settings = {"model__layers": 1, "stages__realm__steps": 6, "evaluation__queries": 16}
+    settings |= {"search__segment_passages": 12, "model__init_stddev": 0.3, **GROUPS}
+    spread = tiny_config(tiny.folder, search__placement="hosts", **settings)
+    outputs = start(spread, 2, 2).wait(0, 0)
+    assert "this host loads segments [0, 2] of 4" in outputs[0]
+    assert "this host loads segments [1, 3] of 4" in outputs[1]
+    run, single = RunDir(tmp_path / "run"), RunDir(tmp_path / "single")
+    built = {one["index_step"]: one["candidates"] for one in read_log(run.indexes)}
+    searched = [(one["index_step"], one["candidates"]) for one in read_log(run.swaps)]
+    assert len(searched) >= 3 and all(built[step] == found for step, found in searched)
+    stop = threading.Event()
+    thread = threading.Thread(target=index_builder.run, args=(str(single.root), 0.02, stop))
+    thread.start()
+    trainer.run(str(single.root), tiny_config(tiny.folder, **settings), threading.Event())
+    thread.join(PATIENCE)
+    for name in ("loss", "held_out_loss", "held_out_recall_at_5"):
+        expected, found = (values_of(one.root, "realm", name) for one in (single, run))
+        assert expected
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def values_of(workdir, stage, name):
+    records = read_log(RunDir(workdir).logs / f"{stage}.jsonl")
+    return [record[name] for record in records if name in record]
+
+
 def swaps(run):
     return [(record["step"], record["index_step"]) for record in read_log(run.swaps)]
 

@@ -23,7 +23,9 @@ from realm_jax.retrieval.search_process import (
     load_in_subprocess,
 )
 from realm_jax.retrieval.search_worker import NICENESS
-from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, load_searcher
+from realm_jax.retrieval.searcher import build_searcher, load_searcher
+from realm_jax.retrieval.searcher_files import DESCRIPTION
+from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
 
 PATIENCE = 30.0
 PARENT = """
@@ -87,7 +89,7 @@ def test_loading_has_a_low_priority_and_searching_does_not(saved, queries):
         held = saved.parent / "held"
         held.mkdir()
         os.mkfifo(held / DESCRIPTION)
-        command = [sys.executable, "-m", WORKER_MODULE, str(held), str(its.fileno())]
+        command = [sys.executable, "-m", WORKER_MODULE, str(held), *"01", str(its.fileno())]
         child = subprocess.Popen(command, pass_fds=[its.fileno()])
         try:
             deadline = time.monotonic() + PATIENCE
@@ -97,10 +99,14 @@ def test_loading_has_a_low_priority_and_searching_does_not(saved, queries):
         finally:
             child.kill()
             child.wait()
-    apart = SearchProcess(saved)
-    apart.search(queries, 8)
-    # Threads that search, without the threads that NumPy starts during loading.
-    assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
+    segmented = saved.parent / "segmented"
+    segmented.mkdir()
+    SegmentedSearcher([load_searcher(saved)]).save(segmented)
+    for folder in (saved, segmented):
+        apart = SearchProcess(folder)
+        apart.search(queries, 8)
+        # Threads that search, without the threads that NumPy starts during loading.
+        assert priorities(apart._process.pid).count(own) == max(2, os.cpu_count())
 
 
 @pytest.mark.parametrize(("kind", "size"), [("exact", MIN_ROWS), ("scann", 1000)])

@@ -14,7 +14,8 @@ from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 from realm_jax.retrieval import exact_searcher, mesh_searcher
 from realm_jax.retrieval.mesh_searcher import MeshSearcher, search_on_mesh
 from realm_jax.retrieval.search_plan import make_plan
-from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, check_vectors, load_searcher
+from realm_jax.retrieval.searcher import build_searcher, check_vectors, load_searcher
+from realm_jax.retrieval.searcher_files import DESCRIPTION
 
 E = 32
 KINDS = ("exact", "mesh", "scann", "faiss")

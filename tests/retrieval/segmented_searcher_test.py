@@ -1,6 +1,7 @@
 """A segmented search equals the search of one index over the same rows, without hidden rows."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from realm_jax import config as configs
 from realm_jax.errors import ConfigError, DamageError, MismatchError
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.search_process import MIN_ROWS, SearchProcess, load_in_subprocess
-from realm_jax.retrieval.searcher import DESCRIPTION, build_searcher, load_searcher, saved_kinds
+from realm_jax.retrieval.searcher import Part, build_searcher, load_searcher
+from realm_jax.retrieval.searcher_files import DESCRIPTION, saved_kinds
 from realm_jax.retrieval.segmented_searcher import HIDDEN, SegmentedSearcher
 
 E = 16
@@ -113,12 +115,32 @@ def test_a_missing_or_foreign_file_is_an_error_with_its_name(tmp_path):
         (tmp_path / name).write_bytes(content)
     described = (tmp_path / DESCRIPTION).read_text()
     for now, other, expected in [
-        ('"segments": 2', '"segments": "two"', "at least 1"),
-        ('"segments": 2', '"segments": 1', "29 rows"),
+        ('"segments": [', '"segments": 2, "not": [', "at least one"),
+        ('"size": 29', '"size": 30', "30 rows"),
+        ('"size": 15', '"size": 16', "29 rows"),
     ]:
-        (tmp_path / DESCRIPTION).write_text(described.replace(now, other))
+        assert now in described
+        (tmp_path / DESCRIPTION).write_text(described.replace(now, other, 1))
         with pytest.raises(DamageError, match=expected):
             load_searcher(tmp_path)
+    moved = described.replace('"size": 15', '"size": 14', 1)
+    (tmp_path / DESCRIPTION).write_text("16".join(moved.rsplit("15", 1)))
+    with pytest.raises(DamageError, match=r"segment_00000[\s\S]*14 rows[\s\S]*15 rows"):
+        load_searcher(tmp_path)
+
+
+def test_parts_find_the_rows_of_the_whole_index(tmp_path):
+    vectors, queries = some(50), some(20, seed=1)
+    whole = segmented(vectors, ("exact",) * 5, [7, 49])
+    whole.save(tmp_path)
+    shutil.rmtree(tmp_path / "segment_00001")  # the other part does not need it
+    parts = [load_searcher(tmp_path, None, Part(0, 4)), load_searcher(tmp_path, None, Part(2, 4))]
+    assert [(part.size, part.starts.tolist()) for part in parts] == [(18, [0, 40]), (10, [20])]
+    for part, own in zip(parts, ([*range(10), *range(40, 50)], range(20, 30)), strict=True):
+        rows, scores = part.search(queries, part.size)
+        right = brute(vectors, queries, part.size, sorted({*range(50)} - {*own} | {7, 49}))
+        np.testing.assert_array_equal(rows, right[0])
+        np.testing.assert_array_equal(scores, right[1])
 
 
 def test_all_segments_are_widened():

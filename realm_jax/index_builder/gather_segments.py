@@ -1,0 +1,125 @@
+"""Worker 0: makes its segments, waits for those of the other workers, and joins all of them."""
+
+import contextlib
+import functools
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from realm_jax.corpus.concatenated import Concatenated
+from realm_jax.errors import DamageError, Stopped
+from realm_jax.index_builder import embed_corpus
+from realm_jax.index_builder.build import BuiltIndex
+from realm_jax.index_builder.embed_corpus import Progress
+from realm_jax.index_builder.recall import merged
+from realm_jax.index_builder.segment_maker import SegmentMaker
+from realm_jax.index_builder.segments import KIND, Segment, open_segment
+from realm_jax.index_builder.worker import Worker
+from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
+from realm_jax.storage import files, integrity
+from realm_jax.storage.commit import NotPublishedError
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def made_segments(
+    maker: SegmentMaker,
+    worker: Worker,
+    stop: threading.Event,
+    poll_seconds: float,
+    progress: Progress,
+) -> Iterator[list[Segment]]:
+    """All segments of an index, verified; they may be read during the block.
+
+    Args:
+      maker: of the snapshot.
+      worker: worker 0 of n; segment s belongs to worker s % n.
+      stop: see `SegmentMaker.make`.
+      poll_seconds: time between two checks for the segments of other workers.
+      progress: called with the number of passages that are embedded.
+
+    Raises:
+      Stopped: when `stop` is set.
+      RealmError: the recall of a segment is below the floor.
+    """
+    while True:
+        _finish(maker, worker, stop, poll_seconds, progress)
+        with contextlib.ExitStack() as opened:
+            segments = _open(maker, opened)
+            if segments is not None:
+                yield segments
+                return
+
+
+def joined(segments: list[Segment]) -> tuple[BuiltIndex, Concatenated]:
+    """The index of all segments, and the vectors of all rows in float16.
+
+    Its `seconds` are sums over all workers.
+    """
+    names = segments[0].seconds
+    built = BuiltIndex(
+        SegmentedSearcher([segment.searcher for segment in segments]),
+        merged([segment.asked for segment in segments]).recall(),
+        merged([segment.passages for segment in segments]).recall(),
+        {"segments": [segment.trained for segment in segments]},
+        {name: sum(segment.seconds[name] for segment in segments) for name in names},
+    )
+    return built, Concatenated([segment.vectors for segment in segments])
+
+
+def _finish(
+    maker: SegmentMaker,
+    worker: Worker,
+    stop: threading.Event,
+    poll_seconds: float,
+    progress: Progress,
+) -> None:
+    """Returns when all segments are finished."""
+    numbers = range(len(maker.bounds))
+    own, missing = set(worker.starts(len(numbers), 1)), maker.unfinished(numbers)
+    arrived = reported = time.monotonic()
+    while missing:
+        before = sum(maker.size(number) for number in numbers if number not in missing)
+        mine = next((number for number in missing if number in own), None)
+        if mine is not None:
+            maker.make(mine, stop, functools.partial(_add, progress, before))
+        elif stop.wait(poll_seconds):
+            raise Stopped("embed")
+        found, now = maker.unfinished(missing), time.monotonic()
+        if found != missing:
+            missing, arrived = found, now
+        elif now > reported + embed_corpus.REPORT_SECONDS:
+            reported = now
+            progress(before)
+            _warn(missing, worker.count, now - arrived)
+
+
+def _add(progress: Progress, before: int, done: int) -> None:
+    progress(before + done)
+
+
+def _warn(missing: list[int], workers: int, seconds: float) -> None:
+    names = ", ".join(f"{one}/{workers}" for one in sorted({one % workers for one in missing}))
+    log.warning(
+        "waiting for %d segments of workers %s: none has arrived for %.0f s; start these workers "
+        "again if they have ended (realm index --worker=i/n)",
+        len(missing),
+        names,
+        seconds,
+    )
+
+
+def _open(maker: SegmentMaker, opened: contextlib.ExitStack) -> list[Segment] | None:
+    """All segments, held by `opened`; deletes damaged ones and returns None."""
+    segments = []
+    for number in range(len(maker.bounds)):
+        folder = maker.folder(number)
+        try:
+            copy, manifest = opened.enter_context(integrity.verified(folder, KIND))
+            segments.append(open_segment(copy, manifest))
+        except (DamageError, NotPublishedError) as error:
+            log.warning("segment %d is damaged; its worker makes it again:\n%s", number, error)
+            files.delete_tree(folder)
+    return segments if len(segments) == len(maker.bounds) else None
