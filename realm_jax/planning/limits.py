@@ -21,10 +21,11 @@ class Assumptions:
         reach 0.4 to 0.6.
       build_seconds: core seconds per passage to build a ScaNN index; 444 s on two cores for 13.35 M
         passages were measured (benchmarks/RESULTS.md).
-      build_threads: cores of the machine that builds the index.
+      build_threads: cores of a machine that builds an index or segments of one.
       bucket_bandwidth: bytes per second between one machine and the bucket.
       memory_share: share of the memory of a machine or chip that indexes may use.
       corpus_bytes: bytes of a stored passage, text and word pieces (docs/how_to/bring_a_corpus.md).
+      piece_bytes: of these, bytes of the word pieces, which the builder reads.
       disk_bytes: disk of a machine for the corpus.
     """
 
@@ -34,6 +35,7 @@ class Assumptions:
     bucket_bandwidth: float = 1e9
     memory_share: float = 0.8
     corpus_bytes: int = 4000
+    piece_bytes: int = 600
     disk_bytes: float = 2e12
 
 
@@ -61,6 +63,30 @@ def index_row_bytes(config: ConfigDict) -> float:
     return float(RESCORED_BYTES[precision] * width + codes)
 
 
+def segments(passages: int, config: ConfigDict) -> int:
+    """Number of segments in which the builder makes the index."""
+    if config.search.kind == "mesh":
+        return 1
+    return max(1, -(-passages // config.search.segment_passages))
+
+
+def segment_bytes(passages: int, config: ConfigDict) -> float:
+    """Memory of a builder: the vectors of a segment in float32, and its searcher."""
+    rows = passages / segments(passages, config)
+    return rows * (_FLOAT32 * config.model.embedding + index_row_bytes(config))
+
+
+def placement(passages: int, trainer: Slice, config: ConfigDict, assumed: Assumptions) -> str:
+    """The `search.placement` of a run: `hosts` if asked for, or if one host's memory is too small.
+
+    An index of kind mesh is spread over the devices: `everywhere`.
+    """
+    if config.search.kind == "mesh":
+        return "everywhere"
+    fits = 2 * passages * index_row_bytes(config) <= assumed.memory_share * trainer.chip.host_bytes
+    return config.search.placement if fits else "hosts"
+
+
 def limits(
     passages: int,
     step: float,
@@ -71,6 +97,10 @@ def limits(
     assumed: Assumptions,
 ) -> list[Limit]:
     """Computes the limit of each part, lowest first. During a swap, two indexes are in memory.
+
+    A builder's memory is a limit only if the index has one segment, or if a segment does not fit.
+    A corpus that is larger than the disk of a machine lies on a file system that all machines
+    mount; reading it takes time (`plan.refresh_parts`), but no disk.
 
     Args:
       passages: N.
@@ -89,30 +119,23 @@ def limits(
         Limit(
             "staleness",
             passages * steps_allowed * step / refresh,
-            "more builder chips; or a partial refresh: embed the passages that are retrieved or "
-            "change most, and re-rank the hits of the stale index with fresh vectors in the step",
+            "more builder chips; or re-rank the hits of the stale index with fresh vectors in the "
+            "step (retrieval.rerank)",
         ),
-        Limit(
-            "the builder's memory",
-            memory / (_FLOAT32 * config.model.embedding),
-            "a sharded index: each builder publishes the shard that it embedded",
-        ),
-        Limit(
-            "row numbers",
-            float(_LARGEST_ROW),
-            "a sharded index with fewer than 2^31 rows per shard; hits are merged by score",
-        ),
-        Limit(
-            "the corpus on a machine's disk",
-            assumed.disk_bytes / assumed.corpus_bytes,
-            "a sharded corpus: each host stores one shard and sends the candidates' word pieces",
-        ),
+        Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not built"),
     ]
+    if segment_bytes(passages, config) > memory:
+        rows = memory / (_FLOAT32 * config.model.embedding + index_row_bytes(config))
+        then = f"search.segment_passages of at most {rows:.3g}"
+        if config.search.kind == "mesh":
+            then = "search.kind=scann, whose builder makes one segment after the other"
+        found += [Limit("the builder's memory", rows, then)]
     if config.search.kind == "mesh":
         left = max(0.0, assumed.memory_share * trainer.chip.hbm_bytes - train["hbm_bytes_peak"])
-        then = "ScaNN, sharded over the hosts; or a slice with more chips"
+        then = "search.kind=scann with search.placement=hosts; or a slice with more chips"
         found += [Limit("device memory", trainer.chips * left / two_indexes, then)]
     else:
-        then = "an index sharded over the hosts: each host searches its shard, hits are merged"
-        found += [Limit("a trainer host's memory", memory / two_indexes, then)]
+        then = "a slice with more hosts: with search.placement=hosts, each holds 1/n of the index"
+        most = trainer.hosts * memory / two_indexes
+        found += [Limit("a trainer host's memory", most, then)]
     return sorted(found, key=lambda limit: (limit.passages, limit.part))

@@ -13,7 +13,15 @@ from ml_collections import ConfigDict
 from realm_jax.errors import InputError
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.flops import train_flops
-from realm_jax.planning.limits import Assumptions, index_row_bytes, limits
+from realm_jax.planning.limits import (
+    Assumptions,
+    index_row_bytes,
+    limits,
+    placement,
+    segments,
+)
+
+SHARED = "a file system that all machines mount"
 
 
 def plan(
@@ -53,6 +61,7 @@ def plan(
     refresh = sum(parts.values())
     found = limits(passages, step, refresh, trainer, config, reports["realm/train"], assumed)
     evaluation = evaluation_seconds(reports["realm/evaluate"], trainer.chips, config, assumed)
+    placed = placement(passages, trainer, config, assumed)
     steps, every = config.stages.realm.steps, config.stages.realm.evaluate_every
     evaluations = steps // every if every else 1
     hours = (steps * step + evaluations * evaluation) / 3600
@@ -72,7 +81,11 @@ def plan(
         ),
         "staleness_steps": staleness(refresh / step, config.refresh.every),
         "index_bytes": passages * index_row_bytes(config),
-        "store": store_traffic(passages, trainer.hosts, config),
+        "segments": segments(passages, config),
+        "placement": placed,
+        "corpus_bytes": passages * assumed.corpus_bytes,
+        "corpus_on": "local disks" if on_local_disks(passages, assumed) else SHARED,
+        "store": store_traffic(passages, trainer.hosts, placed, config),
         "days": hours / 24,
         "chip_hours": hours * (trainer.chips + chips),
         "breaks_first": found[0].part,
@@ -91,17 +104,33 @@ def evaluation_seconds(
     return batches * step_seconds(report, chips, assumed)
 
 
-def store_traffic(passages: int, hosts: int, config: ConfigDict) -> dict[str, float]:
+def store_traffic(passages: int, hosts: int, placed: str, config: ConfigDict) -> dict[str, float]:
     """Requests and bytes of one refresh on an object store.
 
-    Each shard of vectors is written once and read once. The index, with the vectors in float16, is
-    written once and read by each trainer host. Snapshot, manifests, pointers and listings add less
-    than a per cent and are not counted.
+    Each shard of vectors is written. The shards of an index of one segment are read once by worker
+    0. Finished segments are written, and read by worker 0. The index, with the vectors in float16,
+    is written once and read by each trainer host; placed on `hosts`, each reads a part of the
+    searcher. Snapshot, manifests, pointers and listings add less than a per cent and are not
+    counted.
+
+    Args:
+      passages: N.
+      hosts: of the trainer.
+      placed: see `placement`.
+      config: of the run.
     """
-    shards = -(-passages // config.builder.shard)
-    width = config.model.embedding
-    vectors, published = passages * width * 4.0, passages * (index_row_bytes(config) + 2.0 * width)
-    return {"requests": 2.0 * shards, "bytes": 2 * vectors + (1 + hosts) * published}
+    shards, width = -(-passages // config.builder.shard), config.model.embedding
+    vectors, half, searcher = 4.0 * width, 2.0 * width, index_row_bytes(config)
+    read = hosts * half + (searcher if placed == "hosts" else hosts * searcher)
+    requests, moved = 2.0 * shards, 2 * vectors + searcher + half
+    if segments(passages, config) > 1:
+        requests, moved = float(shards), vectors + 3 * (searcher + half)
+    return {"requests": requests, "bytes": passages * (moved + read)}
+
+
+def on_local_disks(passages: int, assumed: Assumptions) -> bool:
+    """Whether the corpus fits on the disk of a machine."""
+    return passages * assumed.corpus_bytes <= assumed.disk_bytes
 
 
 def builder_chips(trainer: Slice, share: float) -> int:
@@ -162,13 +191,24 @@ def refresh_parts(
     report: dict[str, Any],
     assumed: Assumptions,
 ) -> dict[str, float]:
-    """Seconds of one refresh by phase; all passages have the maximum length."""
+    """Seconds of one refresh by phase; all passages have the maximum length.
+
+    Several builder machines make different segments at the same time; worker 0 then reads and
+    writes all of them. A corpus on a shared file system is read by all builder machines together
+    (`corpus`).
+    """
     embed = embedding_seconds(report, passages, chips) / assumed.share_of_roofline
-    on_mesh = config.search.kind == "mesh"
-    build = 0.0 if on_mesh else passages * assumed.build_seconds / assumed.build_threads
+    on_mesh, count = config.search.kind == "mesh", segments(passages, config)
+    machines = min(count, -(-chips // trainer.chip.host_chips))
+    build = 0.0 if on_mesh else passages * assumed.build_seconds / assumed.build_threads / machines
     stored = passages * index_row_bytes(config) / assumed.bucket_bandwidth
-    read = stored / trainer.hosts if on_mesh else stored
-    return {"embed": embed, "build": build, "write": stored, "read": read}
+    gathered = stored / machines + stored if count > 1 else 0.0
+    spread = placement(passages, trainer, config, assumed) == "hosts"
+    read = stored / trainer.hosts if on_mesh or spread else stored
+    parts = {"embed": embed, "build": build, "write": stored + gathered, "read": read}
+    if not on_local_disks(passages, assumed):
+        parts["corpus"] = passages * assumed.piece_bytes / assumed.bucket_bandwidth / machines
+    return parts
 
 
 def staleness(refresh_steps: float, every: int) -> float:
@@ -206,6 +246,9 @@ def plan_lines(planned: dict[str, Any]) -> list[str]:
         f"index       {p['index_bytes'] / 1e9:,.1f} GB; a refresh moves "
         f"{p['store']['bytes'] / 1e9:,.1f} GB in {p['store']['requests']:,.0f} requests through an "
         "object store",
+        f"segments    {p['segments']:,}, made one after the other by each builder machine; they "
+        f"need search.placement={p['placement']}",
+        f"corpus      {p['corpus_bytes'] / 1e9:,.0f} GB on {p['corpus_on']}",
         f"run         {p['days']:.1f} days, {p['chip_hours']:,.0f} chip-hours",
     ]
     for limit in p["limits"]:

@@ -67,26 +67,54 @@ def test_staleness_breaks_first_if_builders_are_few():
     assert at_the_edge["staleness_steps"] == pytest.approx(5000, rel=1e-3)
 
 
-def test_memory_breaks_before_row_numbers():
-    limits = {limit["part"]: limit["passages"] for limit in make_plan()["limits"]}
-    assert limits["a trainer host's memory"] == pytest.approx(0.8 * 407e9 / (2 * 320))
-    assert limits["the builder's memory"] == pytest.approx(0.8 * 407e9 / 512)
+def limits_of(planned):
+    return {limit["part"]: limit["passages"] for limit in planned["limits"]}
+
+
+def test_memory_is_that_of_a_segment_in_the_builder_and_of_a_share_in_each_host():
+    limits = limits_of(make_plan())
     assert limits["row numbers"] == 2**31 - 1
+    assert limits["a trainer host's memory"] == pytest.approx(16 * 0.8 * 407e9 / (2 * 320))
+    assert "the builder's memory" not in limits
     assert list(limits.values()) == sorted(limits.values())
+    one = make_plan(10**9, search__segment_passages="1000000000")
+    assert limits_of(one)["the builder's memory"] == pytest.approx(0.8 * 407e9 / (512 + 320))
+    assert "the builder's memory" in one["broken"]
+
+
+def test_a_billion_passages_break_neither_memory_nor_disks():
+    found = make_plan(10**9)
+    assert found["broken"] == ["staleness"]
+    assert (found["segments"], found["placement"]) == (500, "hosts")
+    assert found["corpus_on"] == "a file system that all machines mount"
+    # four builder machines: 600 bytes of a passage at 1 GB/s; segments are gathered by worker 0
+    parts = found["refresh_parts"]
+    assert parts["corpus"] == pytest.approx(600 / 4)
+    assert parts["write"] == pytest.approx(320 * (1 + 1 / 4 + 1))
+    assert (parts["build"], parts["read"]) == pytest.approx((1000 / 4, 320 / 16))
+    bytes_moved = 512 + 3 * 576 + 320 + 16 * 256
+    assert found["store"]["bytes"] == pytest.approx(bytes_moved * 1e9)
+
+
+def test_segments_are_spread_over_hosts_only_if_one_host_is_too_small():
+    edge = int(0.8 * 407e9 / (2 * 320))
+    assert [make_plan(size)["placement"] for size in (edge, edge + 1)] == ["everywhere", "hosts"]
+    assert make_plan(search__placement="hosts")["placement"] == "hosts"
+    assert make_plan(10**9, search__kind="mesh")["placement"] == "everywhere"
 
 
 def test_mesh_search_is_limited_by_device_memory_and_needs_no_build():
     found = make_plan(search__kind="mesh")
     assert found["refresh_parts"]["build"] == 0.0
     assert found["refresh_parts"]["read"] == pytest.approx(0.256 / 16)  # each host reads its rows
-    limits = {limit["part"]: limit["passages"] for limit in found["limits"]}
+    limits = limits_of(found)
     left = 0.8 * 32 * 2**30 - 4 * 2**30
     assert limits["device memory"] == pytest.approx(64 * left / (2 * 256))
 
 
 def test_a_larger_corpus_exceeds_more_limits():
     broken = [len(make_plan(passages)["broken"]) for passages in (10**5, 10**9, 10**11)]
-    assert broken == sorted(broken) and broken[-1] == len(make_plan()["limits"])
+    assert broken == sorted(broken) == [0, 1, 3] and len(make_plan()["limits"]) == 3
 
 
 def test_step_time_is_inverse_to_the_number_of_chips():

@@ -1,0 +1,239 @@
+"""An index of segments against one index over the same rows: recall, speed, time and memory.
+
+Command:  python benchmarks/segments.py [--quick] [--rows=1000000,13350000] [--segments=1,4,16]
+              [--searcher=NAME] [--hosts=1] [--folder=DIR] [--json]
+Data:     as in benchmarks/search.py
+Output:   `rows`: {rows, segments, hosts, leaves_searched, recall_at_8, qps, latency_ms, build_s,
+          build_peak_bytes, bytes, load_s, loaded_bytes}; and `against_one`, for each number of
+          segments and each width: {recall_ratio, qps_ratio} to one index, both with the same share
+          of the leaves searched
+Time:     --quick (100,000 rows) under five minutes on two cores; 1 M half an hour; 13.35 M four
+          hours and 25 GB of disk. Finished measurements are kept in DIR, so that the same command
+          resumes after an interruption
+Needs:    with --hosts=4, as many processes, each with a part of the segments, search every query;
+          `loaded_bytes` is then the largest of them
+
+Segments are built one after the other in one process, which holds one of them at a time, so
+`build_peak_bytes` is the memory of an index builder without its encoder. The `*_bytes` are
+anonymous memory, without memory-mapped files; `bytes` is on disk. All searches use all cores.
+"""
+
+import json
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from command_line import make_parser, write_report
+from search import OURS, K, PeakMemory, anonymous_bytes, load_data, make_data, speed
+
+from realm_jax import config as config_lib
+from realm_jax.retrieval.saved_searcher import SavedSearcher
+from realm_jax.retrieval.searcher import Part, Searcher, build_searcher, load_searcher
+from realm_jax.retrieval.segmented_searcher import SegmentedSearcher, merge_hits
+
+QUICK = "100000"
+SHARES = (0.025, 0.05, 0.1, 0.2)  # of the leaves of each segment that are searched
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = make_parser(__doc__, quick=True)
+    parser.add_argument("--rows", default="1000000,13350000")
+    parser.add_argument("--segments", default="1,4,16")
+    parser.add_argument("--searcher", default="scann bfloat16", choices=OURS)
+    parser.add_argument("--hosts", type=int, default=1, help="processes that share the segments")
+    parser.add_argument("--folder", type=Path, default=Path("runs/segments"))
+    parser.add_argument("--part", nargs=4, metavar=("PART", "ROWS", "SEGMENTS", "HOSTS"))
+    arguments = parser.parse_args()
+    if arguments.part:
+        part, *numbers = arguments.part
+        measure = {"build": measure_build, "search": measure_search}[part]
+        found = measure(arguments.folder, arguments.searcher, *map(int, numbers))
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    rows = []
+    for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
+        make_data(arguments.folder, size)
+        for segments in map(int, arguments.segments.split(",")):
+            rows += measured(arguments, size, segments)
+    write_report({"rows": rows, "against_one": against_one(rows)}, arguments)
+
+
+def measured(arguments: Any, size: int, segments: int) -> list[dict[str, Any]]:
+    """The rows of one number of segments: one for each width of the search."""
+    place = index_folder(arguments.folder, arguments.searcher, size, segments)
+    hosts = min(arguments.hosts, segments)
+    built = kept(place.with_suffix(".json"), arguments, "build", size, segments, hosts)
+    searched = kept(Path(f"{place}_{hosts}.json"), arguments, "search", size, segments, hosts)
+    points = searched.pop("points")
+    return [
+        {"rows": size, "segments": segments, "hosts": hosts, **point, **built, **searched}
+        for point in points
+    ]
+
+
+def kept(path: Path, arguments: Any, part: str, *numbers: int) -> dict[str, Any]:
+    """The measurement in a file; if it does not exist, runs the part in a new process first."""
+    if not path.exists():
+        command = [sys.executable, __file__, f"--folder={arguments.folder}"]
+        command += [f"--searcher={arguments.searcher}", "--part", part, *map(str, numbers)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        path.write_text(done.stdout.splitlines()[-1])
+        sys.stderr.write(f"{part} {numbers}: {path.read_text()}\n")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def index_folder(folder: Path, name: str, size: int, segments: int) -> Path:
+    """Where the index is saved."""
+    return folder / f"{name.replace(' ', '_')}_{size}_{segments}"
+
+
+def measure_build(folder: Path, name: str, size: int, segments: int, _: int) -> dict[str, Any]:
+    """Builds and saves the segments, one after the other."""
+    vectors, to = load_data(folder, "vectors", size), index_folder(folder, name, size, segments)
+    options = config_lib.default().search
+    options.update(OURS[name])
+    ends = [number * size // segments for number in range(segments + 1)]
+    seconds, parts = 0.0, []
+    with PeakMemory() as peak:
+        for number in range(segments):
+            part = to / f"part_{number}"
+            part.mkdir(parents=True, exist_ok=True)
+            began = time.monotonic()
+            built = build_searcher(options.kind, vectors[ends[number] : ends[number + 1]], options)
+            seconds += time.monotonic() - began
+            built.save(part)
+            parts.append(SavedSearcher(part))
+            del built
+    index = to / "index"
+    index.mkdir(exist_ok=True)
+    SegmentedSearcher(parts).save(index)
+    on_disk = sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
+    return {"build_s": round(seconds, 1), "build_peak_bytes": peak.bytes, "bytes": on_disk}
+
+
+def measure_search(folder: Path, name: str, size: int, segments: int, hosts: int) -> dict[str, Any]:
+    """Loads the segments in as many processes as there are hosts; recall and speed."""
+    queries = np.array(load_data(folder, "queries", size))
+    right = load_data(folder, "right", size)
+    index = index_folder(folder, name, size, segments) / "index"
+    with Hosts(index, hosts) as searcher:
+        points = []
+        for share in SHARES if searcher.has_leaves else (None,):
+            searcher.set_share(share)
+            found = searcher.search(queries)
+            same = [len(np.intersect1d(a, b)) for a, b in zip(found, right, strict=True)]
+            recall = float(np.mean(same)) / K
+            latencies = [speed(searcher.search, queries[n : n + 1]) for n in range(5)]
+            points.append(
+                {
+                    "leaves_searched": share,
+                    "recall_at_8": round(recall, 4),
+                    "qps": round(speed(searcher.search, queries)),
+                    "latency_ms": round(1000 / statistics.median(latencies), 3),
+                }
+            )
+        loaded = {"load_s": searcher.load_s, "loaded_bytes": searcher.loaded_bytes}
+    return {"points": points, **loaded}
+
+
+class Hosts:
+    """Processes that have loaded parts of an index; with one host, this process is it."""
+
+    def __init__(self, index: Path, hosts: int):
+        context = multiprocessing.get_context("spawn")
+        self._connections: list[Connection] = []
+        self._processes = []
+        for number in range(hosts - 1):
+            ours, its = context.Pipe()
+            given = (its, index, Part(number + 1, hosts))
+            self._processes.append(context.Process(target=answer, args=given, daemon=True))
+            self._processes[-1].start()
+            self._connections.append(ours)
+        self._own, self.load_s, self.loaded_bytes = load_part(index, Part(0, hosts))
+        for connection in self._connections:
+            seconds, used = connection.recv()
+            self.load_s = max(self.load_s, seconds)
+            self.loaded_bytes = max(self.loaded_bytes, used)
+        self.has_leaves = bool(leaves_of(self._own))
+
+    def set_share(self, share: float | None) -> None:
+        """Sets the share of the leaves of each segment that is searched."""
+        for connection in self._connections:
+            connection.send(("share", share))
+        set_share(self._own, share)
+
+    def search(self, queries: np.ndarray) -> np.ndarray:
+        """Rows of the hits, merged over all hosts."""
+        for connection in self._connections:
+            connection.send(("search", queries))
+        found = [self._own.search(queries, K)]
+        found += [connection.recv() for connection in self._connections]
+        rows: np.ndarray = merge_hits(found, K)[0]
+        return rows
+
+    def __enter__(self) -> "Hosts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def answer(connection: Connection, index: Path, part: Part) -> None:
+    """The work of one host besides the first."""
+    searcher, seconds, used = load_part(index, part)
+    connection.send((seconds, used))
+    while True:
+        what, given = connection.recv()
+        if what == "search":
+            connection.send(searcher.search(given, K))
+        else:
+            set_share(searcher, given)
+
+
+def load_part(index: Path, part: Part) -> tuple[Searcher, float, int]:
+    """The searcher of a part, the seconds of loading and its memory in bytes."""
+    before, began = anonymous_bytes(), time.monotonic()
+    searcher = load_searcher(index, None, part)
+    return searcher, round(time.monotonic() - began, 2), anonymous_bytes() - before
+
+
+def leaves_of(searcher: Any) -> int:
+    """Partitions of all segments."""
+    return sum(getattr(one, "plan", {}).get("leaves", 0) for one in searcher.segments)
+
+
+def set_share(searcher: Any, share: float | None) -> None:
+    """Sets how many leaves each segment searches."""
+    for one in searcher.segments:
+        if share is not None:
+            one.plan["leaves_searched"] = max(1, round(share * one.plan["leaves"]))
+
+
+def against_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Recall and speed of each row, divided by those of one segment with the same share."""
+    ones = {(row["rows"], row["leaves_searched"]): row for row in rows if row["segments"] == 1}
+    found = []
+    for row in rows:
+        one = ones.get((row["rows"], row["leaves_searched"]))
+        if one is not None and row is not one:
+            ratios = {
+                "recall_ratio": round(row["recall_at_8"] / one["recall_at_8"], 4),
+                "qps_ratio": round(row["qps"] / one["qps"], 3),
+            }
+            same = ("rows", "segments", "hosts", "leaves_searched")
+            found.append({**{key: row[key] for key in same}, **ratios})
+    return found
+
+
+if __name__ == "__main__":
+    main()
