@@ -94,7 +94,7 @@ def dry_run_annotate(
         "dry_run": True,
         "out": str(out),
         "passages": len(store),
-        "by": arguments.tagger or "capitals, dates and quantities",
+        "by": arguments.tagger or "capitals, dates, quantities; rare terms where these are few",
         "shards": -(-len(store) // arguments.shard),
         "shards_done": len(list(shards.glob(f"*/{MANIFEST}"))),
         "free_bytes": free_bytes(out),

@@ -165,10 +165,10 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
 
     store = PassageStore.open(arguments.corpus)
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
-    annotator: SpanMarker = CapitalsMarker()
+    marker: SpanMarker | None = None
     if arguments.tagger:
         tagger, published = Tagger.open(arguments.tagger)
-        annotator = TaggerMarker(tagger, published.identity)
+        marker = TaggerMarker(tagger, published.identity)
     out = Path(arguments.out or Path(arguments.corpus) / SPANS)
     if arguments.dry_run:
         from realm_jax.cli.dry_run_corpus import dry_run_annotate
@@ -179,7 +179,7 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
             report = annotate_corpus(
                 store,
                 out,
-                annotator,
+                marker or CapitalsMarker.of(store),
                 knowledge=knowledge,
                 shard=arguments.shard,
                 done=progress.update,

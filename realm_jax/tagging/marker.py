@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
-from realm_jax.corpus.mark_spans import salient
+from realm_jax.corpus.mark_spans import has_few_spans, salient
+from realm_jax.corpus.rare_terms import RareTerms
 from realm_jax.corpus.spans import char_spans_to_pieces
 from realm_jax.corpus.store import PassageStore
 from realm_jax.tagging.bio import entities
@@ -26,13 +27,25 @@ class SpanMarker(Protocol):
 
 
 class CapitalsMarker:
-    """Names found by capitalisation, dates and quantities; needs no training."""
+    """Names found by capitalisation, dates and quantities; needs no training.
 
-    identity = "capitals, dates and quantities"
+    Args:
+      terms: rare terms of the corpus, which are marked too; None: there are none.
+    """
+
+    def __init__(self, terms: RareTerms | None = None):
+        self._terms = terms
+        rare = "" if terms is None else ", and rare terms"
+        self.identity = f"capitals, dates and quantities{rare}"
+
+    @classmethod
+    def of(cls, store: PassageStore) -> "CapitalsMarker":
+        """Marks what `mark_spans` marks: rare terms where a corpus has few other spans."""
+        return cls(RareTerms.of(store) if has_few_spans(store) else None)
 
     def spans(self, store: PassageStore, passages: range) -> Iterator[Spans]:
         """See `corpus.mark_spans`."""
-        return (salient(store, i) for i in passages)
+        return (salient(store, i, self._terms) for i in passages)
 
 
 class TaggerMarker:

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from etils import epath
 
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import integrity
 from realm_jax.tagging.mark_corpus import Interrupted, annotate_corpus
@@ -15,11 +18,14 @@ from realm_jax.tagging.marker import CapitalsMarker, TaggerMarker, salient_chara
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.words import sentence_of_text
 
+WORDS = ("river", "garden", "tower", "meadow")
+
 
 class Counting(CapitalsMarker):
     """Records the passages that it marks."""
 
     def __init__(self):
+        super().__init__()
         self.asked = []
 
     def spans(self, store, passages):
@@ -43,6 +49,18 @@ def test_capitals_give_the_spans_that_the_corpus_build_marks(tiny, tmp_path):
     assert told[-1] == 40 and told == sorted(told)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert SpanStore.open(tmp_path / "out", tiny.store).source.tolist() == list(range(40))
+
+
+def test_rare_terms_are_marked_as_by_the_corpus_build(tiny, tmp_path):
+    texts = [("", [f"the {word} lies behind a {word} of stone ."]) for word in WORDS * 2]
+    vocabulary = tiny.folder.parent / "vocab.txt"
+    write_passages(tmp_path / "corpus", texts, vocabulary)
+    store = PassageStore.open(tmp_path / "corpus")
+    marker = CapitalsMarker.of(store)
+    annotate_corpus(store, tmp_path / "out", marker)
+    mark_spans(store)
+    assert all_spans(tmp_path / "out", store) == all_spans(None, store)
+    assert all(all_spans(None, store)) and marker.identity != CapitalsMarker().identity
 
 
 def test_a_resumed_run_gives_the_same_spans_and_repeats_nothing(tiny, tmp_path):
@@ -82,7 +100,9 @@ def test_truncated_and_unfinished_shards_are_marked_again(tiny, tmp_path):
 
 def test_shards_of_another_marker_or_size_are_refused(tiny, tmp_path):
     class Other(CapitalsMarker):
-        identity = "another"
+        def __init__(self):
+            super().__init__()
+            self.identity = "another"
 
     def begun(out):
         answers = iter([False, True])
