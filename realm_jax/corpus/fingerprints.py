@@ -34,17 +34,21 @@ class CorpusDifference:
 
 
 def fingerprints(store: PassageStore) -> Fingerprints:
-    """Hashes of the title, and of title and body, of each passage; cached for one corpus."""
-    return _fingerprints(store.path, store.corpus_hash)
+    """Hashes of the title, and of title and body, of each passage; cached for one corpus.
+
+    Passages that were removed are left out.
+    """
+    return _fingerprints(store.path, store.generation, store.corpus_hash)
 
 
 @functools.lru_cache(maxsize=1)
-def _fingerprints(path: Path, corpus_hash: str) -> Fingerprints:
-    store = PassageStore.open(path)
-    result = np.empty((len(store), 2), np.uint64)
-    for i in range(len(store)):
+def _fingerprints(path: Path, generation: int, corpus_hash: str) -> Fingerprints:
+    store = PassageStore.open(path, generation)
+    ids = store.live_ids()
+    result = np.empty((len(ids), 2), np.uint64)
+    for row, i in enumerate(ids.tolist()):
         title, body = store.title(i), store.body(i)
-        result[i] = _hash(title), _hash(f"{title}\0{body}")
+        result[row] = _hash(title), _hash(f"{title}\0{body}")
     result.flags.writeable = False
     return result
 

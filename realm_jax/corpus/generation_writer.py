@@ -17,12 +17,16 @@ from realm_jax.corpus import generation_files as names
 from realm_jax.corpus.copy_rows import copy_rows
 from realm_jax.corpus.generation_files import Layer, read_layer
 from realm_jax.corpus.generation_retention import delete_merged
+from realm_jax.corpus.layered_spans import copy_spans
 from realm_jax.corpus.layered_store import NO_PART, overlay
+from realm_jax.corpus.mark_spans import mark_spans
+from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files
 from realm_jax.storage.flock import NoFlockError, exclusive
+from realm_jax.storage.layout import MANIFEST
 
 # In the folder of the generations:
 LOCK, STAGING_LOCK = "lock", "staging.lock"  # never deleted
@@ -175,11 +179,11 @@ def publish_compacted(
 def write_rows(
     store: PassageStore,
     folder: Path,
-    parts: Sequence[PassageStore],
+    parts: list[PassageStore],
     part: np.ndarray,
     row: np.ndarray,
 ) -> None:
-    """Writes passages of the parts of `store` as a corpus; see `copy_rows`."""
+    """Writes passages of the parts of `store` as a corpus, with their marks; see `copy_rows`."""
     pieces = store.manifest.get("passage_pieces") or 0
     writer = StoreWriter(folder, store.path / VOCABULARY, pieces)
     try:
@@ -187,6 +191,13 @@ def write_rows(
         writer.commit()
     finally:
         writer.close()
+    copy_spans(folder, parts, part, row)
+
+
+def mark_part(store: PassageStore, folder: Path) -> None:
+    """Marks the salient spans of passages for a corpus, if the corpus has marks."""
+    if (store.path / SPANS / MANIFEST).exists():
+        mark_spans(PassageStore(folder))
 
 
 def _newest_changes(layers: Sequence[Layer]) -> Int64[np.ndarray, "C 2"]:

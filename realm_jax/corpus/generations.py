@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax.corpus.generation_writer import Change, newest_to_change, publish_change
+from realm_jax.corpus.generation_writer import (
+    Change,
+    mark_part,
+    newest_to_change,
+    publish_change,
+)
 from realm_jax.corpus.split import block_of
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
@@ -117,6 +122,7 @@ def _change(
             writer.commit()
         finally:
             writer.close()
+        mark_part(store, folder)
 
     return Change(write if new else None, ids, np.unique(np.array(removed, np.int64)), counts)
 

@@ -15,6 +15,7 @@ from realm_jax.corpus.document_lookup import ever_known, passages_of, texts_in
 from realm_jax.corpus.generation_files import PART
 from realm_jax.corpus.generation_writer import (
     Change,
+    mark_part,
     newest_to_change,
     publish_change,
     staging,
@@ -211,6 +212,7 @@ def _write_part(
     shutil.rmtree(part, ignore_errors=True)
     if len(rows):
         write_rows(store, part, [new], np.zeros(len(rows), np.int32), rows)
+        mark_part(store, part)
 
 
 def _published(newest: PassageStore, plan: Plan, part: Path) -> PassageStore:

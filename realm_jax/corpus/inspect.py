@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int32, Integer
 
 from realm_jax.corpus.dedup import text_digests
 from realm_jax.corpus.store import PassageStore
@@ -26,7 +26,8 @@ def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -
     Returns:
       A dict with these keys.
       `passages`, `documents`, `pieces`, `sentences`, `skipped`, `documents_with_id`,
-      `repeated_ids`, `corpus_hash`: see the manifest.
+      `repeated_ids`, `corpus_hash`: see the manifest. If documents were added or removed since the
+      build: only `passages`, `sentences`, `corpus_hash`, `generation` and `segments`.
       `lengths`: histogram of the pieces of `[CLS] title [SEP] body [SEP]`, "from-to" -> passages.
       `oversize`: passages longer than `lengths["passage"]`, which are truncated when embedded.
       `padding`: fraction of padding in rows of passages, of sentences as queries, and of random
@@ -35,15 +36,16 @@ def inspect(store: PassageStore, lengths: Mapping[str, int], *, seed: int = 0) -
       `longest_titles`: the ten longest titles, in word pieces.
       `sample`: a random passage.
     """
-    sizes = store.lengths()
-    row = int(np.random.default_rng(seed).integers(len(store)))
+    live = store.live_ids()
+    sizes = store.lengths()[live]
+    row = int(live[np.random.default_rng(seed).integers(len(live))])
     return {
         **store.summary(),
         "sentences": len(store.sentence_lengths()),
         "lengths": _histogram(sizes),
         "oversize": int((sizes > lengths["passage"]).sum()),
-        "padding": _padding(store, lengths),
-        "duplicates": len(store) - len(np.unique(text_digests(store))),
+        "padding": _padding(store, sizes, lengths),
+        "duplicates": len(live) - len(np.unique(text_digests(store)[live])),
         "longest_titles": _longest_titles(store),
         "sample": {
             "passage": row,
@@ -60,18 +62,20 @@ def _histogram(sizes: Integer[np.ndarray, "N"]) -> dict[str, int]:
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-def _padding(store: PassageStore, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    starts, stops = store.body_bounds(np.arange(len(store)))
+def _padding(
+    store: PassageStore, sizes: Int32[np.ndarray, "L"], lengths: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    starts, stops = store.body_bounds(store.live_ids())
     queries = np.minimum(store.sentence_lengths() + 2, lengths["query"])
     rng = np.random.default_rng(0)
     joint = rng.choice(queries, _PAIRS) + rng.choice(stops - starts, _PAIRS) + 1
-    rows = {"passage": store.lengths(), "query": queries, "joint": joint}
+    rows = {"passage": sizes, "query": queries, "joint": joint}
     return {
         name: {
             "length": lengths[name],
-            "share": 1 - float(np.minimum(sizes, lengths[name]).mean()) / lengths[name],
+            "share": 1 - float(np.minimum(of_rows, lengths[name]).mean()) / lengths[name],
         }
-        for name, sizes in rows.items()
+        for name, of_rows in rows.items()
     }
 
 

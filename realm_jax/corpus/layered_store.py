@@ -96,6 +96,11 @@ class LayeredStore(PassageStore):
         """See `PassageStore.layers`."""
         return list(self.manifest["layers"])
 
+    def summary(self) -> dict[str, Any]:
+        """`passages`, `corpus_hash`, `generation` and `segments`."""
+        counts = {"generation": self.generation, "segments": len(self.layers)}
+        return super().summary() | counts
+
     def passages(self) -> int:
         """See `PassageStore.passages`."""
         return int(self.manifest["passages"])

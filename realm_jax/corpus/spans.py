@@ -9,6 +9,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int32, Integer
 
+from realm_jax.corpus.dedup import source_passages
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import integrity
@@ -41,7 +42,7 @@ class SpanStore:
         self.path = Path(path)
         hashes = {"corpus_hash": str, "knowledge_hash": str}
         manifest = integrity.read_sized(self.path, KIND, REBUILD, **hashes)
-        if manifest["corpus_hash"] != store.corpus_hash:
+        if manifest["corpus_hash"] not in store.lineage:
             raise MismatchError(
                 "spans belong to another corpus",
                 where=self.path,
@@ -68,12 +69,34 @@ class SpanStore:
     def open(cls, path: str | Path | None, store: PassageStore) -> "SpanStore":
         """Opens the spans in folder `path`; by default `spans/` inside the corpus.
 
+        Spans of an earlier generation are used for the passages that are as they were.
+
         Raises:
           InputError: there are no spans, or they are unfinished.
           DamageError: a file is missing or has another size.
           MismatchError: the spans belong to another corpus.
         """
-        return cls(store.path / FOLDER if path is None else path, store)
+        path = store.path / FOLDER if path is None else path
+        if store.generation == 1:
+            return cls(path, store)
+        from realm_jax.corpus.layered_spans import LayeredSpans  # a subclass
+
+        return LayeredSpans(path, store)
+
+    def follow(self, knowledge: PassageStore) -> None:
+        """Brings `source` and `evidence` to a later generation of the knowledge corpus Z.
+
+        Args:
+          knowledge: Z; its `lineage` has `knowledge_hash`.
+        """
+        is_same = self.knowledge_hash == knowledge.corpus_hash
+        if is_same and self.corpus_hash == self._store.corpus_hash:
+            return
+        if self.source is not None:
+            self.source = source_passages(self._store, knowledge)
+        if self.evidence is not None:
+            changed = knowledge.changed_since(knowledge.generation_of(self.knowledge_hash))
+            self.evidence = np.where(np.isin(self.evidence, changed), -1, self.evidence)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (SpanStore, (self.path, self._store))

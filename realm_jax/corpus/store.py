@@ -128,6 +128,10 @@ class PassageStore:
         """`corpus_hash` of each generation, from the first to this one."""
         return (self.corpus_hash,)
 
+    def generation_of(self, corpus_hash: str) -> int:
+        """The last generation with this hash, which is in `lineage`."""
+        return len(self.lineage) - self.lineage[::-1].index(corpus_hash)
+
     @property
     def layers(self) -> list[int]:
         """The generations whose files make up this one, oldest first."""

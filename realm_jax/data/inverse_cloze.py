@@ -47,6 +47,7 @@ class InverseClozeSource:
             config.stages.ict.mask_share,
         )
         self.seed = config.seed
+        self._live = store.live_ids()
         self._warned = False
 
     def batch(
@@ -54,7 +55,8 @@ class InverseClozeSource:
     ) -> InverseClozeBatch:
         """The pairs of one training step; only those at `batch_rows` if it is given."""
         batch_rows = sampling.rows_of_batch(size, batch_rows)
-        first = sampling.example_ids(self.seed, step, size, len(self.store))[batch_rows]
+        drawn = sampling.example_ids(self.seed, step, size, len(self._live))[batch_rows]
+        first = self._live[drawn]
         masked = np.empty((len(first), self.lengths.query), bool)
         pairs = []
         for index, row in enumerate(first.tolist()):
@@ -85,7 +87,7 @@ class InverseClozeSource:
             if not removed or len(bounds) > 2:
                 return _Pair(row, start, stop, removed)
             if draws < MAX_DRAWS:
-                row = int(rng.integers(len(self.store)))
+                row = int(self._live[rng.integers(len(self._live))])
         self._warn_once()
         return _Pair(row, start, stop, removed=False)
 

@@ -67,7 +67,7 @@ class MaskedTextSource:
         self.lengths, self.masking, self.seed = config.lengths, config.masking, config.seed
         needs_spans = self.masking.scheme == "salient_span" or not self.masking.rate
         self._in_any_sentence = not (len(spans.rows) or needs_spans)
-        rows = np.arange(len(store)) if self._in_any_sentence else spans.rows
+        rows = store.live_ids() if self._in_any_sentence else spans.rows
         held_out = rows % _HELD_OUT_EVERY == 0
         chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
         self.rows = rows[chosen]

@@ -104,7 +104,8 @@ class PretrainingRows:
         """Buckets sized for queries of this source and random passages of the corpus."""
         text = source.batch(0, SAMPLE_QUERIES)
         shape = (SAMPLE_QUERIES, self._candidates - 1)
-        chosen = generator(0, "beside").integers(len(self._store), size=shape)
+        live = self._store.live_ids()
+        chosen = live[generator(0, "beside").integers(len(live), size=shape)]
         chosen = np.pad(chosen, ((0, 0), (1, 0)), constant_values=NULL_PASSAGE)
         embedded, read = self._rows(text, chosen, SAMPLE_QUERIES)
         null = np.full((1, 1), self._embedder.null_length)

@@ -155,10 +155,9 @@ def _changed_since(corpus_hash: str | None, store: PassageStore) -> Int64[np.nda
 
     None: they are many, or that generation is not an earlier one of the corpus.
     """
-    if corpus_hash not in store.lineage:
+    if corpus_hash is None or corpus_hash not in store.lineage:
         return None
-    generation = len(store.lineage) - store.lineage[::-1].index(corpus_hash)
-    changed = store.changed_since(generation)
+    changed = store.changed_since(store.generation_of(corpus_hash))
     most = min(max(_MOST_SHARE * store.passages(), _SMALL), _LARGE)
     return changed if len(changed) <= most else None
 

@@ -114,7 +114,7 @@ def _masked(
             fix="build both with the same --vocab",
         )
     spans = SpanStore.open(spans_folder, store)
-    if spans.knowledge_hash != knowledge.corpus_hash:
+    if spans.knowledge_hash not in knowledge.lineage:
         raise MismatchError(
             "the spans were annotated for another knowledge corpus",
             where=spans.path,
@@ -123,6 +123,7 @@ def _masked(
             fix=f"realm tag annotate --corpus={folder} --knowledge={knowledge.path} --out=FOLDER, "
             "then --config.corpus.spans=FOLDER",
         )
+    spans.follow(knowledge)
     return MaskedTextSource(store, spans, config, part, required=_trains_on_masks(config))
 
 

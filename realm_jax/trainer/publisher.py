@@ -28,8 +28,8 @@ def probe_queries(held_out: MaskedTextSource, text: MaskedTextSource, count: int
         if len(queries.ids):
             return queries
     store = text.store
-    ends = [store.sentences(row)[1] for row in range(min(count, len(store)))]
-    sentences = [store.body_ids(row)[:end] for row, end in enumerate(ends)]
+    rows = store.live_ids()[:count].tolist()
+    sentences = [store.body_ids(row)[: store.sentences(row)[1]] for row in rows]
     return query_rows(sentences, text.lengths.query, store.vocabulary)
 
 

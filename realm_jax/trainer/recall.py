@@ -18,9 +18,9 @@ from realm_jax.retrieval.host_retriever import HostRetriever
 class _LocalIndex:
     """An exact index in memory, with the interface of a published one."""
 
-    def __init__(self, vectors: np.ndarray, params: Parameters):
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray, params: Parameters):
         self.step, self.searcher, self.query_params = 0, ExactSearcher(vectors), params
-        self.rows = np.arange(len(vectors), dtype=np.int64)
+        self.rows = rows
 
 
 class EmbeddedCorpus:
@@ -34,9 +34,9 @@ class EmbeddedCorpus:
 
     def __init__(self, config: ConfigDict, store: PassageStore, embedder: Parameters):
         encoder = Encoder(config, store.vocabulary.size)
-        numbers = np.arange(len(store), dtype=np.int64)
+        self._ids = store.live_ids()
         self._embedder, self._rows = embedder, EmbedderRows(config, store.vocabulary)
-        self._vectors = encoder.embed_passages(encoder.place(embedder), store, numbers)
+        self._vectors = encoder.embed_passages(encoder.place(embedder), store, self._ids)
         self._retriever = HostRetriever(config, store.vocabulary.size)
 
     def hits(
@@ -49,7 +49,8 @@ class EmbeddedCorpus:
           k: cut to the number of passages.
           embedder: of the queries; None: that of the passages.
         """
-        index = _LocalIndex(self._vectors, self._embedder if embedder is None else embedder)
+        of_queries = self._embedder if embedder is None else embedder
+        index = _LocalIndex(self._vectors, self._ids, of_queries)
         return self._retriever.hits(index, self._rows.queries(queries), k)
 
     def masked_recall(self, text: MaskedText, k: int) -> float:

@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus import generation_writer
+from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
-from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.mark_spans import mark_spans, salient
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore, verify
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.errors import InputError
+
+
+@pytest.fixture
+def store(tmp_path, documents, vocabulary):
+    """A corpus of a few dozen passages."""
+    write_store(tmp_path / "store", documents[:6], vocabulary, passage_pieces=64)
+    return PassageStore.open(tmp_path / "store")
 
 
 def texts(store):
@@ -98,3 +109,29 @@ def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):
     changed = grown.changed_since(1)
     assert changed.tolist() == [*range(7), 10, 11, 12, *range(size, size + 8)]
     assert grown.changed_since(grown.generation - 1).tolist() == [0, size + 7]
+
+
+def test_added_passages_are_marked_like_those_of_the_corpus(store, monkeypatch):
+    monkeypatch.setattr(generation_writer, "MOST_LAYERS", 3)
+    marked = mark_spans(store)
+    before = {i: marked.of(i).tolist() for i in range(len(store))}
+    text = "The river was seen in March 1848 near Berlin."
+    for n in range(4):
+        write_passages_generation(
+            store.path, [WrittenText(None, "N", text), WrittenText(n, "E", text)], [9 + n]
+        )
+    compacted = PassageStore.open(store.path).generation
+    for _ in range(2):
+        grown = PassageStore.open(store.path)
+        spans = pickle.loads(pickle.dumps(SpanStore.open(None, grown)))
+        expected = [salient(grown, i) for i in range(len(grown))]
+        assert [[*map(tuple, spans.of(i).tolist())] for i in range(len(grown))] == expected
+        assert any(expected[:4]) and any(expected[len(store) :]) and not any(expected[9:13])
+        assert spans.rows.tolist() == [i for i, found in enumerate(expected) if found]
+        assert spans.source.tolist() == list(range(len(grown)))
+        assert {i: spans.of(i).tolist() for i in range(13, len(store))} == {
+            i: before[i] for i in range(13, len(store))
+        }
+        compact(store.path)
+    assert PassageStore.open(store.path).generation > compacted
+    assert verify(store.path) == []

@@ -10,7 +10,15 @@ import pytest
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.grow import add_documents, remove_documents
 from realm_jax.corpus.store import PassageStore, verify
+from realm_jax.corpus.store_writer import write_store
 from realm_jax.errors import InputError
+
+
+@pytest.fixture
+def store(tmp_path, documents, vocabulary):
+    """A corpus of a few dozen passages."""
+    write_store(tmp_path / "store", documents[:6], vocabulary, passage_pieces=64)
+    return PassageStore.open(tmp_path / "store")
 
 
 @pytest.fixture
