@@ -77,13 +77,16 @@ def corpus_change(run: RunDir, step: int | None, store: PassageStore) -> CorpusC
     """The change of the corpus since the index of `step` was built.
 
     Returns:
-      None if the corpus is the same, or if there is no such index.
+      None if the corpus is the same or has grown from it (`PassageStore.lineage`), or if there is
+      no such index.
     """
     folder = run.published_index / step_name(step or 0)
-    if step is None or not commit.is_published(folder) or is_of_corpus(folder, store.corpus_hash):
+    if step is None or not commit.is_published(folder):
         return None
     manifest = commit.read_manifest(folder)
     assert manifest is not None
+    if manifest.get("corpus_hash") in store.lineage:
+        return None
     old = _fingerprints(folder)
     found = None if old is None else difference(old, fingerprints(store))
     before = manifest.get("passages")

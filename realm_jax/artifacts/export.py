@@ -63,7 +63,7 @@ def read_export(run: RunDir) -> Export:
     """
     step = commit.latest(run.export)
     if step is None:
-        raise _no_export(run)
+        raise no_export(run)
     folder = run.export / step_name(step)
     with integrity.verified(folder, KIND, index_step=int) as (copy, manifest):
         return Export(
@@ -74,7 +74,7 @@ def read_export(run: RunDir) -> Export:
         )
 
 
-def _no_export(run: RunDir) -> InputError:
+def no_export(run: RunDir) -> InputError:
     """The error for a run without an export; its fix is the command that starts or finishes it."""
     command = f"realm run --workdir={run.workdir}"
     if run.config.exists():

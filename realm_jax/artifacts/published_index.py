@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,15 +49,17 @@ class PublishedIndex:
       query_params: parameters of the query embedder of the same snapshot, used for search.
       config_json: config of that snapshot.
       manifest: all recorded fields.
+      hidden: index rows, ascending, that the searcher never returns (`index_update`).
     """
 
     step: int
     searcher: Searcher
     rows: Int64[np.ndarray, "N"]
-    vectors: Float16[np.ndarray, "N E"]
+    vectors: Any  # float16 [N, E], or `Concatenated` ones
     query_params: dict[str, Any]
     config_json: str
     manifest: dict[str, Any]
+    hidden: Int64[np.ndarray, "H"] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def vectors_of(self, passages: Int64[np.ndarray, "*some"]) -> Float16[np.ndarray, "*some E"]:
         """Vectors of passages by passage id; each must be in the index."""
@@ -67,7 +69,8 @@ class PublishedIndex:
     def row_of(self) -> Int64[np.ndarray, "ids"]:
         """Passage id -> index row; -1 for ids that are not in the index."""
         row_of = np.full(int(self.rows.max()) + 1, -1, np.int64)
-        row_of[self.rows] = np.arange(len(self.rows))
+        visible = np.delete(np.arange(len(self.rows)), self.hidden)
+        row_of[self.rows[visible]] = visible
         return row_of
 
 

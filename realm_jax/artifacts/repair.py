@@ -5,11 +5,13 @@ the previous checkpoint, and the builder builds the index again from its snapsho
 has files that are not in its manifest, those files are deleted and the step is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from etils import epath
 
+from realm_jax.artifacts.index_update import listed_segments, segments_of_updates
 from realm_jax.artifacts.verify import step_parents
 from realm_jax.errors import DamageError, InputError
 from realm_jax.storage import commit, files, integrity, sealed
@@ -42,9 +44,18 @@ def repair(folder: epath.PathLike, *, dry_run: bool = False) -> list[dict[str, A
     if step_of(folder.name) is not None and folder.exists():
         root, plan = folder.parent, list(_repairs_of_steps(folder.parent, [folder.name]))
     elif parents := step_parents(folder):
-        by_parent = [_repairs_of_steps(parent, files.list_names(parent)) for parent in parents]
+        run = RunDir(folder)
+        bad = _bad_segments(run)
+        useless = _useless_updates(run, bad)
+        by_parent = [
+            _repairs_of_steps(
+                parent, files.list_names(parent), useless if parent == run.index_updates else {}
+            )
+            for parent in parents
+        ]
         root, plan = folder, [one for some in by_parent for one in some]
-        plan += _repairs_of_end_marker(RunDir(folder))
+        plan += [_Repair(run.segments / name, "damaged or unfinished", "deleted") for name in bad]
+        plan += _repairs_of_end_marker(run)
     else:
         raise InputError(
             "nothing to repair in this folder", where=folder, expected="a run, or a step of one"
@@ -57,14 +68,22 @@ def repair(folder: epath.PathLike, *, dry_run: bool = False) -> list[dict[str, A
     ]
 
 
-def _repairs_of_steps(parent: epath.Path, names: list[str]) -> Iterator[_Repair]:
-    """Repairs of these steps, and of the pointer, which may name a deleted step."""
+def _repairs_of_steps(
+    parent: epath.Path, names: list[str], useless: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[_Repair]:
+    """Repairs of these steps, and of the pointer, which may name a deleted step.
+
+    `useless`: names of undamaged steps to delete -> the reason.
+    """
     deleted = set()
     for name in names:
         if step_of(name) is None or not (parent / name / MANIFEST).exists():
             continue
         problems = integrity.verify(parent / name)
-        if all(problem["expected"] == integrity.NO_FILE for problem in problems):
+        if name in useless:
+            deleted.add(step_of(name))
+            yield _Repair(parent / name, useless[name], "deleted")
+        elif all(problem["expected"] == integrity.NO_FILE for problem in problems):
             for problem in problems:
                 extra = parent / name / problem["file"]
                 yield _Repair(extra, "not in the manifest of its step", "deleted")
@@ -77,6 +96,23 @@ def _repairs_of_steps(parent: epath.Path, names: list[str]) -> Iterator[_Repair]
     if because:
         action = f"set to {step_name(left[-1])}" if left else "deleted: no step is left"
         yield _Repair(parent / POINTER, because, action)
+
+
+def _bad_segments(run: RunDir) -> list[str]:
+    return [
+        name for name in files.list_names(run.segments) if integrity.verify(run.segments / name)
+    ]
+
+
+def _useless_updates(run: RunDir, bad: list[str]) -> dict[str, str]:
+    """Updates that list a segment which is damaged or does not exist -> the reason."""
+    unusable = {*bad, *(listed_segments(run) - set(files.list_names(run.segments)))}
+    found = {step_name(number): names for number, names in segments_of_updates(run).items()}
+    return {
+        step: f"lists the damaged segment {min(unusable & set(names))}"
+        for step, names in found.items()
+        if unusable & set(names)
+    }
 
 
 def _wrong_pointer(parent: epath.Path, left: list[int]) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from etils import epath
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.index_update import listed_segments
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.artifacts.run_inputs import input_problems
 from realm_jax.corpus import store as corpus_store
@@ -17,10 +18,10 @@ from realm_jax.storage.layout import (
     CHECKPOINTS,
     CONFIG,
     CORPUS,
+    INDEX_UPDATES,
     MANIFEST,
     POINTER,
-    PUBLISHED_INDEX,
-    SNAPSHOTS,
+    SEGMENTS,
     RunDir,
     path_of,
     step_name,
@@ -118,7 +119,8 @@ def step_parents(folder: epath.Path) -> list[epath.Path]:
     """The folders of a run that hold step folders."""
     run = RunDir(folder)
     stages = [run.checkpoints(stage) for stage in files.list_names(folder / CHECKPOINTS)]
-    candidates = [folder / SNAPSHOTS, folder / PUBLISHED_INDEX, *stages, run.export, run.tagger]
+    of_run = [run.snapshots, run.published_index, run.index_updates, run.export, run.tagger]
+    candidates = [*of_run[:3], *stages, *of_run[3:]]
     return [parent for parent in candidates if parent.exists()]
 
 
@@ -152,8 +154,20 @@ def _run_problems(folder: epath.Path) -> Problems:
     yield from _sealed_problems(run.end_marker)
     for parent in step_parents(folder):
         yield from _prefixed(str(parent.relative_to(folder)), _step_problems(parent))
+    yield from _segment_problems(run)
     for corpus in _corpora(folder):
         yield from _prefixed(f"{CORPUS}/{corpus.name}", _durable_problems(corpus))
+
+
+def _segment_problems(run: RunDir) -> Problems:
+    """Problems of the segments, and segments that an index update lists and that do not exist."""
+    for name in files.list_names(run.segments):
+        if (run.segments / name / MANIFEST).exists():
+            yield from _prefixed(f"{SEGMENTS}/{name}", iter(integrity.verify(run.segments / name)))
+    for name in sorted(listed_segments(run)):
+        if not (run.segments / name / MANIFEST).exists():
+            expected = f"a segment: an update in {INDEX_UPDATES} lists it"
+            yield _problem(f"{SEGMENTS}/{name}/{MANIFEST}", expected, "none")
 
 
 def _step_problems(parent: epath.Path) -> Problems:

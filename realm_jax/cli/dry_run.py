@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.corpus_change import corpus_change, has_index
 from realm_jax.artifacts.run_config import open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.index_builder.once import plan_once
 from realm_jax.index_builder.run import refresh_config
 from realm_jax.storage import commit
 from realm_jax.storage.disk_space import free_bytes
@@ -78,6 +79,16 @@ def dry_run_index(arguments: argparse.Namespace) -> dict[str, Any]:
         ]
     report["free_bytes"] = free_bytes(arguments.workdir)
     _print(arguments, lines + _last_lines(report))
+    return report
+
+
+def dry_run_once(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Prints what `realm index --once` would do."""
+    found = plan_once(arguments.workdir, arguments.overrides)
+    free = {"workdir": str(arguments.workdir), "free_bytes": free_bytes(arguments.workdir)}
+    report = {"dry_run": True, **found, **free}
+    line = "index     {added:,} passages would be added, {replaced:,} replaced, {removed:,} removed"
+    _print(arguments, [line.format(**found), *_last_lines(report)])
     return report
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import sys
 import threading
 from typing import Any
 
@@ -15,6 +16,7 @@ from realm_jax.errors import RealmError, UsageError
 from realm_jax.index_builder.worker import ONLY_WORKER, Worker, parse_worker
 
 EXAMPLE = "realm index --workdir=runs/a"
+_COUNTS = ("added", "replaced", "removed", "passages", "segments")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--worker", metavar="I/N", help="number of this builder, from 0, and number of builders"
     )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="bring the index of a finished run up to date with its corpus, and end",
+    )
     add_process_arguments(parser, "builder")
     parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)
 
@@ -34,15 +41,26 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Builds an index for each snapshot until the run ends or a stop signal arrives.
 
     Raises:
-      UsageError: `--worker` is not i/n, or contradicts --coordinator; see `check_processes`.
+      UsageError: `--worker` is not i/n, or contradicts --coordinator or --once; see
+        `check_processes`.
     """
     check_processes(arguments)
     worker = _worker(arguments)
+    if arguments.once and (arguments.worker is not None or arguments.coordinator):
+        raise UsageError(
+            "--once is the work of one process",
+            where="--once",
+            expected="no --worker and no --coordinator",
+            found=f"worker {arguments.worker}" if arguments.worker else "--coordinator",
+            fix="leave out the other flag",
+        )
     stop = runtime.start(devices=arguments.devices, mostly_idle=True)
     if arguments.dry_run:
-        from realm_jax.cli.dry_run import dry_run_index
+        from realm_jax.cli.dry_run import dry_run_index, dry_run_once
 
-        return dry_run_index(arguments)
+        return dry_run_once(arguments) if arguments.once else dry_run_index(arguments)
+    if arguments.once:
+        return _once(arguments, stop)
     if arguments.beside_trainer:
         threading.Thread(target=_stop_with_trainer, args=(stop,), daemon=True).start()
     join_processes(arguments)
@@ -71,6 +89,19 @@ def _build(arguments: argparse.Namespace, stop: threading.Event, worker: Worker)
         return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
 
     return until_stopped(build)
+
+
+def _once(arguments: argparse.Namespace, stop: threading.Event) -> dict[str, Any]:
+    from realm_jax.index_builder.once import run_once
+
+    def update() -> dict[str, Any]:
+        report = run_once(arguments.workdir, stop, arguments.overrides)
+        if not arguments.json:
+            counts = ", ".join(f"{report[name]:,} {name}" for name in _COUNTS)
+            sys.stdout.write(f"generation {report['generation']}: {counts}\n")
+        return dict(report)
+
+    return until_stopped(update)
 
 
 class _StopSignalError(RealmError):

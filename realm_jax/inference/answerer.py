@@ -11,8 +11,13 @@ from jaxtyping import Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
+from realm_jax.artifacts.current_index import (
+    check_coverage,
+    open_current,
+    up_to_date_command,
+)
 from realm_jax.artifacts.export import Export, read_export
-from realm_jax.artifacts.published_index import PublishedIndex, open_index
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, open_knowledge, run_config
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
@@ -24,8 +29,7 @@ from realm_jax.inference.finder import Embed, Finder, relevance
 from realm_jax.inference.networks import Networks
 from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.retrieval.fusion import Fusion, Ranked
-from realm_jax.storage.commit import NotPublishedError
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import RunDir
 
 _MAX_CHARACTERS = 2000  # of a question; longer questions are refused, not truncated
 
@@ -98,6 +102,9 @@ class Answerer:
     def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Answerer":
         """Opens the newest export of a run, its index and its knowledge corpus.
 
+        If the corpus has changed since the index was brought up to date, the changed passages are
+        not found; a warning names the command that changes this.
+
         Args:
           workdir: the run folder.
           paths: dotted config key -> path, for inputs that are elsewhere on this machine, as in
@@ -115,18 +122,10 @@ class Answerer:
         change = corpus_change(run, export.index_step, store)
         if change is not None:
             raise change.error(rebuild_command(workdir, paths))
-        folder = run.published_index / step_name(export.index_step)
-        expected = {"corpus_hash": store.corpus_hash, "dims": config.model.embedding}
-        try:
-            return cls(export, config, open_index(folder, expected), store)
-        except NotPublishedError as error:
-            raise InputError(
-                "the index of the newest export is missing",
-                where=folder,
-                expected=error.expected,
-                found="no index: it was deleted, perhaps by `realm check --repair`",
-                fix=f"build it again: realm run --workdir={workdir}",
-            ) from error
+        expected = {"dims": config.model.embedding}
+        current = open_current(run, export.index_step, store, expected)
+        check_coverage(current, up_to_date_command(workdir, paths))
+        return cls(export, config, current.index, current.store)
 
     def over(
         self, index: EditedIndex, store: EditedStore, removed: Set[int] = frozenset()

@@ -81,22 +81,49 @@ def publish(
     new = not is_published(folder)
     if new:
         newest = _latest(parent)[0]
-        files.delete_tree(folder)
-        writer = _claim(folder)
-        with local_to_write(folder, still_allowed) as place:
-            place.mkdir(parents=True, exist_ok=True)
-            write(place)
-            failpoint(f"{kind}.staged")
-            measured = measure(place, sync=place == folder)
-        still_allowed()
-        _assert_not_overtaken(folder, writer, newest)
-        write_manifest(folder, {"step": step, **manifest}, measured)
-        files.delete_file(folder / WRITER)
+        publish_folder(
+            folder, write, manifest, still_allowed, lambda: _assert_newest(folder, newest), step
+        )
         failpoint(f"{kind}.committed")
     still_allowed()
     if advance_pointer(parent, step):
         failpoint(f"{kind}.published")
     return new
+
+
+def publish_folder(
+    folder: epath.Path,
+    write: Callable[[epath.Path], None],
+    manifest: dict[str, Any],
+    still_allowed: Callable[[], None] = lambda: None,
+    not_overtaken: Callable[[], None] = lambda: None,
+    step: int | None = None,
+) -> None:
+    """Writes one folder and its manifest; deletes unfinished files in it first.
+
+    Args:
+      folder: to publish; not published yet.
+      write: see `publish`.
+      manifest: fields to record; `kind` is required, `write` may add others.
+      still_allowed: see `publish`.
+      not_overtaken: raises an OvertakenError; called just before the manifest is written.
+      step: of a folder that is a step.
+
+    Raises:
+      OvertakenError: another process wrote or deleted the folder since this call began.
+    """
+    files.delete_tree(folder)
+    writer = _claim(folder)
+    with local_to_write(folder, still_allowed) as place:
+        place.mkdir(parents=True, exist_ok=True)
+        write(place)
+        failpoint(f"{manifest['kind']}.staged")
+        measured = measure(place, sync=place == folder)
+    still_allowed()
+    _assert_own(folder, writer)
+    not_overtaken()
+    write_manifest(folder, manifest if step is None else {"step": step, **manifest}, measured)
+    files.delete_file(folder / WRITER)
 
 
 def _claim(folder: epath.Path) -> str:
@@ -106,19 +133,22 @@ def _claim(folder: epath.Path) -> str:
     return writer
 
 
-def _assert_not_overtaken(folder: epath.Path, writer: str, newest: int | None) -> None:
-    """Raises an OvertakenError unless `writer` may still seal `folder`.
-
-    `newest` is the newest step that was published when the publication began.
-    """
+def _assert_own(folder: epath.Path, writer: str) -> None:
+    """Raises an OvertakenError unless `writer` is still the writer of `folder`."""
     try:
         found = sealed.read(folder / WRITER, writer=str)
     except DamageError:
         found = None
     if found is None or found["writer"] != writer:
         raise _overtaken(folder, WRITER, "as this process wrote it", "changed or deleted")
-    now = _latest(folder.parent)[0]
-    step = step_of(folder.name)
+
+
+def _assert_newest(folder: epath.Path, newest: int | None) -> None:
+    """Raises an OvertakenError if a newer step than `folder` was published meanwhile.
+
+    `newest` is the newest step that was published when the publication began.
+    """
+    now, step = _latest(folder.parent)[0], step_of(folder.name)
     assert step is not None
     if now != newest and now is not None and now > step:
         raise _overtaken(folder, POINTER, f"no step newer than {step}", f"step {now}")

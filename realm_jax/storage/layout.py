@@ -23,6 +23,8 @@ FINGERPRINTS = "fingerprints.npy"  # of the passages, by passage id
 
 SNAPSHOTS = "snapshots"
 PUBLISHED_INDEX = "published_index"
+SEGMENTS = "segments"
+INDEX_UPDATES = "index_updates"
 CHECKPOINTS = "checkpoints"
 GENERATIONS = "generations"  # inside a corpus that has grown
 BM25 = "bm25"  # inside a corpus: its index of words
@@ -51,6 +53,16 @@ class RunDir:
     @property
     def published_index(self) -> epath.Path:
         return self.root / PUBLISHED_INDEX
+
+    @property
+    def segments(self) -> epath.Path:
+        """Vectors of passages that were written after a published index was built."""
+        return self.root / SEGMENTS
+
+    @property
+    def index_updates(self) -> epath.Path:
+        """Lists of segments, by number; the newest is the current index of a finished run."""
+        return self.root / INDEX_UPDATES
 
     def checkpoints(self, stage: str) -> epath.Path:
         """Checkpoints of one stage: ict, reader, realm, qa or tagger."""

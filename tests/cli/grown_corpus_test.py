@@ -1,0 +1,105 @@
+"""A finished run whose corpus grows: `realm index --once` brings its index up to date."""
+
+import shutil
+
+import numpy as np
+import pytest
+from support.finished_run import STEP, write_finished_run
+from support.tiny_corpus import tiny_config, write_tiny_corpus
+
+from realm_jax.artifacts.current_index import open_current
+from realm_jax.artifacts.run_config import newest_config
+from realm_jax.corpus.generations import WrittenText, write_passages_generation
+from realm_jax.corpus.store import PassageStore
+from realm_jax.retrieval.encoder import Encoder
+from realm_jax.storage import files
+from realm_jax.storage.failpoints import armed
+from realm_jax.storage.layout import RunDir
+
+QUESTION = "What is the capital of Zor?"
+COUNT = 6
+NEW, OTHER = "The capital of Zor is Zed.", "The river in Ube was the Obi."
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("original") / "run"
+    folder.mkdir()
+    corpus = write_tiny_corpus(folder, COUNT)
+    return write_finished_run(folder, corpus, tiny_config(corpus.folder, builder__shard=2))
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    """A copy of the run with another corpus: a passage more, one less, one with a new text."""
+    shutil.copytree(original.workdir, tmp_path / "run")
+    texts = [WrittenText(None, "Zor", NEW), WrittenText(2, "Ube", OTHER)]
+    write_passages_generation(tmp_path / "run" / "corpus", texts, [4])
+    return RunDir(str(tmp_path / "run"))
+
+
+def assert_up_to_date(run):
+    """Each passage that exists, and no other, is in the index with the vector of its text."""
+    store, config = PassageStore.open(str(run.root / "corpus")), newest_config(run)
+    current = open_current(run, STEP, store)
+    assert not len(current.pending)
+    ids, index = store.live_ids(), current.index
+    encoder = Encoder(config, store.vocabulary.size)
+    vectors = encoder.embed_passages(index.query_params, store, ids)
+    np.testing.assert_allclose(index.vectors_of(ids), vectors, atol=2e-3)
+    found, _ = index.searcher.search(vectors[:1], index.searcher.size)
+    np.testing.assert_array_equal(np.sort(index.rows[found[0]]), ids)
+
+
+def test_index_once_embeds_what_changed_and_verbs_use_it(realm, run, caplog):
+    workdir = f"--workdir={run.workdir}"
+    asked = realm("ask", workdir, QUESTION, "--k=20", "--json")
+    assert {p["id"] for p in asked.json()["passages"]} == {0, 1, 3, 5}
+    assert f"realm index {workdir} --once" in caplog.text
+    planned = realm("index", workdir, "--once", "--dry-run", "--json").json()
+    counts = {"generation": 2, "added": 1, "replaced": 1, "removed": 1}
+    assert planned.items() >= counts.items()
+    assert not run.index_updates.exists()
+    done = realm("index", workdir, "--once", "--json").json()
+    assert done == counts | {"passages": COUNT, "segments": 2}
+    assert_up_to_date(run)
+    caplog.clear()
+    asked = realm("ask", workdir, QUESTION, "--k=20", "--json")
+    texts = {p["id"]: p["text"] for p in asked.json()["passages"]}
+    assert texts.keys() == {0, 1, 2, 3, 5, COUNT}
+    assert (texts[2], texts[COUNT], caplog.text) == (OTHER, NEW, "")
+    again = realm("index", workdir, "--once", "--json").json()
+    assert again == dict.fromkeys(counts, 0) | {"generation": 2, "passages": COUNT, "segments": 2}
+    assert realm("check", run.workdir).code == 0
+
+
+def test_index_once_goes_on_after_an_error_and_repairs_damage(realm, run):
+    workdir = f"--workdir={run.workdir}"
+    with armed("segment.staged=error"):
+        realm("index", workdir, "--once").refused("failpoint")
+    with armed("shard.embedded=error") as embedded:
+        assert realm("index", workdir, "--once").code == 0
+    assert embedded.reached == 0  # the shard of before was used
+    [name] = files.list_names(run.segments)
+    (run.segments / name / "vectors.npy").write_bytes(b"damaged")
+    realm("ask", workdir, QUESTION).refused("damaged", name)
+    realm("check", run.workdir).refused(f"segments/{name}/vectors.npy")
+    assert realm("check", run.workdir, "--repair").code == 0
+    assert realm("ask", workdir, QUESTION).code == 0
+    assert realm("index", workdir, "--once").code == 0
+    assert_up_to_date(run)
+
+
+def test_index_once_needs_a_finished_run_and_one_process(realm, run, tmp_path):
+    realm("index", f"--workdir={tmp_path}", "--once").refused("no trained networks")
+    command = ["index", f"--workdir={run.workdir}", "--once", "--worker=0/2"]
+    realm(*command).refused("one process", code=2)
+
+
+def test_a_corpus_without_any_old_passage_is_indexed(realm, run):
+    texts = [WrittenText(i, "", f"the river {i}") for i in range(COUNT)]
+    write_passages_generation(str(run.root / "corpus"), texts, [COUNT])
+    realm("ask", f"--workdir={run.workdir}", QUESTION).refused("every passage", "--once")
+    report = realm("index", f"--workdir={run.workdir}", "--once", "--json").json()
+    assert report["passages"] == COUNT
+    assert_up_to_date(run)
