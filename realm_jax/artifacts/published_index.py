@@ -55,7 +55,7 @@ class PublishedIndex:
     step: int
     searcher: Searcher
     rows: Int64[np.ndarray, "N"]
-    vectors: Vectors  # float16
+    vectors: Any  # float16 [N, E], or `Concatenated` ones
     query_params: dict[str, Any]
     config_json: str
     manifest: dict[str, Any]
