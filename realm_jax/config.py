@@ -328,7 +328,7 @@ def model_differences(one: ConfigDict, other: ConfigDict) -> dict[str, tuple[Any
     return {key: both for key, both in values.items() if both[0] != both[1]}
 
 
-_NOT_HASHED = ("start", "start_embedder", "like_start", "remat", "scan", "init_stddev")
+_NOT_HASHED = ("start", "start_embedder", "like_start", "remat", "scan", "attention", "init_stddev")
 # Keys of the embedder's form are hashed only where they differ from the paper's form.
 _FORM = {"pooling", "projection", "normalise", "temperature", "learn_temperature"}
 _FORM |= {"null_score", "null_value", "passage_row", "query_prompt", "passage_prompt"}

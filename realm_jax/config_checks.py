@@ -20,6 +20,7 @@ _CHOICES = {
     "stages.realm.retriever_loss": ("marginal", "pdist"),
     "refresh.mode": ("async", "sync"),
     "model.compute": ("float32", "bfloat16"),
+    "model.attention": ("auto", "xla", "pallas", "cudnn"),
     "model.gelu": ("tanh", "erf"),
     "model.pooling": ("pooler", "cls", "mean", "max", "mean_sqrt_len"),
     "model.null_score": ("embedded", "fixed", "learned"),

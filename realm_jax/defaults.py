@@ -89,12 +89,14 @@ def _model() -> ConfigDict:
     # Standard deviation of new weight matrices. For narrow models about 0.02 * sqrt(768 / H).
     model.init_stddev = 0.02
     model.entities = "LOC MISC ORG PER"  # entity types that the tagger predicts
-    # Dtype of activations and matrix products: `float32` or `bfloat16`. bfloat16 halves activation
-    # memory and is several times faster on TPUs. Parameters, optimizer moments, sums, layer norms
-    # and losses are float32 in both cases.
+    # Dtype of activations and matrix products: `float32` or `bfloat16`, which is several times
+    # faster on TPUs. Parameters, moments, sums, layer norms and losses are float32 in both cases.
     model.compute = "float32"
-    # True: rematerialise activations: the backward pass recomputes all but the input of each layer.
-    # About a third more FLOPs, activations of one layer only.
+    # `xla`, `pallas` (TPUs), `cudnn` (GPUs, without dropout), or `auto`: `pallas` on TPUs, else
+    # `xla`. `pallas` draws other dropout of the attention weights than `xla`.
+    model.attention = "auto"
+    # True: the backward pass recomputes activations; only the input of each layer is kept. A third
+    # more FLOPs, activations of one layer only.
     model.remat = False
     # True: the layers are one scanned loop, compiled once. Without remat: about twice the memory,
     # and on CPUs 10 to 33 % more time. Models of up to four layers never use a loop.
@@ -161,8 +163,7 @@ def _search() -> ConfigDict:
     # Dimensions per 4-bit code (scann). 2 halves the codes and searches about 1.5 times as fast.
     # Raise search.reorder with it, because the codes separate vectors of a trained embedder less.
     search.dims_per_code = 1
-    # True: each row is assigned to two partitions (SOAR; scann). The same recall then needs fewer
-    # searched partitions; building takes longer.
+    # True: each row is in two partitions (SOAR; scann): fewer are searched, building takes longer.
     search.soar = False
     # Most passages of a segment (not mesh). A larger corpus is indexed in segments of equal size;
     # a builder then needs the memory of one segment, and several builders make different ones.
@@ -336,13 +337,12 @@ def _report() -> ConfigDict:
     """Metrics, logs and report.html."""
     report = ConfigDict()
     report.every = 50  # steps between logged metrics
-    # Metric writers in addition to JSON lines: `tensorboard`, `wandb`, `tensorboard wandb` or `""`.
+    # Metric writers besides JSON lines: `tensorboard`, `wandb`, `tensorboard wandb` or `""`.
     report.writers = "tensorboard"
     report.examples = 10  # held-out examples in report.html
-    # Largest corpus, in passages, whose recall report.html measures again with every embedder.
+    # Largest corpus, in passages, whose recall report.html measures again.
     report.max_passages = 200_000
-    # Peak FLOP/s of one device, for model FLOPs utilisation. 0: looked up by device name; MFU is
-    # omitted if the name is unknown.
+    # Peak FLOP/s of one device, for MFU. 0: by device name; no MFU if the name is unknown.
     report.peak_flops = 0.0
     # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included, into
     # logs/tensorboard/STAGE; TensorBoard and Perfetto open it. "" traces no step.

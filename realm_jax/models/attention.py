@@ -1,9 +1,12 @@
-"""Multi-head self-attention within each row, with a hand-written backward pass.
+"""Multi-head self-attention within each row, by platform (`config.model.attention`).
 
-The backward pass reads the [L, L] score array as few times as possible, as FlashAttention does.
+`xla`: plain JAX with a hand-written backward pass, which reads the [L, L] score array as few times
+as possible, as FlashAttention does. `pallas`: a TPU kernel without score arrays in device memory
+(`models.fused_attention`); on other platforms it is interpreted, which is slow and for tests.
+`cudnn`: cuDNN's fused attention. `auto`: `pallas` on TPUs, `xla` elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +14,106 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Key
 
-from realm_jax.models.operations import dropout, over_last, product
+from realm_jax.errors import ConfigError
+from realm_jax.models import fused_attention
+from realm_jax.models.operations import add_bias, dropout, over_last, product
 
+_BY_PLATFORM = {"tpu": "pallas"}  # `auto`; `xla` elsewhere
+_PROJECTIONS = ("query", "key", "value")
 _PADDING_SCORE = -1e9  # finite, so that a row of padding only gives no NaN
+
+
+def self_attention(
+    x: Float[Array, "G T H"],
+    w: dict[str, Array],
+    masks: Sequence[Bool[Array, "G _ _"]],
+    kind: str,
+    rate: float,
+    drop: Key[Array, ""] | None,
+) -> Float[Array, "G T *F"]:
+    """Projects hidden vectors to n heads of size d, and mixes the values.
+
+    Args:
+      x: G packed streams of T positions (see `Bert.packed`).
+      w: kernels [H, n, d] and biases [n, d] of a layer.
+      masks: one mask [G, rows, width] per block; True on real tokens.
+      kind: `config.model.attention`.
+      rate: dropout rate of the attention weights.
+      drop: random key of dropout; None in evaluation.
+
+    Returns:
+      [G, T, n, d], or [G, T, n d] of the kernel, whose heads lie side by side.
+
+    Raises:
+      ConfigError: `cudnn` without a GPU, or with dropout.
+    """
+    kind = _BY_PLATFORM.get(_platform(), "xla") if kind == "auto" else kind
+    rate = 0.0 if drop is None else rate
+    if kind == "pallas":
+        return _fused(x, w, masks, rate, drop)
+    query, key, value = (_projected(x, w, name) for name in _PROJECTIONS)
+    by_kind = _cudnn if kind == "cudnn" else attend
+    return by_kind(query, key, value, masks, rate, drop)
+
+
+def project_mixed(
+    mixed: Float[Array, "G N *F"], kernel: Float[Array, "n d H"]
+) -> Float32[Array, "G N H"]:
+    """The output projection of `self_attention`."""
+    axes = "nd" if mixed.ndim == 4 else "f"
+    return product(f"rq{axes},{axes}h->rqh", mixed, kernel.reshape(*mixed.shape[2:], -1))
+
+
+def _platform() -> str:
+    """Platform of the devices for which the program is traced; they may not be of this machine."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
+
+
+def _projected(x: Array, w: dict[str, Array], name: str) -> Float[Array, "G T n d"]:
+    out = product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
+    return add_bias(out, w[f"{name}_bias"]).astype(x.dtype)
+
+
+def _fused(
+    x: Array, w: dict[str, Array], masks: Sequence[Array], rate: float, drop: Array | None
+) -> Float[Array, "G T F"]:
+    """One product for queries, keys and values, so that x is read once; then the kernel."""
+    heads, size = w["query_bias"].shape
+    kernel = jnp.stack(
+        [w[f"{name}_kernel"].reshape(len(w[f"{name}_kernel"]), -1) for name in _PROJECTIONS]
+    )
+    bias = jnp.stack([w[f"{name}_bias"].reshape(-1) for name in _PROJECTIONS])
+    projected = jax.vmap(add_bias)(product("gth,chf->cgtf", x, kernel), bias).astype(x.dtype)
+    form = fused_attention.Form(size, rate, interpret=_platform() != "tpu")
+    seeds = fused_attention.draw_seeds(drop, masks, heads)
+    return fused_attention.attend_on_mesh(form, projected, masks, seeds)
+
+
+def _cudnn(
+    query: Array,
+    key: Array,
+    value: Array,
+    masks: Sequence[Array],
+    rate: float,
+    drop: Array | None,
+) -> Float[Array, "G T n d"]:
+    """cuDNN's attention for each block; JAX offers it without dropout. Not run on a GPU yet."""
+    if rate or _platform() not in ("gpu", "cuda"):
+        raise ConfigError(
+            "cuDNN's attention does not serve this program",
+            where="config.model.attention",
+            expected="a GPU, and model.dropout=0 in training",
+            found=f"platform {_platform()}, dropout rate {rate}",
+            fix="--config.model.attention=xla",
+        )
+
+    def of_rows(q: Array, k: Array, v: Array, mask: Array, _: Array | None) -> Array:
+        return jax.nn.dot_product_attention(
+            q, k, v, mask=mask[:, None, None, :], implementation="cudnn"
+        )
+
+    return _by_block(of_rows, query, key, value, masks, None)
 
 
 def attend(
@@ -35,13 +135,25 @@ def attend(
       rate: dropout rate of the attention weights.
       drop: random key of dropout; None in evaluation.
     """
+    return _by_block(partial(_attend_rows, rate), query, key, value, masks, drop)
+
+
+def _by_block(
+    of_rows: Callable[..., Array],
+    query: Array,
+    key: Array,
+    value: Array,
+    masks: Sequence[Array],
+    drop: Array | None,
+) -> Float[Array, "G T n d"]:
+    """Calls `of_rows(query, key, value, mask, key of dropout)` for the rows of each block."""
     mixed, start = [], 0
     for number, mask in enumerate(masks):
         groups, rows, width = mask.shape
         stop, shape = start + rows * width, (groups * rows, width, *query.shape[2:])
         q, k, v = (part[:, start:stop].reshape(shape) for part in (query, key, value))
         block_drop = None if drop is None else jax.random.fold_in(drop, number)
-        out = _attend_rows(rate, q, k, v, mask.reshape(shape[:2]), block_drop)
+        out = of_rows(q, k, v, mask.reshape(shape[:2]), block_drop)
         mixed.append(out.reshape(groups, rows * width, *query.shape[2:]))
         start = stop
     return jnp.concatenate(mixed, axis=1)

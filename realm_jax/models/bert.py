@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.attention import attend
+from realm_jax.models.attention import project_mixed, self_attention
 from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, layer_norm, product
 
 _UNROLLED_LAYERS = 4  # below this depth scan is unrolled; a loop would not compile faster
@@ -76,7 +76,7 @@ class Bert(nnx.Module):
 
     def __init__(self, model: ConfigDict, vocabulary: int, draw: MatrixInit):
         self.rate, self.remat, self.scan = model.dropout, model.remat, model.scan
-        self.compute = jnp.dtype(model.compute)
+        self.compute, self.attention = jnp.dtype(model.compute), model.attention
         self.approximate = model.gelu == "tanh"
         hidden = model.hidden
         self.word = draw((vocabulary, hidden), ("vocabulary", "hidden"))
@@ -159,8 +159,7 @@ class Bert(nnx.Module):
         def layer(x, step, selected=None):
             weights, index = step
             layer_key = None if key is None else jax.random.fold_in(key, index)
-            x = _layer(x, weights, masks, selected, self.rate, layer_key, self.approximate)
-            return shard_rows(x), None
+            return shard_rows(self._layer(x, weights, masks, selected, layer_key)), None
 
         layer = jax.checkpoint(layer) if self.remat else layer
         stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
@@ -168,6 +167,29 @@ class Bert(nnx.Module):
         below = jax.tree.map(lambda leaf: leaf[:top], steps)
         x, _ = lax.scan(layer, x, below, unroll=top < _UNROLLED_LAYERS or not self.scan)
         return layer(x, jax.tree.map(lambda leaf: leaf[top], steps), positions)[0]
+
+    def _layer(
+        self,
+        x: Float[Array, "G T H"],
+        w: dict[str, Array],
+        masks: Sequence[Bool[Array, "G _ _"]],
+        positions: Int[Array, "G N"] | None,
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, "G _ H"]:
+        """One post-norm layer; its feed-forward block only at `positions` (None: everywhere)."""
+        keys = [None] * 3 if key is None else jax.random.split(key, 3)
+        mixed = self_attention(x, w, masks, self.attention, self.rate, keys[0])
+        if positions is not None:
+            x, mixed = (_at(positions, part) for part in (x, mixed))
+        attended = project_mixed(mixed, w["output_kernel"])
+        attended = add_bias(attended, w["output_bias"]).astype(x.dtype)
+        x = x + dropout(attended, self.rate, keys[1])
+        x = layer_norm(x, w["attention_norm_scale"], w["attention_norm_bias"])
+        inner = add_bias(product("rlh,hm->rlm", x, w["up_kernel"]), w["up_bias"])
+        inner = jax.nn.gelu(inner, self.approximate).astype(x.dtype)
+        out = add_bias(product("rlm,mh->rlh", inner, w["down_kernel"]), w["down_bias"])
+        x = x + dropout(out.astype(x.dtype), self.rate, keys[2])
+        return layer_norm(x, w["output_norm_scale"], w["output_norm_bias"])
 
 
 class LayerNorm(nnx.Module):
@@ -227,31 +249,6 @@ def _block(ids: Int[Array, "R L"], mask: Bool[Array, "R L"], segments: Int[Array
     return ids[:, None], mask[:, None], segments[:, None]
 
 
-def _layer(
-    x: Float[Array, "G T H"],
-    w: dict[str, Array],
-    masks: Sequence[Bool[Array, "G _ _"]],
-    positions: Int[Array, "G N"] | None,
-    rate: float,
-    key: Key[Array, ""] | None,
-    approximate: bool,
-) -> Float[Array, "G _ H"]:
-    """One post-norm layer: self-attention, then feed-forward at `positions` (None: everywhere)."""
-    keys = [None] * 3 if key is None else jax.random.split(key, 3)
-
-    def project(name: str) -> Array:
-        out = product("rlh,hnd->rlnd", x, w[f"{name}_kernel"])
-        return add_bias(out, w[f"{name}_bias"]).astype(x.dtype)
-
-    mixed = attend(project("query"), project("key"), project("value"), masks, rate, keys[0])
-    if positions is not None:
-        x = jnp.take_along_axis(x, positions[:, :, None], axis=1)
-        mixed = jnp.take_along_axis(mixed, positions[:, :, None, None], axis=1)
-    attended = product("rqnd,ndh->rqh", mixed, w["output_kernel"])
-    attended = dropout(add_bias(attended, w["output_bias"]).astype(x.dtype), rate, keys[1])
-    x = layer_norm(x + attended, w["attention_norm_scale"], w["attention_norm_bias"])
-    inner = add_bias(product("rlh,hm->rlm", x, w["up_kernel"]), w["up_bias"])
-    inner = jax.nn.gelu(inner, approximate).astype(x.dtype)
-    out = add_bias(product("rlm,mh->rlh", inner, w["down_kernel"]), w["down_bias"])
-    out = dropout(out.astype(x.dtype), rate, keys[2])
-    return layer_norm(x + out, w["output_norm_scale"], w["output_norm_bias"])
+def _at(positions: Int[Array, "G N"], x: Float[Array, "G T *F"]) -> Float[Array, "G N *F"]:
+    """x at N positions of each stream."""
+    return jnp.take_along_axis(x, jnp.expand_dims(positions, tuple(range(2, x.ndim))), axis=1)

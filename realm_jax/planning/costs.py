@@ -29,14 +29,24 @@ _SLICE_RUNTIME = "xla_megascale_runtime"  # moves data between slices
 
 
 def product_flops(program: Program) -> float:
-    """FLOPs of all matrix products; on TPUs they are convolutions."""
+    """FLOPs of all matrix products, which are convolutions on TPUs, and those of kernels."""
     total = 0.0
     for computation, instruction, count, _ in program.executed():
         if instruction.kind == "convolution":
             total += count * _convolution(computation, instruction)
         elif instruction.kind == "dot":
             total += count * _dot(computation, instruction)
+        else:
+            total += count * (_estimate(instruction, "flops") or 0.0)
     return total
+
+
+def _estimate(instruction: Instruction, name: str) -> float | None:
+    """A number of the `cost_estimate` of a kernel; None for other instructions."""
+    if instruction.kind != "custom-call":
+        return None
+    found = re.search(rf'"cost_estimate":{{[^}}]*"{name}":"(\d+)"', instruction.attributes)
+    return float(found[1]) if found else None
 
 
 def _dot(computation: Computation, dot: Instruction) -> float:
@@ -163,6 +173,9 @@ def _traffic(program: Program, computation: Computation, instruction: Instructio
         whole = sum((array.bytes for array in operand.results if array.in_hbm), 0.0)
         read += min(whole, _bytes_read(inner, number)) if inner else whole
     written = _result_bytes(kind, [array.bytes for array in results if array.in_hbm])
+    declared = _estimate(instruction, "bytes_accessed")
+    if declared is not None:  # a kernel may use a part of its operands only
+        return min(declared, read + written)
     root, around = (_root(inner), inner) if inner else (instruction, computation)
     if root.kind == "dynamic-update-slice":  # in place: only the slice is read and written
         written = min(written, around.operands(root)[1].results[0].bytes)

@@ -29,8 +29,8 @@ class Encoder:
     """Embeds rows of word pieces with the embedder of a model, on all devices of a mesh.
 
     Each device holds all params and an equal share of the rows of a call. The jitted program is
-    shared by all encoders of a process with the same model and vocabulary, so each batch shape is
-    compiled once per process, also across refreshes of the index.
+    shared by all encoders of a process with the same model, vocabulary and mesh, so each batch
+    shape is compiled once per process, also across refreshes of the index.
 
     Args:
       config: of the run; `model`, `lengths.passage` and `builder.batch_pieces` are used.
@@ -45,7 +45,7 @@ class Encoder:
     def __init__(self, config: ConfigDict, vocabulary: int, mesh: Mesh | None = None):
         self._mesh = local_mesh() if mesh is None else mesh
         self._sharded = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
-        self.modules, self.program = _compiled(config.model.to_json(), vocabulary)
+        self.modules, self.program = _compiled(config.model.to_json(), vocabulary, self._mesh)
         self._config = config
         self._dims, self._compute = config.model.embedding, config.model.compute
         longest, budget = config.lengths.passage, config.builder.batch_pieces
@@ -74,7 +74,7 @@ class Encoder:
 
     def forward(self, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
         """Traces the embedder inside a larger program."""
-        return _forward(self.modules, params, rows)
+        return _forward(self.modules, self._mesh, params, rows)
 
     def embed(self, params: dict[str, Any], rows: Rows) -> Float32[np.ndarray, "R E"]:
         """Embeds rows [R, L] in one call; each (R, L) is compiled once.
@@ -151,13 +151,16 @@ class Encoder:
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(model_json: str, vocabulary: int) -> tuple[Modules, Program]:
+def _compiled(model_json: str, vocabulary: int, mesh: Mesh) -> tuple[Modules, Program]:
     modules = Modules(ConfigDict(json.loads(model_json)), vocabulary, ("embedder",))
-    return modules, Program("embed", functools.partial(_forward, modules))
+    return modules, Program("embed", functools.partial(_forward, modules, mesh))
 
 
-def _forward(modules: Modules, params: dict[str, Any], rows: Rows) -> Float[Array, "R E"]:
-    return modules.bind({"embedder": params}).embedder.embed(*rows)
+def _forward(
+    modules: Modules, mesh: Mesh, params: dict[str, Any], rows: Rows
+) -> Float[Array, "R E"]:
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        return modules.bind({"embedder": params}).embedder.embed(*rows)
 
 
 def _store(out: np.ndarray, members: np.ndarray, computed: Float[Array, "R E"]) -> None:

@@ -38,7 +38,7 @@ class MeshRetriever(Retriever):
 
     def __init__(self, config: ConfigDict, vocabulary: int, mesh: Mesh):
         super().__init__(config)
-        self.encoder = Encoder(config, vocabulary)
+        self.encoder = Encoder(config, vocabulary, mesh)
         self._host = HostRetriever(config, vocabulary)
         self._mesh, self._fresh = mesh, config.retrieval.search_with == "fresh"
         self._placed: tuple[int, Any] = (-1, None)

@@ -97,3 +97,11 @@ def test_hbm_traffic_by_kind_leaves_out_data_in_fast_memory(program):
 )
 def test_calls_of_the_host_are_found(target, found):
     assert costs.host_calls(hlo.parse(PROGRAM.replace("TARGET", target))) == found
+
+
+def test_a_kernel_has_the_costs_that_it_declares():
+    declared = '"TARGET", backend_config={"cost_estimate":{"flops":"7","bytes_accessed":"BYTES"}}'
+    for size, moved in ((99, 99), (10**9, 4 * (64 * 32 + 64))):  # never more than all operands
+        text = PROGRAM.replace('"TARGET"', declared.replace("BYTES", str(size)))
+        assert costs.product_flops(hlo.parse(text)) == 12 * HEADS + 2 * 16 * 64 * 32 + 7
+        assert costs.hbm_traffic(hlo.parse(text))["kernels"] == moved

@@ -1,0 +1,110 @@
+"""The TPU kernel of attention, interpreted: equal to plain JAX on one device and on a mesh."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from realm_jax.errors import ConfigError
+from realm_jax.models.attention import self_attention
+from realm_jax.models.fused_attention import Form, attend_on_mesh, draw_seeds, keep
+from realm_jax.parallel.sharding import MESH_AXES
+
+GROUPS, HEADS, SIZE = 2, 4, 64
+WIDTHS = ((2, 32), (1, 20))  # rows of each block, and their width; 20 is not a whole tile
+
+
+def plain(form, projected, masks, seeds):
+    """Attention as in the paper, with the kernel's dropout."""
+    out, start = [], 0
+    for mask, seed in zip(masks, seeds, strict=True):
+        groups, rows, width = mask.shape
+        stop = start + rows * width
+        query, key, value = (
+            part[:, start:stop].reshape(groups, rows, width, HEADS, SIZE) for part in projected
+        )
+        scores = jnp.einsum("grqnd,grknd->grnqk", query, key) / SIZE**0.5
+        shares = jax.nn.softmax(scores + jnp.where(mask, 0.0, -1e9)[:, :, None, None])
+        stored = -(-width // 16) * 16  # the kernel counts positions in whole tiles
+        kept = partial(keep, shape=(stored, stored), query_axis=0, rate=form.rate)
+        kept = jax.vmap(jax.vmap(jax.vmap(kept)))(seed)[..., :width, :width]
+        shares = jnp.where(kept, shares / (1 - form.rate), 0.0)
+        out.append(jnp.einsum("grnqk,grknd->grqnd", shares, value).reshape(groups, -1, 4 * SIZE))
+        start = stop
+    return jnp.concatenate(out, axis=1)
+
+
+@pytest.fixture(scope="module")
+def operands():
+    rng = np.random.default_rng(0)
+    pieces = sum(rows * width for rows, width in WIDTHS)
+    projected = jnp.asarray(rng.normal(size=(3, GROUPS, pieces, HEADS * SIZE)), jnp.float32)
+    lengths = [rng.integers(0, width + 1, (GROUPS, rows, 1)) for rows, width in WIDTHS]
+    masks = [
+        jnp.arange(width)[None, None] < own for own, (_, width) in zip(lengths, WIDTHS, strict=True)
+    ]
+    return projected, masks, jnp.asarray(rng.normal(size=projected.shape[1:]), jnp.float32)
+
+
+def outputs(attention, form, operands, drop):
+    """Values and gradients of a weighted sum of them."""
+    projected, masks, weights = operands
+
+    def loss(projected):
+        mixed = attention(form, projected, masks, draw_seeds(drop, masks, HEADS))
+        return (mixed * weights).sum(), mixed
+
+    return jax.jit(jax.grad(loss, has_aux=True))(projected)
+
+
+@pytest.mark.parametrize(("rate", "seed"), [(0.0, None), (0.3, 5)])
+def test_the_kernel_and_its_gradients_equal_plain_jax_on_a_mesh(operands, rate, seed):
+    """Streams are on two devices and heads on two; dropout is that of one device."""
+    form, drop = Form(SIZE, rate, interpret=True), None if seed is None else jax.random.key(seed)
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 1, 1, 4)[..., :2], MESH_AXES)
+    with jax.set_mesh(mesh):
+        found = outputs(attend_on_mesh, form, operands, drop)
+    expected = outputs(plain, form, operands, drop)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+
+
+def test_pallas_equals_xla_in_bfloat16_without_dropout(operands):
+    rng = np.random.default_rng(1)
+    _, masks, _ = operands
+    x = jnp.asarray(rng.normal(size=(GROUPS, operands[0].shape[2], 32)), jnp.bfloat16)
+    w = {}
+    for name in ("query", "key", "value"):
+        w[f"{name}_kernel"] = jnp.asarray(rng.normal(size=(32, 2, 8)) / 6, jnp.float32)
+        w[f"{name}_bias"] = jnp.asarray(rng.normal(size=(2, 8)), jnp.float32)
+
+    def run(kind):
+        def loss(x, w):
+            mixed = self_attention(x, w, masks, kind, 0.1, None).reshape(GROUPS, -1, 16)
+            mixed = mixed.astype(jnp.float32)
+            return (mixed * jnp.arange(16.0)[None, None]).sum() / 100, mixed
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(x, w)
+
+    found, expected = (jax.tree.leaves(run(kind)) for kind in ("pallas", "xla"))
+    for ours, theirs in zip(found, expected, strict=True):  # the key bias has gradient 0
+        atol = 0.02 * max(1.0, float(jnp.abs(theirs.astype(jnp.float32)).max()))
+        np.testing.assert_allclose(ours.astype(jnp.float32), theirs, rtol=0, atol=atol)
+
+
+def test_dropout_keeps_its_share_and_differs_between_seeds():
+    kept = np.stack([keep(jnp.int32(seed), (96, 96), 0, 0.1) for seed in (1, 2, -(2**31))])
+    np.testing.assert_allclose(kept.mean((1, 2)), 0.9, atol=0.01)
+    assert abs(np.corrcoef(kept.reshape(3, -1).astype(float)) - np.eye(3)).max() < 0.04
+    transposed = keep(jnp.int32(1), (96, 96), 1, 0.1)
+    np.testing.assert_array_equal(np.asarray(transposed).T, kept[0])
+
+
+def test_cudnn_is_refused_without_a_gpu(operands):
+    w = {f"{name}_kernel": jnp.ones((8, 2, 8)) for name in ("query", "key", "value")}
+    w |= {f"{name}_bias": jnp.ones((2, 8)) for name in ("query", "key", "value")}
+    x = jnp.ones((GROUPS, operands[0].shape[2], 8))
+    with pytest.raises(ConfigError, match="cuDNN"):
+        self_attention(x, w, operands[1], "cudnn", 0.1, None)
