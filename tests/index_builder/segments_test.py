@@ -30,6 +30,7 @@ from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
 from realm_jax.storage import commit, files, follow
+from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir, step_name
 
 
@@ -184,6 +185,33 @@ def test_a_killed_builder_resumes_at_its_unfinished_segment_and_shard(
     queries = np.asarray(found.vectors, np.float32)
     exact = ExactSearcher(queries).search(queries, 1)[1]
     np.testing.assert_allclose(found.searcher.search(queries, 1)[1], exact, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "segment.finished:2=error",
+        pytest.param("file=short", marks=pytest.mark.slow),
+        pytest.param("file=full", marks=pytest.mark.slow),
+    ],
+)
+def test_a_builder_that_fails_at_any_point_finishes_what_it_had_begun(
+    run, publish, tiny, tmp_path, point
+):
+    """With `file`, at each file operation in turn; each attempt resumes the one before."""
+    snapshot, one = publish(run, 2, config_of(tiny)), RunDir(tmp_path / "one")
+    failures = 0
+    for number in range(1, 1000):
+        with armed(point.replace("=", f":{number}=") if point.startswith("file") else point):
+            try:
+                refresh(run, snapshot, threading.Event())
+                break
+            except OSError:
+                failures += 1
+    assert failures == (1 if point.startswith("segment") else number - 1) > 0
+    refresh(one, publish(one, 2, config_of(tiny)), threading.Event())
+    equal(opened(run), opened(one))
+    assert files.list_names(run.builder) == []
 
 
 def test_segments_of_other_search_settings_are_made_again(run, publish, embedded, tiny):

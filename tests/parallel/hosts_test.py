@@ -195,7 +195,7 @@ def test_hosts_that_load_different_segments_train_with_the_losses_of_one(
     thread.start()
     trainer.run(str(single.root), tiny_config(tiny.folder, **settings), threading.Event())
     thread.join(PATIENCE)
-    for name in ("loss", "held_out_loss", "held_out_recall_at_5"):
+    for name in ("loss", "held_out_loss"):
         expected, found = (values_of(one.root, "realm", name) for one in (single, run))
         assert expected
         np.testing.assert_allclose(found, expected, rtol=1e-3)
