@@ -1,21 +1,23 @@
 """An index of segments against one index over the same rows: recall, speed, time and memory.
 
 Command:  python benchmarks/segments.py [--quick] [--rows=1000000,13350000] [--segments=1,4,16]
-              [--searcher=NAME] [--hosts=1] [--folder=DIR] [--json]
-Data:     as in benchmarks/search.py
-Output:   `rows`: {rows, segments, hosts, leaves_searched, recall_at_8, qps, latency_ms, build_s,
+              [--searcher=NAME] [--hosts=1] [--queries=1000] [--folder=DIR] [--json]
+Data:     random vectors of 128 dimensions around sqrt(N) cluster centres of different weight;
+          queries are rows with noise. Rows are drawn again for each segment, not kept on disk
+Output:   `rows`: {rows, segments, hosts, share_searched, recall_at_8, qps, latency_ms, build_s,
           build_peak_bytes, bytes, load_s, loaded_bytes}; and `against_one`, for each number of
-          segments and each width: {recall_ratio, qps_ratio} to one index, both with the same share
-          of the leaves searched
-Time:     --quick (100,000 rows) under five minutes on two cores; 1 M half an hour; 13.35 M four
-          hours and 25 GB of disk. Finished measurements are kept in DIR, so that the same command
-          resumes after an interruption
-Needs:    with --hosts=4, as many processes, each with a part of the segments, search every query;
-          `loaded_bytes` is then the largest of them
+          segments: {recall_ratio, qps_ratio} to one index, with the same share of leaves searched
+Time:     on two idle cores, as building an index: --quick (100,000 rows) a few minutes, 1 M a
+          quarter of an hour for each number of segments, 13.35 M two hours. Finished
+          measurements are kept in DIR, so that the same command resumes after an interruption
 
-Segments are built one after the other in one process, which holds one of them at a time, so
-`build_peak_bytes` is the memory of an index builder without its encoder. The `*_bytes` are
-anonymous memory, without memory-mapped files; `bytes` is on disk. All searches use all cores.
+With --hosts=4, as many processes load a part of the segments each, and search every query;
+`loaded_bytes` is then the largest of them. Segments are built one after the other in one process,
+which holds one of them at a time: `build_peak_bytes` is the memory of an index builder without its
+encoder. The `*_bytes` are anonymous memory, without memory-mapped files (the vectors of a segment);
+`bytes` is on disk. `share_searched` is the share of the leaves of each segment; null: all rows.
+100 million rows in 50 segments on 4 hosts: --rows=100000000 --segments=50 --hosts=4 --queries=200
+--searcher="scann int8"; the index needs 20 GB of disk and, on all hosts together, of memory.
 """
 
 import json
@@ -30,12 +32,18 @@ from typing import Any
 
 import numpy as np
 from command_line import make_parser, write_report
-from search import OURS, K, PeakMemory, anonymous_bytes, load_data, make_data, speed
+from search import BLOCK, DIMS, OURS, K, PeakMemory, anonymous_bytes, speed
 
 from realm_jax import config as config_lib
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.mapped_array import temporary_array
 from realm_jax.retrieval.saved_searcher import SavedSearcher
 from realm_jax.retrieval.searcher import Part, Searcher, build_searcher, load_searcher
-from realm_jax.retrieval.segmented_searcher import SegmentedSearcher, merge_hits
+from realm_jax.retrieval.segmented_searcher import (
+    SegmentedSearcher,
+    merge_hits,
+    segment_folders,
+)
 
 QUICK = "100000"
 SHARES = (0.025, 0.05, 0.1, 0.2)  # of the leaves of each segment that are searched
@@ -48,6 +56,7 @@ def main() -> None:
     parser.add_argument("--segments", default="1,4,16")
     parser.add_argument("--searcher", default="scann bfloat16", choices=OURS)
     parser.add_argument("--hosts", type=int, default=1, help="processes that share the segments")
+    parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path("runs/segments"))
     parser.add_argument("--part", nargs=4, metavar=("PART", "ROWS", "SEGMENTS", "HOSTS"))
     arguments = parser.parse_args()
@@ -59,7 +68,7 @@ def main() -> None:
         return
     rows = []
     for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
-        make_data(arguments.folder, size)
+        make_queries(arguments.folder, size, arguments.queries)
         for segments in map(int, arguments.segments.split(",")):
             rows += measured(arguments, size, segments)
     write_report({"rows": rows, "against_one": against_one(rows)}, arguments)
@@ -95,35 +104,82 @@ def index_folder(folder: Path, name: str, size: int, segments: int) -> Path:
     return folder / f"{name.replace(' ', '_')}_{size}_{segments}"
 
 
+class Rows:
+    """The rows of the data, drawn in blocks; the same block has the same rows each time."""
+
+    def __init__(self, size: int):
+        self.size, rng = size, np.random.default_rng(size)
+        self._centres = rng.normal(size=(round(size**0.5), DIMS)).astype(np.float32)
+        self._weights = rng.dirichlet(np.full(len(self._centres), 2.0))
+
+    def block(self, number: int) -> np.ndarray:
+        """The rows of a block."""
+        rng = np.random.default_rng((self.size, number))
+        count = min(BLOCK, self.size - number * BLOCK)
+        near = self._centres[rng.choice(len(self._centres), count, p=self._weights)]
+        rows: np.ndarray = near + 0.6 * rng.standard_normal((count, DIMS), np.float32)
+        return rows
+
+    def range(self, start: int, stop: int) -> np.ndarray:
+        """Rows from `start` to before `stop`, memory-mapped."""
+        rows = temporary_array((stop - start, DIMS))
+        for number in range(start // BLOCK, -(-stop // BLOCK)):
+            first = number * BLOCK
+            block = self.block(number)[max(0, start - first) : stop - first]
+            begin = max(start, first) - start
+            rows[begin : begin + len(block)] = block
+        return rows
+
+
+def make_queries(folder: Path, size: int, count: int) -> None:
+    """Writes queries and their exact hits, unless these files exist."""
+    folder.mkdir(parents=True, exist_ok=True)
+    exact_hits = folder / f"right_{size}.npy"
+    if exact_hits.exists():
+        return
+    rows, numbers = Rows(size), range(-(-size // BLOCK))
+    rng = np.random.default_rng((size, len(numbers)))
+    chosen = np.sort(rng.choice(size, min(count, size), replace=False))
+    queries = np.concatenate(
+        [rows.block(number)[chosen[chosen // BLOCK == number] % BLOCK] for number in numbers]
+    )
+    queries += 0.3 * rng.standard_normal(queries.shape, np.float32)
+    best = None
+    for number in numbers:
+        block = rows.block(number)
+        found, scores = ExactSearcher(block).search(queries, min(K, len(block)))
+        hits = (found + np.int32(number * BLOCK), scores)
+        best = hits if best is None else merge_hits([best, hits], K)
+    assert best is not None
+    np.save(folder / f"queries_{size}.npy", queries)
+    np.save(exact_hits, best[0])
+
+
 def measure_build(folder: Path, name: str, size: int, segments: int, _: int) -> dict[str, Any]:
     """Builds and saves the segments, one after the other."""
-    vectors, to = load_data(folder, "vectors", size), index_folder(folder, name, size, segments)
+    index, rows = index_folder(folder, name, size, segments), Rows(size)
     options = config_lib.default().search
     options.update(OURS[name])
     ends = [number * size // segments for number in range(segments + 1)]
-    seconds, parts = 0.0, []
+    seconds, folders = 0.0, segment_folders(index, segments)
     with PeakMemory() as peak:
-        for number in range(segments):
-            part = to / f"part_{number}"
-            part.mkdir(parents=True, exist_ok=True)
+        for number, to in enumerate(folders):
+            to.mkdir(parents=True, exist_ok=True)
+            vectors = rows.range(ends[number], ends[number + 1])
             began = time.monotonic()
-            built = build_searcher(options.kind, vectors[ends[number] : ends[number + 1]], options)
+            built = build_searcher(options.kind, vectors, options)
+            built.save(to)
             seconds += time.monotonic() - began
-            built.save(part)
-            parts.append(SavedSearcher(part))
-            del built
-    index = to / "index"
-    index.mkdir(exist_ok=True)
-    SegmentedSearcher(parts).save(index)
+            del built, vectors
+    SegmentedSearcher([SavedSearcher(one) for one in folders]).save(index)
     on_disk = sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
     return {"build_s": round(seconds, 1), "build_peak_bytes": peak.bytes, "bytes": on_disk}
 
 
 def measure_search(folder: Path, name: str, size: int, segments: int, hosts: int) -> dict[str, Any]:
     """Loads the segments in as many processes as there are hosts; recall and speed."""
-    queries = np.array(load_data(folder, "queries", size))
-    right = load_data(folder, "right", size)
-    index = index_folder(folder, name, size, segments) / "index"
+    queries, right = (np.load(folder / f"{what}_{size}.npy") for what in ("queries", "right"))
+    index = index_folder(folder, name, size, segments)
     with Hosts(index, hosts) as searcher:
         points = []
         for share in SHARES if searcher.has_leaves else (None,):
@@ -134,7 +190,7 @@ def measure_search(folder: Path, name: str, size: int, segments: int, hosts: int
             latencies = [speed(searcher.search, queries[n : n + 1]) for n in range(5)]
             points.append(
                 {
-                    "leaves_searched": share,
+                    "share_searched": share,
                     "recall_at_8": round(recall, 4),
                     "qps": round(speed(searcher.search, queries)),
                     "latency_ms": round(1000 / statistics.median(latencies), 3),
@@ -221,16 +277,16 @@ def set_share(searcher: Any, share: float | None) -> None:
 
 def against_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Recall and speed of each row, divided by those of one segment with the same share."""
-    ones = {(row["rows"], row["leaves_searched"]): row for row in rows if row["segments"] == 1}
+    ones = {(row["rows"], row["share_searched"]): row for row in rows if row["segments"] == 1}
     found = []
     for row in rows:
-        one = ones.get((row["rows"], row["leaves_searched"]))
+        one = ones.get((row["rows"], row["share_searched"]))
         if one is not None and row is not one:
             ratios = {
                 "recall_ratio": round(row["recall_at_8"] / one["recall_at_8"], 4),
                 "qps_ratio": round(row["qps"] / one["qps"], 3),
             }
-            same = ("rows", "segments", "hosts", "leaves_searched")
+            same = ("rows", "segments", "hosts", "share_searched")
             found.append({**{key: row[key] for key in same}, **ratios})
     return found
 

@@ -92,8 +92,10 @@ class SegmentMaker:
           RealmError: the recall is below `builder.recall_floor`.
         """
         log.info("segment %d of %d: %d passages", number + 1, len(self.bounds), self.size(number))
-        began, shards = time.monotonic(), self._run.shards(self._step) / f"shards_{number:05d}"
-        ids = self._embedder.ids[slice(*self.bounds[number])]
+        began, (start, end) = time.monotonic(), self.bounds[number]
+        # Named by its rows: other settings divide the corpus into other segments.
+        shards = self._run.shards(self._step) / f"shards_{start:010d}_{end:010d}"
+        ids = self._embedder.ids[start:end]
         vectors = embed_corpus(self._config, ids, self._embedder.embed, shards, stop, progress)
         embedded = time.monotonic()
         probes = Probes(vectors, self._queries)

@@ -36,5 +36,6 @@ class SavedSearcher:
         return False
 
     def save(self, folder: Path) -> None:
-        """Copies the files."""
-        shutil.copytree(self._folder, folder, dirs_exist_ok=True)
+        """Copies the files, unless they are there."""
+        if not folder.exists() or not folder.samefile(self._folder):
+            shutil.copytree(self._folder, folder, dirs_exist_ok=True)

@@ -123,7 +123,7 @@ class SegmentedSearcher:
         """Writes each segment into a folder of its own, the hidden rows and `searcher.json`."""
         folders = segment_folders(folder, len(self.segments))
         for to, segment in zip(folders, self.segments, strict=True):
-            to.mkdir()
+            to.mkdir(exist_ok=True)
             segment.save(to)
         np.save(folder / HIDDEN, self.hidden)
         described = [{"kind": segment.kind, "size": segment.size} for segment in self.segments]

@@ -11,6 +11,7 @@ from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.mesh_retriever import MeshRetriever
 from realm_jax.retrieval.reranking_retriever import RerankingRetriever
+from realm_jax.retrieval.spread_retriever import SpreadRetriever
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,15 @@ def test_kind_and_prefetching_follow_the_config(tiny, mesh, changes, on_mesh, ki
     retriever = make_retriever(config, tiny.store, mesh if on_mesh else None)
     assert type(retriever) is kind
     assert retriever.prefetchable is prefetchable
+
+
+def test_hosts_with_different_segments_search_together(tiny, mesh, monkeypatch):
+    config = tiny_config(tiny.folder, model__layers=1, search__placement="hosts")
+    assert type(make_retriever(config, tiny.store, mesh)) is HostRetriever
+    monkeypatch.setattr(hosts, "process_count", lambda: 2)
+    retriever = make_retriever(config, tiny.store, mesh)
+    assert type(retriever) is SpreadRetriever and not retriever.prefetchable
+    assert type(make_retriever(config, tiny.store)) is HostRetriever
 
 
 def test_reranking_on_several_processes_is_refused(tiny, monkeypatch):
