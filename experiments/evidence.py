@@ -1,0 +1,118 @@
+r"""Does REALM help an encoder that already knows language? Judged collections, no labels used.
+
+Data:     one folder (--data) with an archive NAME.tar.xz, or a folder NAME, for each collection in
+          evidence_runs/collections.py: corpus.jsonl, queries.jsonl and qrels.tsv in BEIR's form.
+          Nothing is trained on queries or judgements
+Command:  python experiments/evidence.py --all --data=DATA --home=runs/evidence \
+              --start=sentence-transformers/all-MiniLM-L6-v2
+          one record: python experiments/evidence.py --collection=trecqa --system=realm --seed=0 \
+              --data=DATA --home=runs/evidence --start=...
+          the table of the finished records: python experiments/evidence.py --tables
+          another recipe: add --config.KEY=VALUE, and --label=NAME to keep its records apart
+Hours:    docs/evidence.md has the minutes of each record; an interrupted command resumes
+Expect:   docs/evidence.md
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from realm_jax.cli.launching import check_overrides
+from realm_jax.errors import InputError, RealmError
+
+SEEDS = 3
+RESULTS = Path(__file__).parent / "results"
+RECORDS = RESULTS / "evidence"  # COLLECTION.SYSTEM.SEED.json
+PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+
+
+def get_config() -> ConfigDict:
+    """The recipe of the trained systems: `own_corpus` from an encoder."""
+    from own_corpus import get_config_from_start
+
+    return get_config_from_start()
+
+
+def main() -> int:
+    """Measures systems on collections, and writes the table of all finished records."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--collection", action="append", help="may be repeated; default: all")
+    parser.add_argument("--system", action="append", help="may be repeated; default: all")
+    parser.add_argument("--seed", type=int, action="append", help=f"default: 0 to {SEEDS - 1}")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the archives")
+    parser.add_argument("--home", type=Path, default=Path("runs/evidence"), help="folder of runs")
+    parser.add_argument("--start", help="folder or ORG/NAME of the encoder")
+    parser.add_argument("--label", default="", help="name of another recipe; its table is not made")
+    parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true", help="measure what has no record yet")
+    parser.add_argument("--tables", action="store_true", help="only write the table")
+    arguments, overrides = parser.parse_known_args()
+    try:
+        check_overrides(overrides)
+    except InputError as error:
+        parser.error(str(error))
+    if arguments.all or arguments.system or arguments.collection:
+        if not arguments.start:
+            parser.error("--start is required")
+        measure(arguments, overrides)
+    elif not arguments.tables:
+        parser.error("one of --all, --collection, --system and --tables is required")
+    if arguments.records == RECORDS and not arguments.label:
+        write_tables()
+    return 0
+
+
+def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    """Writes every chosen record that is missing; systems that share a run share its commands."""
+    from evidence_runs.collections import COLLECTIONS, unpack
+    from evidence_runs.measure import Measurement
+    from evidence_runs.systems import SYSTEMS, TRAINED
+
+    collections = arguments.collection or list(COLLECTIONS)
+    systems = arguments.system or list(SYSTEMS)
+    for kind, chosen, known in (
+        ("collection", collections, COLLECTIONS),
+        ("system", systems, SYSTEMS),
+    ):
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            raise InputError(f"no such {kind}", expected=", ".join(known), found=unknown[0])
+    for seed in arguments.seed or range(SEEDS):
+        for collection in collections:
+            folder = unpack(arguments.data, collection, arguments.home)
+            for system in systems:
+                if SYSTEMS[system].run in TRAINED or seed == 0:
+                    Measurement(
+                        folder,
+                        system,
+                        seed,
+                        start=arguments.start,
+                        home=arguments.home,
+                        label=arguments.label,
+                        overrides=overrides,
+                    ).write(arguments.records)
+
+
+def write_tables() -> None:
+    """Writes evidence.json from the records, then the page from that file."""
+    from evidence_runs.aggregate import aggregate
+    from evidence_runs.tables import with_tables
+
+    summary = aggregate(RECORDS)
+    (RESULTS / "evidence.json").write_text(json.dumps(summary, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), summary))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RealmError as error:
+        sys.exit(str(error))
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the command has printed its error

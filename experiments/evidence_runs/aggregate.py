@@ -1,0 +1,144 @@
+"""The content of evidence.json: means and paired bootstrap intervals over queries."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from evidence_runs.collections import COLLECTIONS
+from evidence_runs.measure import MEASURES, UNIT
+from evidence_runs.systems import SYSTEMS, TRAINED
+
+GAINS = {
+    "realm_over_start": ("realm", "start"),
+    "realm_hybrid_over_start_hybrid": ("realm_hybrid", "start_hybrid"),
+}
+# Paired differences of each collection.
+PAIRS = (("realm", "start"), ("ict", "start"), ("realm", "ict"), ("realm_hybrid", "start_hybrid"))
+_RESAMPLES = 10_000
+_CONFIDENCE = 0.95
+
+Records = dict[tuple[str, str], list[dict[str, Any]]]  # by collection and system, in seed order
+Values = Float64[np.ndarray, "queries"]
+
+
+def aggregate(folder: Path) -> dict[str, Any]:
+    """The content of `evidence.json`, from the records in `folder`; nothing that was not measured.
+
+    Values of queries are means over seeds. An interval is a bootstrap over queries: what another
+    sample of queries would show with these trained encoders.
+    """
+    records = _read(folder)
+    collections: dict[str, Any] = {}
+    for (collection, system), own in sorted(records.items(), key=_place):
+        figures = {name: _figure(own, name) for name in MEASURES}
+        collections.setdefault(collection, {})[system] = figures
+    return {
+        "collections": collections,
+        "gain": _gains(records),
+        "rows": {},
+        "differences": _differences(records),
+        "training": _training(records),
+    }
+
+
+def _read(folder: Path) -> Records:
+    found: Records = {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        found.setdefault((record["collection"], record["system"]), []).append(record)
+    return {key: sorted(own, key=lambda record: record["seed"]) for key, own in found.items()}
+
+
+def _place(item: tuple[tuple[str, str], Any]) -> tuple[int, int]:
+    collection, system = item[0]
+    return list(COLLECTIONS).index(collection), list(SYSTEMS).index(system)
+
+
+def _figure(records: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    values = _by_query(records, name)
+    low, high = _interval([values])
+    seeds = [round(record[name], 4) for record in records]
+    mean = float(np.mean([record[name] for record in records]))
+    return {"mean": round(mean, 4), "low": low, "high": high, "seeds": seeds}
+
+
+def _by_query(records: Sequence[dict[str, Any]], name: str) -> Values:
+    """Means over seeds of each query."""
+    return np.mean([record["by_query"][name] for record in records], axis=0) / UNIT
+
+
+def _paired(records: Records, collection: str, pair: tuple[str, str], name: str) -> Values | None:
+    """Differences of two systems by query, over the seeds that both have."""
+    one, other = (records.get((collection, system), []) for system in pair)
+    if all(SYSTEMS[system].run in TRAINED for system in pair):
+        common = {a["seed"] for a in one} & {b["seed"] for b in other}
+        one, other = (
+            [record for record in own if record["seed"] in common] for own in (one, other)
+        )
+    if not one or not other:
+        return None
+    return _by_query(one, name) - _by_query(other, name)
+
+
+def _interval(strata: Sequence[Values]) -> tuple[float, float]:
+    """Interval of the mean of means: each collection's queries are drawn again."""
+    random = np.random.default_rng(0)
+    means = np.zeros(_RESAMPLES)
+    for values in strata:
+        for start in range(0, _RESAMPLES, 500):
+            drawn = random.integers(len(values), size=(500, len(values)))
+            means[start : start + 500] += values[drawn].mean(1) / len(strata)
+    edge = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(means, [edge, 1 - edge])
+    return round(float(low), 4), round(float(high), 4)
+
+
+def _difference(strata: Sequence[Values]) -> dict[str, float]:
+    low, high = _interval(strata)
+    mean = float(np.mean([values.mean() for values in strata]))
+    return {"mean": round(mean, 4), "low": low, "high": high}
+
+
+def _gains(records: Records) -> dict[str, Any]:
+    """Mean difference of nDCG@10 over the collections that have both systems."""
+    found = {}
+    for name, pair in GAINS.items():
+        every = [_paired(records, one, pair, "ndcg_at_10") for one in COLLECTIONS]
+        strata = [values for values in every if values is not None]
+        if strata:
+            found[name] = _difference(strata)
+    return found
+
+
+def _differences(records: Records) -> dict[str, Any]:
+    """Paired differences of nDCG@10 of each collection."""
+    found: dict[str, Any] = {}
+    for collection in COLLECTIONS:
+        for one, other in PAIRS:
+            values = _paired(records, collection, (one, other), "ndcg_at_10")
+            if values is not None:
+                own = found.setdefault(collection, {})
+                own[f"{one}_over_{other}"] = _difference([values])
+    return found
+
+
+def _training(records: Records) -> dict[str, Any]:
+    """What a run measured on held-out sentences, without labels, and its minutes; by seed."""
+    found: dict[str, Any] = {}
+    for collection in COLLECTIONS:
+        own = records.get((collection, "realm"), [])
+        if own:
+            found[collection] = [
+                {
+                    "seed": record["seed"],
+                    "utility": record["training"]["held_out_retrieval_utility"],
+                    "p_null": record["training"]["held_out_p_null"],
+                    "minutes": round(sum(record["seconds"].values()) / 60, 1),
+                }
+                for record in own
+            ]
+    return found

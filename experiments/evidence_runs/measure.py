@@ -1,0 +1,151 @@
+"""Measures one system on one collection with the `realm` command, and writes a record."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEMS, TRAINED
+from realm_jax.data.judged_sets import read_judged_set
+from realm_jax.data.trec_runs import read_run
+from realm_jax.inference.judged import measure
+
+UNIT = 1e4  # values of queries are stored as integers
+MEASURES = ("ndcg_at_10", "recall_at_100")
+
+
+@dataclass
+class Measurement:
+    """One record.
+
+    Attributes:
+      judged: folder of the collection.
+      system: key of `SYSTEMS`.
+      seed: of the training.
+      start: folder or name of the encoder.
+      home: folder of all runs.
+      label: of another recipe.
+      overrides: `--config.KEY=VALUE` of the trained runs.
+      commands: that were run, with names in place of folders.
+      seconds: of each of them.
+    """
+
+    judged: Path
+    system: str
+    seed: int
+    start: str
+    home: Path
+    label: str = ""
+    overrides: Sequence[str] = ()
+    commands: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def write(self, records: Path) -> None:
+        """Writes the record, unless it exists."""
+        name, folder = self.judged.name, records / self.label if self.label else records
+        path = folder / f"{name}.{self.system}.{self.seed}.json"
+        if path.exists():
+            return
+        workdir, training = self._evaluated_run()
+        run_file = workdir / f"{self.system}.trec"
+        retriever = SYSTEMS[self.system].retriever
+        flags = [f"--workdir={workdir}", f"--questions={self.judged}", f"--retriever={retriever}"]
+        output = self._realm("eval", *flags, "--format=beir", f"--run-file={run_file}", "--json")
+        report = json.loads(output.splitlines()[-1])
+        record = {
+            "collection": name,
+            "system": self.system,
+            "seed": self.seed,
+            "ndcg_at_10": report["ndcg_at_10"],
+            "recall_at_100": report["recall_at"]["100"],
+            "queries": report["queries"],
+            "training": training,
+            "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
+            "commit": _commit(),
+            "overrides": list(self.overrides) if training else [],
+            "commands": self.commands,
+            "by_query": self._by_query(run_file),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(".tmp")
+        written.write_text(json.dumps(record) + "\n")
+        written.replace(path)
+
+    def _by_query(self, run_file: Path) -> dict[str, list[int]]:
+        """The measures of each query, in the order of the collection."""
+        values = measure(read_judged_set(self.judged, "all").qrels, read_run(run_file))
+        return {name: [round(one * UNIT) for one in values[name].tolist()] for name in MEASURES}
+
+    def _evaluated_run(self) -> tuple[Path, dict[str, Any]]:
+        """A run over the whole documents, and what the training measured."""
+        kind = SYSTEMS[self.system].run
+        place = self.home / self.judged.name
+        if kind not in TRAINED:
+            return self._index(self.start, place / "start"), {}
+        name = f"{kind}_{self.seed}"
+        trained = place / (f"{self.label}_{name}" if self.label else name)
+        kept = trained / "trained.json"
+        if not kept.exists():
+            training = self._train(kind, trained / "run")
+            shutil.rmtree(trained / "encoder", ignore_errors=True)  # of an interrupted command
+            to = [f"--to={trained / 'encoder'}", "--layout=sentence-transformers"]
+            self._realm("export", f"--workdir={trained / 'run'}", *to)
+            shutil.rmtree(trained / "run" / "checkpoints")  # gigabytes
+            kept.write_text(json.dumps([training, self.commands, self.seconds]))
+        training, self.commands, self.seconds = json.loads(kept.read_text())
+        return self._index(str(trained / "encoder"), trained / "documents"), training
+
+    def _index(self, encoder: str, workdir: Path) -> Path:
+        """A run over the whole documents without training."""
+        corpus = self._corpus("documents", DOCUMENT_PIECES)
+        if not (workdir / "END.json").exists():
+            flags = [f"--config.model.start={encoder}", f"--config.corpus.knowledge={corpus}"]
+            self._realm("run", *AS_IS, *flags, f"--workdir={workdir}")
+        return workdir
+
+    def _train(self, kind: str, workdir: Path) -> dict[str, Any]:
+        """Trains the start on the documents, and returns what was measured without labels."""
+        corpus = self._corpus("passages", PASSAGE_PIECES)
+        flags = [f"--config.model.start={self.start}", f"--config.corpus.knowledge={corpus}"]
+        flags += [f"--config.seed={self.seed}", *TRAINED[kind], *self.overrides]
+        self._realm("run", "--config=own_corpus", *flags, f"--workdir={workdir}")
+        log = workdir / "logs" / "realm.jsonl"  # missing without REALM steps
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        names = ("held_out_retrieval_utility", "held_out_p_null", "held_out_loss")
+        return {
+            name: [[line["step"], round(line[name], 5)] for line in lines if name in line]
+            for name in names
+        }
+
+    def _corpus(self, name: str, pieces: int) -> Path:
+        out = self.home / self.judged.name / name
+        if not (out / "spans" / "MANIFEST.json").exists():
+            flags = [f"--input={self.judged}", f"--vocab={self.start}", f"--out={out}"]
+            self._realm("corpus", "build", "--format=beir", *flags, f"--passage-pieces={pieces}")
+        return out
+
+    def _realm(self, *arguments: str) -> str:
+        """Runs `realm` and returns its output."""
+        began = time.monotonic()
+        command = [sys.executable, "-P", "-m", "realm_jax.cli.main", *arguments]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        shown = " ".join(["realm", *arguments])
+        folders = {str(self.judged): f"DATA/{self.judged.name}", self.start: "START"}
+        for folder, name in (folders | {str(self.home): "HOME"}).items():
+            shown = shown.replace(folder, name)
+        self.commands.append(shown)
+        part = " ".join(arguments[:2]) if arguments[0] == "corpus" else arguments[0]
+        part = "train" if "--config=own_corpus" in arguments else part
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
+        return output
+
+
+def _commit() -> str:
+    """The commit of this folder; with `+` if files have changed since."""
+    told = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    return subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()

@@ -1,0 +1,112 @@
+"""The tables of docs/evidence.md, from `evidence.json`."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from evidence_runs.collections import COLLECTIONS
+from evidence_runs.systems import SYSTEMS
+
+_NOT_RUN = "–"
+
+
+def tables(made: dict[str, Any]) -> dict[str, str]:
+    """Markdown of each table, by name."""
+    return {
+        "ndcg": _measure_table(made, "ndcg_at_10"),
+        "recall": _measure_table(made, "recall_at_100"),
+        "differences": _differences_table(made),
+        "gain": _gain_table(made),
+        "training": _training_table(made),
+        "reference": _reference_table(made),
+    }
+
+
+def with_tables(page: str, made: dict[str, Any]) -> str:
+    """The page with new content between each `<!-- table NAME -->` and `<!-- end -->`."""
+    for name, content in tables(made).items():
+        between = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        page = between.sub(partial(_filled, content), page)
+    return page
+
+
+def _filled(content: str, found: re.Match[str]) -> str:
+    return f"{found[1]}\n{content}\n\n{found[2]}"
+
+
+def _measure_table(made: dict[str, Any], measure: str) -> str:
+    lines = []
+    for name, about in COLLECTIONS.items():
+        own = made["collections"].get(name, {})
+        cells = [_with_interval(own[one][measure]) if one in own else _NOT_RUN for one in SYSTEMS]
+        lines.append((f"{name} ({about.queries:,})", *cells))
+    return _markdown(("collection (queries)", *(f"`{one}`" for one in SYSTEMS)), lines)
+
+
+def _differences_table(made: dict[str, Any]) -> str:
+    names = ("realm_over_start", "ict_over_start", "realm_over_ict")
+    names += ("realm_hybrid_over_start_hybrid",)
+    lines = []
+    for name, own in made["differences"].items():
+        cells = [_difference(own[one]) if one in own else _NOT_RUN for one in names]
+        lines.append((name, *cells))
+    head = [f"`{name.replace('_over_', '` − `')}`" for name in names]
+    return _markdown(("collection", *head), lines)
+
+
+def _gain_table(made: dict[str, Any]) -> str:
+    lines = []
+    for name, gain in made["gain"].items():
+        one, other = name.split("_over_")
+        both = [own for own in made["collections"].values() if one in own and other in own]
+        lines.append((f"`{one}` − `{other}`", _difference(gain), str(len(both))))
+    return _markdown(("systems", "nDCG@10", "collections"), lines)
+
+
+def _training_table(made: dict[str, Any]) -> str:
+    lines = []
+    for name, runs in made["training"].items():
+        gain = made["differences"].get(name, {}).get("realm_over_start")
+        seeds = made["collections"][name]["realm"]["ndcg_at_10"]["seeds"]
+        start = made["collections"][name].get("start", {}).get("ndcg_at_10", {}).get("mean")
+        for run, value in zip(runs, seeds, strict=True):
+            own = _NOT_RUN if start is None or gain is None else f"{value - start:+.3f}"
+            curve = ", ".join(f"{utility:.2f}" for _, utility in run["utility"])
+            null = f"{run['p_null'][-1][1]:.3f}" if run["p_null"] else _NOT_RUN
+            cells = (curve or _NOT_RUN, null, own, f"{run['minutes']:.0f}")
+            lines.append((name, str(run["seed"]), *cells))
+    head = ("collection", "seed", "utility at each evaluation", "p(null)", "gain", "minutes")
+    return _markdown(head, lines)
+
+
+def _reference_table(made: dict[str, Any]) -> str:
+    lines = []
+    for name, known in COLLECTIONS.items():
+        own = made["collections"].get(name, {})
+        cells = []
+        for system, value in (("bm25", known.bm25), ("start", known.minilm)):
+            found = own[system]["ndcg_at_10"]["mean"] if system in own else None
+            cells += [_number(value), _number(found)]
+            both = value is not None and found is not None
+            cells.append(f"{found - value:+.3f}" if both else _NOT_RUN)
+        lines.append((name, f"{known.documents:,}", known.about, *cells))
+    head = ("collection", "documents", "content", "bm25s", "`bm25`", "difference")
+    return _markdown((*head, "sentence-transformers", "`start`", "difference"), lines)
+
+
+def _number(value: float | None) -> str:
+    return _NOT_RUN if value is None else f"{value:.3f}"
+
+
+def _with_interval(figure: dict[str, Any]) -> str:
+    return f"{figure['mean']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
+
+
+def _difference(figure: dict[str, Any]) -> str:
+    return f"{figure['mean']:+.3f} ({figure['low']:+.3f} to {figure['high']:+.3f})"
+
+
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))

@@ -1,0 +1,92 @@
+"""The evidence experiment: its records, its JSON file and its page."""
+
+import json
+import shutil
+
+import evidence
+import jax
+import pytest
+from evidence_runs import aggregate, tables
+from evidence_runs.collections import COLLECTIONS, Collection
+from evidence_runs.systems import SYSTEMS
+from support.judged import write_judged_set, write_judged_store
+from support.tiny_corpus import tiny_config
+
+from realm_jax.interop.weights import weights_of_run, write_weights
+from realm_jax.models.modules import Modules
+
+
+def test_the_committed_page_and_json_equal_the_records():
+    made = aggregate.aggregate(evidence.RECORDS)
+    assert json.loads((evidence.RESULTS / "evidence.json").read_text()) == made
+    page = evidence.PAGE.read_text()
+    assert tables.with_tables(page, made) == page
+
+
+def write_record(folder, collection, system, seed, values):
+    mean = sum(values) / len(values)
+    record = {"collection": collection, "system": system, "seed": seed, "seconds": {"train": 90}}
+    record |= {"ndcg_at_10": mean, "recall_at_100": 1.0}
+    curve = [[100, 0.5], [300, 0.75]]
+    record["training"] = {"held_out_retrieval_utility": curve, "held_out_p_null": curve}
+    counts = {"ndcg_at_10": [round(1e4 * one) for one in values], "recall_at_100": [10_000] * 4}
+    path = folder / f"{collection}.{system}.{seed}.json"
+    path.write_text(json.dumps(record | {"by_query": counts}))
+
+
+def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_path):
+    write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
+    write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
+    write_record(tmp_path, "adi", "realm", 1, [0.4, 0.6, 0.8, 1.0])
+    write_record(tmp_path, "cisi", "start", 0, [0.5, 0.5, 0.5, 0.5])
+    write_record(tmp_path, "cisi", "realm", 0, [0.5, 0.5, 0.5, 0.1])
+    write_record(tmp_path, "npl", "bm25", 0, [0.5, 0.5, 0.5, 0.5])
+    made = aggregate.aggregate(tmp_path)
+    assert list(made["collections"]) == ["adi", "cisi", "npl"]
+    assert list(made["collections"]["npl"]) == ["bm25"]  # what was not measured is absent
+    realm = made["collections"]["adi"]["realm"]["ndcg_at_10"]
+    assert realm["mean"] == 0.6 and realm["seeds"] == [0.5, 0.7]
+    of_adi = made["differences"]["adi"]["realm_over_start"]
+    assert of_adi == {"mean": 0.2, "low": 0.2, "high": 0.2}  # every query gains the same
+    gain = made["gain"]
+    assert list(gain) == ["realm_over_start"]
+    assert gain["realm_over_start"]["mean"] == pytest.approx((0.2 - 0.1) / 2)
+    # cisi loses 0.1 times the number of draws of its last query: 0 to 3 of 4 in 95 % of the samples
+    low, high = gain["realm_over_start"]["low"], gain["realm_over_start"]["high"]
+    assert (low, high) == (pytest.approx((0.2 - 0.3) / 2), pytest.approx(0.1))
+    page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
+    page = tables.with_tables(page, made)
+    assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 |" in page and "old" not in page
+    assert "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 |" in page
+
+
+@pytest.mark.slow
+def test_a_tiny_collection_gets_a_record_of_every_system(tmp_path, monkeypatch):
+    monkeypatch.setitem(COLLECTIONS, "tiny", Collection(24, 24, 0.0, None, "made"))
+    write_judged_set(tmp_path / "tiny")
+    tiny = write_judged_store(tmp_path / "store")
+    form = {"pooling": "mean", "projection": "none", "normalise": True, "passage_row": "single"}
+    config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
+    config = config.copy_and_resolve_references()
+    config.unlock()
+    config.model.update(positions=512, embedding=config.model.hidden)
+    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
+    params = jax.device_get(modules.init(jax.random.key(5)))
+    start, records = tmp_path / "start", tmp_path / "records"
+    write_weights(start, weights_of_run(params, config.model, 5, tmp_path / "store" / "vocab.txt"))
+    few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
+    few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
+    flags = [f"--config.{one}" for one in few]
+    flags += [f"--data={tmp_path}", f"--home={tmp_path / 'runs'}", f"--start={start}"]
+    flags += [f"--records={records}", "--collection=tiny", "--seed=0"]
+    monkeypatch.setattr("sys.argv", ["evidence.py", *flags])
+    assert evidence.main() == 0
+    found = {path.name for path in records.iterdir()}
+    assert found == {f"tiny.{system}.0.json" for system in SYSTEMS}
+    record = json.loads((records / "tiny.realm.0.json").read_text())
+    assert record["queries"] == len(record["by_query"]["ndcg_at_10"]) == 24
+    assert [step for step, _ in record["training"]["held_out_retrieval_utility"]] == [1, 2]
+    assert not [text for text in record["commands"] if str(tmp_path) in text]
+    shutil.rmtree(tmp_path / "runs")  # records are not made again
+    assert evidence.main() == 0
+    assert not (tmp_path / "runs" / "tiny").exists()
