@@ -117,10 +117,12 @@ class Measurement:
         log = workdir / "logs" / "realm.jsonl"  # missing without REALM steps
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         names = ("held_out_retrieval_utility", "held_out_p_null", "held_out_loss")
-        return {
+        curves = {
             name: [[line["step"], round(line[name], 5)] for line in lines if name in line]
             for name in names
         }
+        report = json.loads((workdir / "report.json").read_text())
+        return curves | {"success_at_5": report["baselines"].get("held_out", {})}
 
     def _corpus(self, name: str, pieces: int) -> Path:
         out = self.home / self.judged.name / name

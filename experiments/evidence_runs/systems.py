@@ -9,6 +9,7 @@ AS_IS = [
     "--config.lengths.query=256",
     "--config.lengths.passage=256",
     "--config.lengths.joint=512",
+    "--config.report.max_passages=0",  # report.html does not embed the documents again
 ]
 # For training, documents are cut into passages of whole sentences.
 PASSAGE_PIECES = 64

@@ -64,6 +64,7 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
 def test_a_tiny_collection_gets_a_record_of_every_system(tmp_path, monkeypatch):
     monkeypatch.setitem(COLLECTIONS, "tiny", Collection(24, 24, 0.0, None, "made"))
     write_judged_set(tmp_path / "tiny")
+    (tmp_path / "store").mkdir()
     tiny = write_judged_store(tmp_path / "store")
     form = {"pooling": "mean", "projection": "none", "normalise": True, "passage_row": "single"}
     config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
