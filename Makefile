@@ -6,7 +6,7 @@ ARGS ?=
 # number of processes of `make test`
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-parity test-tpu compile-tables table2 faults soak rehearsal config-reference docs lint format clean
+.PHONY: demo test test-slow test-parity test-tpu compile-tables table2 evidence faults soak rehearsal config-reference docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -50,6 +50,11 @@ compile-tables: .venv-tpu/installed
 DATA ?= ../shared/data
 table2: $(VENV)/installed
 	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
+
+# An encoder before and after REALM on judged collections; an interrupted command resumes.
+START ?= sentence-transformers/all-MiniLM-L6-v2
+evidence: $(VENV)/installed
+	$(BIN)/python experiments/evidence.py --all --data=$(DATA) --start=$(START) $(ARGS)
 
 # Writes docs/reference/config.md from realm_jax/defaults.py.
 config-reference: $(VENV)/installed

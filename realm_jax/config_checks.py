@@ -47,6 +47,7 @@ _LEAST: dict[str, float] = {
     "stages.tagger.row_length": 8,
     "model.span": 0,
     "lengths.passage": 8,
+    "lengths.indexed": 0,
     "search.leaves": 0,
     "search.leaves_searched": 0,
     "search.reorder": 0,
@@ -108,7 +109,8 @@ def _is_step_range(text: str) -> bool:
 def _check_sizes(values: Mapping[str, Any]) -> None:
     hidden, heads, query = values["model.hidden"], values["model.heads"], values["lengths.query"]
     _require(values, "model.heads", hidden % heads == 0, "a divisor of model.hidden")
-    longest = max(values["lengths.joint"], values["lengths.passage"], query)
+    rows = (values[f"lengths.{name}"] for name in ("joint", "passage", "indexed"))
+    longest = max(query, *rows)
     long_enough = values["model.positions"] >= longest
     _require(values, "model.positions", long_enough, f"at least {longest}, the longest row")
     _require(values, "lengths.joint", values["lengths.joint"] > query, "more than lengths.query")

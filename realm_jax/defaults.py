@@ -10,10 +10,7 @@ STAGES = ("reader", "ict", "realm", "qa", "tagger")  # in the order in which the
 
 
 def default() -> ConfigDict:
-    """Sizes and schedule of the paper (REALM section 4.3).
-
-    Where the paper gives no value, the released code does.
-    """
+    """Sizes and schedule of the paper (REALM section 4.3), or else of the released code."""
     config = ConfigDict()
     config.seed = 0  # seed of every random stream; at least 0
     config.corpus = _corpus()
@@ -115,6 +112,7 @@ def _lengths() -> ConfigDict:
     lengths = ConfigDict()
     lengths.query = 96  # length of a query row, Q
     lengths.passage = 288  # length of a passage row, P
+    lengths.indexed = 0  # length of a passage row outside of training steps, if more than P
     lengths.joint = 384  # length of a row with query and passage, J; more than Q
     lengths.masks = 10  # most masked positions of a query that enter the loss, M
     lengths.answer = 10  # widest answer span that the reader scores
@@ -218,11 +216,13 @@ def _realm() -> ConfigDict:
     # `paper`: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. `released`: the sum over z is taken
     # for each token, as in the released code.
     stage.marginal = "paper"
-    # Loss of the scores f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity
-    # distillation (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
+    # Loss of f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity distillation
+    # (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
     stage.retriever_loss = "marginal"
     # True: with steps=0, the networks before any training are published, indexed and exported.
     stage.publish_start = False
+    # Held-out utility (nats per piece) below which the embedder ends as it began; 0: none.
+    stage.least_utility = 0.0
     return stage
 
 

@@ -45,8 +45,8 @@ def _measure_table(made: dict[str, Any], measure: str) -> str:
 
 
 def _differences_table(made: dict[str, Any]) -> str:
-    names = ("realm_over_start", "ict_over_start", "realm_over_ict")
-    names += ("realm_hybrid_over_start_hybrid",)
+    names = ["realm_over_start", "ict_over_start", "realm_over_ict"]
+    names += ["realm_hybrid_over_start_hybrid"]
     lines = []
     for name, own in made["differences"].items():
         cells = [_difference(own[one]) if one in own else _NOT_RUN for one in names]
@@ -88,8 +88,7 @@ def _reference_table(made: dict[str, Any]) -> str:
         for system, value in (("bm25", known.bm25), ("start", known.minilm)):
             found = own[system]["ndcg_at_10"]["mean"] if system in own else None
             cells += [_number(value), _number(found)]
-            both = value is not None and found is not None
-            cells.append(f"{found - value:+.3f}" if both else _NOT_RUN)
+            cells.append(_NOT_RUN if value is None or found is None else f"{found - value:+.3f}")
         lines.append((name, f"{known.documents:,}", known.about, *cells))
     head = ("collection", "documents", "content", "bm25s", "`bm25`", "difference")
     return _markdown((*head, "sentence-transformers", "`start`", "difference"), lines)

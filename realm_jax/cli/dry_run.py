@@ -110,7 +110,7 @@ def _run_lines(report: dict[str, Any]) -> list[str]:
     ]
     if report["cut"]["passages"]:
         lines.append(
-            f"cut       {report['cut']['passages']:,} passages are longer than lengths.passage; "
+            f"cut       {report['cut']['passages']:,} passages are longer than rows of the index; "
             f"{report['cut']['pieces']:,} word pieces of them are never read"
         )
     for stage in report["stages"]:

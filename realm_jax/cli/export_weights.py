@@ -104,6 +104,7 @@ def _of_run(workdir: str, paths: dict[str, str]) -> Any:
     from realm_jax.artifacts.export import read_export
     from realm_jax.artifacts.run_config import run_config
     from realm_jax.corpus.store_writer import VOCABULARY
+    from realm_jax.data.embedder_rows import indexed_length
     from realm_jax.interop.weights import weights_of_run
     from realm_jax.storage.layout import RunDir
 
@@ -115,5 +116,5 @@ def _of_run(workdir: str, paths: dict[str, str]) -> Any:
         config.model,
         config.lengths.answer,
         vocabulary if vocabulary.is_file() else None,
-        longest=config.lengths.passage if config.model.passage_row == "single" else 0,
+        longest=indexed_length(config) if config.model.passage_row == "single" else 0,
     )

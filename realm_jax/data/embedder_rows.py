@@ -24,7 +24,8 @@ class EmbedderRows:
 
     Attributes:
       query: length of a query row, `lengths.query` and the query prompt.
-      passage: length of a passage row, `lengths.passage`; the prompt is part of it.
+      passage: length of a passage row that is indexed or scored, `indexed_length`; the prompt is
+        part of it. Training steps read `lengths.passage`.
 
     Raises:
       ConfigError: a row with its prompt is longer than `model.positions`, or the passage prompt
@@ -36,9 +37,10 @@ class EmbedderRows:
         prompts = [config.model.query_prompt, config.model.passage_prompt]
         self._query_prompt, self._prompt = (pieces for pieces, _ in words.pieces(prompts))
         self.query = config.lengths.query + len(self._query_prompt)
-        self.passage = config.lengths.passage
+        self.passage = indexed_length(config)
         _require(self.query <= config.model.positions, config, "query", self.query)
-        _require(len(self._prompt) + 8 <= self.passage, config, "passage", len(self._prompt) + 8)
+        least = len(self._prompt) + 8
+        _require(least <= config.lengths.passage, config, "passage", least)
 
     @cached_property
     def null_length(self) -> int:
@@ -70,6 +72,11 @@ class EmbedderRows:
         start, stop = store.title_bounds(ids)
         before = self.null_length - 1
         return np.minimum(stop - start, length - before - 1) + before
+
+
+def indexed_length(config: ConfigDict) -> int:
+    """Word pieces of a passage row outside of training steps: `lengths.indexed`, at least P."""
+    return max(int(config.lengths.indexed), int(config.lengths.passage))
 
 
 def _require(fits: bool, config: ConfigDict, kind: str, length: int) -> None:

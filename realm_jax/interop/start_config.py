@@ -50,7 +50,8 @@ def make_like(config: ConfigDict, sizes: Sizes, given: Container[str]) -> None:
             config.model[key] = value
     prompt = 32 if config.model.query_prompt else 0  # room for its word pieces
     longest = min(sizes.form.longest or sizes.positions, sizes.positions)
-    limits = {"query": longest - prompt, "passage": longest, "joint": sizes.positions}
+    limits = {"query": longest - prompt, "passage": longest, "indexed": longest}
+    limits["joint"] = sizes.positions
     for key, most in limits.items():
         if f"lengths.{key}" not in given:
             config.lengths[key] = min(config.lengths[key], most)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.data.rows import Rows
 from realm_jax.index_builder.recall import PROBE_HITS
 from realm_jax.parallel.sharding import batch_sharding, param_shardings, replicated
@@ -17,7 +18,7 @@ from realm_jax.retrieval.mesh_searcher import BLOCK, search_program
 
 def embed(target: Target) -> LoweredProgram:
     """Lowers the embedding of passages of maximum length; each device has a batch."""
-    length = target.config.lengths.passage
+    length = indexed_length(target.config)
     rows = max(1, target.config.builder.batch_pieces // length) * target.mesh.size
     return _embed(target, rows, length)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
@@ -100,7 +101,7 @@ def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Pa
 def _expected_flops(name: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
     """FLOPs of a program of the config, without and with recomputed activations."""
     if name == "embed":
-        return [embed_flops(config, report["rows"], config.lengths.passage)]
+        return [embed_flops(config, report["rows"], indexed_length(config))]
     if name == "realm/evaluate":
         return [evaluation_flops(config, "realm", BERT_VOCABULARY)]
     found = []

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Float32, Int64, Integer
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.embedder_rows import EmbedderRows
+from realm_jax.data.embedder_rows import EmbedderRows, indexed_length
 from realm_jax.data.padding import fixed_size_batches, padded_indices
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules
@@ -21,7 +21,7 @@ from realm_jax.parallel.program import Program
 from realm_jax.parallel.sharding import local_mesh, replicated
 
 MAX_QUERIES = 512  # rows of one call for queries
-_WIDTHS = 12  # row widths up to lengths.passage; each width that occurs is compiled once
+_WIDTHS = 12  # row widths up to the indexed length; each width that occurs is compiled once
 _MAX_PIECES_ON_CPU = 1200  # word pieces of a device's rows on CPU: fits its caches, 25 % faster
 
 
@@ -33,7 +33,7 @@ class Encoder:
     shape is compiled once per process, also across refreshes of the index.
 
     Args:
-      config: of the run; `model`, `lengths.passage` and `builder.batch_pieces` are used.
+      config: of the run; `model`, `lengths` and `builder.batch_pieces` are used.
       vocabulary: V.
       mesh: the devices, of this process only; None: all devices of this process.
 
@@ -48,7 +48,7 @@ class Encoder:
         self.modules, self.program = _compiled(config.model.to_json(), vocabulary, self._mesh)
         self._config = config
         self._dims, self._compute = config.model.embedding, config.model.compute
-        longest, budget = config.lengths.passage, config.builder.batch_pieces
+        longest, budget = indexed_length(config), config.builder.batch_pieces
         widths = {max(8, -(-longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)}
         self._widths = sorted(widths)
         on_cpu = jax.default_backend() == "cpu"

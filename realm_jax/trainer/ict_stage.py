@@ -53,7 +53,7 @@ class IctStage(IndexFreeStage):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
-        self._size = self.settings.batch // groups
+        self._size, self._passage = self.settings.batch // groups, config.lengths.passage
         self._usual, self._queries = usual, config.evaluation.queries
 
     def batch(
@@ -69,7 +69,7 @@ class IctStage(IndexFreeStage):
     @cached_property
     def _buckets(self) -> tuple[Widths, ...]:
         rows = self._source.rows
-        max_lengths = [rows.query] * self._size + [rows.passage] * self._size
+        max_lengths = [rows.query] * self._size + [self._passage] * self._size
         if not self._usual:
             return make_buckets(max_lengths)
         examples = self._source.batch(0, SAMPLE_QUERIES)

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.run_config import open_corpus
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
+from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.question_checks import check_evidence
 from realm_jax.data.question_files import Question, read_questions
@@ -63,25 +64,40 @@ def open_inputs(config: ConfigDict) -> Inputs:
 
 
 def cut_pieces(knowledge: PassageStore, config: ConfigDict) -> dict[str, int]:
-    """`passages` longer than `config.lengths.passage`, and the `pieces` of them that are cut."""
-    over = knowledge.lengths() - config.lengths.passage
+    """`passages` longer than rows of the index, and the `pieces` of them that are cut."""
+    over = knowledge.lengths() - indexed_length(config)
     return {"passages": int((over > 0).sum()), "pieces": int(over[over > 0].sum())}
 
 
 def warn_truncated_passages(knowledge: PassageStore, config: ConfigDict) -> None:
-    """Warns if passages are longer than `config.lengths.passage` and will be truncated."""
-    most, cut = config.lengths.passage, cut_pieces(knowledge, config)
+    """Warns if passages are longer than rows of the index and will be truncated.
+
+    Passages that only the rows of training steps truncate are reported too.
+    """
+    key = "indexed" if indexed_length(config) > config.lengths.passage else "passage"
+    most, cut = indexed_length(config), cut_pieces(knowledge, config)
+    longer = int((knowledge.lengths() > config.lengths.passage).sum())
+    if longer and key == "indexed":
+        log.info(
+            "training reads the first %d word pieces of %d passages that are longer "
+            "(config.lengths.passage); a corpus with --passage-pieces=%d is read whole",
+            config.lengths.passage,
+            longer,
+            config.lengths.passage,
+        )
     if cut["passages"]:
         log.warning(
             "%d of %d passages (%d word pieces) of %s are cut: they are longer than "
-            "config.lengths.passage=%d; their ends are neither embedded nor read. Build it with "
-            "--passage-pieces=%d, or raise config.lengths.passage and config.lengths.joint",
+            "config.lengths.%s=%d; their ends are neither embedded nor read. Build it with "
+            "--passage-pieces=%d, or raise config.lengths.%s and config.lengths.joint",
             cut["passages"],
             len(knowledge),
             cut["pieces"],
             config.corpus.knowledge,
+            key,
             most,
             most,
+            key,
         )
 
 

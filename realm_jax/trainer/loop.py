@@ -113,9 +113,9 @@ def train(
             nonfinite.add(step, batch, metrics, wait=_due(step, config.report.every))
             step_metrics.add(step, metrics)
         flush()
+        state, final = _concluded(stage, steps, state, evaluation)
         publisher.publish(steps, state.parameters)
         save(state)
-        final = stage.evaluate(steps, state.parameters, evaluation)
         step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
     finally:
         profiler.close()
@@ -127,6 +127,15 @@ def train(
 def _all_go_on(stage: Stage, step: int, ready: bool) -> bool:
     """Whether every process has its batch and none was stopped."""
     return all(hosts.all_gather(f"{stage.name}/step", step, ready))
+
+
+def _concluded(
+    stage: Stage, steps: int, state: TrainState, evaluation: Evaluation
+) -> tuple[TrainState, dict[str, float]]:
+    """The state to keep after the last step, and its metrics on held-out data."""
+    metrics = stage.evaluate(steps, state.parameters, evaluation)
+    kept, metrics = stage.conclude(state.parameters, metrics)
+    return TrainState(state.step, kept, state.optimizer), metrics
 
 
 def _start(

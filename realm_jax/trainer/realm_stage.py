@@ -43,6 +43,7 @@ class RealmStage:
       index: returns the index that each step searches.
       mesh: the trainer's devices, for an index of kind `mesh`; None searches from the host.
       groups: G of a whole batch (`data.packing`).
+      embedder: params of the embedder before this stage, needed with `stages.realm.least_utility`.
     """
 
     name = "realm"
@@ -56,6 +57,7 @@ class RealmStage:
         index: IndexManager,
         mesh: Mesh | None = None,
         groups: int = 1,
+        embedder: Parameters | None = None,
     ):
         self.settings = config.stages.realm
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
@@ -63,7 +65,7 @@ class RealmStage:
         self._embedded = EmbedderRows(config, store.vocabulary)
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
-        self._held_out = held_out
+        self._held_out, self._embedder_before = held_out, embedder
         self._size = self.settings.batch // groups
         self._warned = False
 
@@ -181,6 +183,29 @@ class RealmStage:
         if recall is not None:
             metrics[f"held_out_recall_at_{self._config.evaluation.recall_k}"] = recall
         return metrics
+
+    def conclude(
+        self, params: Parameters, metrics: dict[str, float]
+    ) -> tuple[Parameters, dict[str, float]]:
+        """Gives the embedder its first params back if retrieval does not help to fill blanks.
+
+        Where passages do not help, the embedder learns noise. Adds the metric `embedder_kept`, 1 or
+        0, if `stages.realm.least_utility` is set.
+        """
+        least, utility = self.settings.least_utility, metrics.get("held_out_retrieval_utility")
+        if not least or utility is None:
+            return params, metrics
+        kept = utility >= least
+        if not kept:
+            log.warning(
+                "held-out retrieval utility is %.3f, below stages.realm.least_utility=%.3f: "
+                "passages do not help to fill blanks, so the embedder is left as it was before "
+                "this stage",
+                utility,
+                least,
+            )
+            params = {**params, "embedder": self._embedder_before}
+        return params, {**metrics, "embedder_kept": float(kept)}
 
     def _held_out_batches(
         self,

@@ -83,12 +83,31 @@ class Stage(Protocol):
           evaluation: computes metrics of batches with the loss of this stage.
         """
 
+    def conclude(
+        self, params: Parameters, metrics: dict[str, float]
+    ) -> tuple[Parameters, dict[str, float]]:
+        """Chooses the params to keep after the last step; `params` or parts of the first ones.
+
+        Args:
+          params: after the last step, on the devices.
+          metrics: of `evaluate` with these params.
+
+        Returns:
+          The params, and metrics to log.
+        """
+
     def step_fields(self, step: int) -> dict[str, Any]:
         """Fields that the host adds to the log record of a step."""
 
 
 class IndexFreeStage:
     """Base class of stages that search no index."""
+
+    def conclude(
+        self, params: Parameters, metrics: dict[str, float]
+    ) -> tuple[Parameters, dict[str, float]]:
+        """Keeps the params of the last step."""
+        return params, metrics
 
     def step_fields(self, step: int) -> dict[str, Any]:
         """No fields."""

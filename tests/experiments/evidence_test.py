@@ -67,10 +67,8 @@ def test_a_tiny_collection_gets_a_record_of_every_system(tmp_path, monkeypatch):
     (tmp_path / "store").mkdir()
     tiny = write_judged_store(tmp_path / "store")
     form = {"pooling": "mean", "projection": "none", "normalise": True, "passage_row": "single"}
+    form |= {"embedding": 16, "positions": 512}
     config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
-    config = config.copy_and_resolve_references()
-    config.unlock()
-    config.model.update(positions=512, embedding=config.model.hidden)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     params = jax.device_get(modules.init(jax.random.key(5)))
     start, records = tmp_path / "start", tmp_path / "records"

@@ -131,6 +131,21 @@ def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(
         assert one.answer and one.probability == pytest.approx(other.probability, rel=1e-4)
 
 
+@pytest.mark.parametrize("kept", [0.0, 1.0])
+def test_a_trained_embedder_is_kept_only_if_retrieval_is_useful(tiny, encoder, tmp_path, kept):
+    changes = {"stages__realm__steps": 2, "stages__realm__least_utility": -1e9 if kept else 1e9}
+    run = finished(tmp_path / "run", tiny, encoder, **changes)
+    last = [json.loads(line) for line in (run.logs / "realm.jsonl").read_text().splitlines()][-1]
+    assert last["embedder_kept"] == kept and last["step"] == 2
+    first, final = (read_snapshot(run.snapshots / step_name(step)).params for step in (0, 2))
+    exported = read_export(run).networks
+    jax.tree.map(np.testing.assert_array_equal, exported["embedder"], final["embedder"])
+    same = jax.tree.map(np.array_equal, exported["embedder"], first["embedder"])
+    assert all(jax.tree.leaves(same)) == (not kept)
+    reader = jax.tree.map(np.array_equal, exported["reader"], first["reader"])
+    assert not all(jax.tree.leaves(reader))  # the reader keeps what it has learned
+
+
 @pytest.mark.slow
 def test_reader_ict_realm_and_fine_tuning_train_every_part_of_the_form(tiny, encoder, tmp_path):
     questions = tmp_path / "questions.jsonl"

@@ -8,6 +8,18 @@ from support.tiny_corpus import tiny_config
 from realm_jax.trainer.inputs import warn_truncated_passages
 
 
+def test_the_index_may_have_longer_rows_than_training(tiny, caplog):
+    longest = int(tiny.store.lengths().max())
+    rows = {"lengths__passage": longest - 1, "lengths__indexed": longest}
+    config = tiny_config(tiny.folder, model__positions=512, **rows)
+    with caplog.at_level(logging.INFO):
+        warn_truncated_passages(tiny.store, config)
+    many = int((tiny.store.lengths() == longest).sum())
+    [told] = caplog.records
+    assert told.levelno == logging.INFO
+    assert f"the first {longest - 1} word pieces of {many} passages" in told.message
+
+
 @pytest.mark.parametrize("fits", [False, True])
 def test_passages_longer_than_the_config_allows_are_warned_about(tiny, fits, caplog):
     store = tiny.store
