@@ -340,4 +340,6 @@ def _hashed(config: ConfigDict) -> dict[str, Any]:
     left_out = {*_NOT_HASHED, *(key for key in _FORM if model[key] == paper[key])}
     hashed = {key: value for key, value in model.items() if key not in left_out}
     lengths = {**config.lengths, "sentences": config.stages.tagger.row_length}
+    if lengths["indexed"] <= lengths["passage"]:  # not used
+        del lengths["indexed"]
     return {"model": hashed, "lengths": lengths}

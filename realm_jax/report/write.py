@@ -20,7 +20,7 @@ from realm_jax.report.measure import measure
 from realm_jax.report.predictions import predict, utility_by_rank
 from realm_jax.report.run_data import RunData, read_run
 from realm_jax.storage import files
-from realm_jax.trainer.inputs import open_inputs
+from realm_jax.trainer.inputs import open_inputs, trains_on_masks
 
 PAGE = "report.html"
 _STYLE = Path(__file__).with_name("style.css")
@@ -98,6 +98,8 @@ def _subtitle(run: RunData) -> str:
 
 def _held_out(run: RunData, paths: Paths) -> dict[str, Any]:
     """Runs the export on held-out sentences: a chart by rank, and examples."""
+    if not trains_on_masks(run.config):
+        return {}  # nobody has taught the reader to fill blanks
     answerer = Answerer.open(str(run.folder.workdir), paths)
     text = open_inputs(run.config).held_out.first(run.config.evaluation.queries)
     if not len(text.source):

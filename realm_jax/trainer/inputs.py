@@ -140,10 +140,10 @@ def _masked(
             "then --config.corpus.spans=FOLDER",
         )
     spans.follow(knowledge)
-    return MaskedTextSource(store, spans, config, part, required=_trains_on_masks(config))
+    return MaskedTextSource(store, spans, config, part, required=trains_on_masks(config))
 
 
-def _trains_on_masks(config: ConfigDict) -> bool:
+def trains_on_masks(config: ConfigDict) -> bool:
     """Whether masked text is needed: not for a run that only exports its start."""
     stages = config.stages
     return not stages.realm.publish_start or stages.realm.steps > 0 or stages.reader.steps > 0
