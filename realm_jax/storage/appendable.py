@@ -44,8 +44,7 @@ class BytesFile:
         _sync(self._file)
 
     def close(self) -> None:
-        """Writes all bytes to the disk and closes the file."""
-        _sync(self._file)
+        """Closes the file; `sync` or `commit.measure` makes it durable."""
         self._file.close()
 
 
@@ -84,10 +83,9 @@ class ArrayFile:
         _sync(self._file)
 
     def close(self) -> None:
-        """Writes the final row count into the header and closes the file."""
+        """Writes the final row count into the header and closes the file; see `BytesFile.close`."""
         self._file.seek(0)
         self._file.write(self._header())
-        _sync(self._file)
         self._file.close()
 
     def _header(self) -> bytes:

@@ -23,6 +23,7 @@ compares the files of a folder with its manifest.
 
 import functools
 import logging
+import posixpath
 import uuid
 from collections.abc import Callable, Collection
 from typing import Any
@@ -175,10 +176,15 @@ def commit(folder: epath.Path, manifest: dict[str, Any]) -> None:
 
 
 def measure(folder: epath.Path, *, sync: bool = True) -> dict[str, dict[str, Any]]:
-    """Returns name -> {"bytes", "sha256"} of every data file; `sync` makes them durable first."""
+    """Returns name -> {"bytes", "sha256"} of every data file; `sync` makes them durable first.
+
+    The files of a finished folder inside are durable already.
+    """
     names = data_files(folder)
-    measured = {name: files.digest(folder / name, sync=sync) for name in names}
-    for inner in sorted({(folder / name).parent for name in names}) if sync else ():
+    durable = {posixpath.dirname(name) for name in names if posixpath.basename(name) == MANIFEST}
+    new = {name for name in names if sync and posixpath.dirname(name) not in durable}
+    measured = {name: files.digest(folder / name, sync=name in new) for name in names}
+    for inner in sorted({(folder / name).parent for name in (names if sync else ())}):
         files.sync_folder(inner)
     return measured
 
