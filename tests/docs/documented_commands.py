@@ -42,6 +42,7 @@ def split(command: str) -> list[str]:
 def help_commands() -> list[str]:
     """Returns the example commands in the `--help` texts."""
     modules = [import_module(f"realm_jax.cli.{verb.module}") for verb in VERBS.values()]
+    modules.append(import_module("realm_jax.cli.corpus_changes"))
     return [v for m in modules for name, v in vars(m).items() if name.startswith("EXAMPLE")]
 
 
