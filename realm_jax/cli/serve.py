@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="other DNS names under which clients reach this server, separated by commas",
     )
+    parser.add_argument(
+        "--read-only", action="store_true", help="refuse requests that change passages"
+    )
     add_retriever(parser)
     parser.set_defaults(json=False)
 
@@ -61,12 +64,14 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.serve.live_run import LiveRun
 
         how = (arguments.retriever, fusion_of(arguments))
-        run = LiveRun.open(arguments.workdir, *how, arguments.overrides)
+        read_only = arguments.read_only
+        run = LiveRun.open(arguments.workdir, *how, arguments.overrides, read_only=read_only)
         log.info("compiling before the first request")
         run.warm_up()
         hosts = _host_names(arguments.host, arguments.allowed_hosts)
         if not _is_loopback(arguments.host):
-            log.warning(_PUBLIC_WARNING, arguments.host)
+            rights = "" if read_only else " and change its passages"
+            log.warning(_PUBLIC_WARNING, arguments.host, rights)
             log.info("requests may name an IP address or %s", ", ".join(sorted(hosts)))
         _serve(make_app(run, hosts), listener, stop)
     return {}
@@ -74,8 +79,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 _PUBLIC_WARNING = (
     "WARNING: listening on %s. Everybody who can reach this address can query this model, read its "
-    "corpus and change its passages. There is no password. Leave out --host to serve this machine "
-    "only."
+    "corpus%s. There is no password. Leave out --host to serve this machine only; --read-only "
+    "refuses changes."
 )
 
 

@@ -1,8 +1,7 @@
 """Answers questions with the export of a finished run, and shows the passages it read."""
 
 import copy
-import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
 from realm_jax.artifacts.current_index import (
+    CurrentIndex,
     check_coverage,
     open_current,
     up_to_date_command,
@@ -23,9 +23,8 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.rows import Rows, joint_rows
 from realm_jax.errors import InputError
-from realm_jax.inference.edits import EditedBm25, EditedIndex, EditedStore
 from realm_jax.inference.evidence import Displayable, Evidence
-from realm_jax.inference.finder import Embed, Finder, relevance
+from realm_jax.inference.finder import Embed, Finder, WordIndex, relevance
 from realm_jax.inference.networks import Networks
 from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.retrieval.fusion import Fusion, Ranked
@@ -70,19 +69,32 @@ class Answerer:
     Passages are found by their vectors; `by` changes that. Their relevance scores, and so p(z|x),
     are those of the embedder however they were found.
 
-    Attributes:
-      bm25: returns the BM25 index of the passages; the first call opens or builds it.
+    Args:
+      run: the run folder.
+      export: its newest export.
+      config: of the run.
+      current: the index of the export and the corpus.
     """
 
-    def __init__(
-        self, export: Export, config: ConfigDict, index: PublishedIndex, store: PassageStore
-    ):
-        self.export, self.config, self.store = export, config, store
-        self.index: PublishedIndex | EditedIndex = index
-        self.networks = Networks(export, self.config, store.vocabulary)
-        self._published_bm25 = functools.cache(lambda: Bm25.open(store))
-        self.bm25: Callable[[], Bm25 | EditedBm25] = self._published_bm25
+    def __init__(self, run: RunDir, export: Export, config: ConfigDict, current: CurrentIndex):
+        self.run, self.export, self.config, self.current = run, export, config, current
+        self.networks = Networks(export, self.config, self.store.vocabulary)
+        self._words = WordIndex()
         self._finder = Finder()
+
+    @property
+    def index(self) -> PublishedIndex:
+        """The index that is searched."""
+        return self.current.index
+
+    @property
+    def store(self) -> PassageStore:
+        """The corpus."""
+        return self.current.store
+
+    def bm25(self) -> Bm25:
+        """The BM25 index of the corpus; the first call opens or builds it."""
+        return self._words.of(self.store)
 
     @property
     def question_embedder(self) -> str:
@@ -125,23 +137,13 @@ class Answerer:
         expected = {"dims": config.model.embedding}
         current = open_current(run, export.index_step, store, expected)
         check_coverage(current, up_to_date_command(workdir, paths))
-        return cls(export, config, current.index, current.store)
+        return cls(run, export, config, current)
 
-    def over(
-        self, index: EditedIndex, store: EditedStore, removed: Set[int] = frozenset()
-    ) -> "Answerer":
-        """Returns an answerer with the same compiled networks and other passages.
-
-        Args:
-          index: over the edited passages.
-          store: the edited passages.
-          removed: ids of passages that must not be found.
-        """
+    def over(self, current: CurrentIndex) -> "Answerer":
+        """Returns an answerer with the same compiled networks and another version of the index."""
         other = copy.copy(self)
-        other.index, other.store = index, store
-        other.bm25 = functools.cache(
-            lambda: EditedBm25(self._published_bm25(), store.written, removed)
-        )
+        other.current = current
+        current.store.vocabulary = self.store.vocabulary  # the same file: do not load it again
         return other
 
     def by(self, retriever: str, fusion: Fusion | None = None) -> "Answerer":
@@ -220,7 +222,7 @@ class Answerer:
 
     def find(self, texts: Sequence[str], embed: Embed, k: int) -> Ranked:
         """Ids and scores of passages; see `Finder.find`."""
-        return self._finder.find(self.index, self.bm25, texts, embed, k)
+        return self._finder.find(self.current, self.bm25, texts, embed, k)
 
     def read(
         self,

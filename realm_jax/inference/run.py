@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float, Float32
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
@@ -52,7 +51,6 @@ class Run:
     similarity_fn_name = "dot"
 
     def __init__(self, answerer: Answerer):
-        assert isinstance(answerer.index, PublishedIndex)
         self._answerer, self._index = answerer, answerer.index
 
     @classmethod
@@ -70,7 +68,7 @@ class Run:
 
     def __len__(self) -> int:
         """N, passages in the knowledge corpus."""
-        return len(self._answerer.store)
+        return self._answerer.store.passages()
 
     @property
     def config(self) -> ConfigDict:
@@ -83,9 +81,9 @@ class Run:
         return self._answerer.takes_questions
 
     def passage(self, i: int) -> tuple[str, str]:
-        """Title and body of passage `i`, 0 to N - 1."""
+        """Title and body of passage `i`."""
         store = self._answerer.store
-        if not 0 <= i < len(store):
+        if not store.is_live(np.array([i]))[0]:
             raise InputError("no such passage", expected=f"0 to {len(store) - 1}", found=i)
         return store.title(i), store.body(i)
 
@@ -289,7 +287,7 @@ class Run:
 
     @cached_property
     def _writer(self) -> PassageWriter:
-        return PassageWriter(self._index, self._answerer.store, self.config)
+        return PassageWriter(self._index, self._answerer.store.vocabulary, self.config)
 
 
 def _texts(texts: Any, where: str) -> list[str]:

@@ -39,6 +39,7 @@ class Encoder:
 
     Attributes:
       modules: the embedder's shapes and axis names.
+      dims: E.
       program: jitted `(params, rows [R, L]) -> vectors [R, E]`; R is a multiple of the devices.
     """
 
@@ -47,7 +48,7 @@ class Encoder:
         self._sharded = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
         self.modules, self.program = _compiled(config.model.to_json(), vocabulary, self._mesh)
         self._config = config
-        self._dims, self._compute = config.model.embedding, config.model.compute
+        self.dims, self._compute = config.model.embedding, config.model.compute
         longest, budget = indexed_length(config), config.builder.batch_pieces
         widths = {max(8, -(-longest * n // _WIDTHS)) for n in range(1, _WIDTHS + 1)}
         self._widths = sorted(widths)
@@ -112,7 +113,7 @@ class Encoder:
         Returns:
           Their vectors, in the order of `ids`.
         """
-        out = np.empty((len(ids), self._dims), np.float32)
+        out = np.empty((len(ids), self.dims), np.float32)
         pending: list[tuple[np.ndarray, Float[Array, "R E"]]] = []
         layout = EmbedderRows(self._config, store.vocabulary)
         for members, width in self._batches(layout.passage_lengths(store, ids)):

@@ -16,7 +16,7 @@ from realm_jax import __version__
 from realm_jax.errors import DamageError, InputError, RealmError
 from realm_jax.serve import schema
 from realm_jax.serve.guard import Guard
-from realm_jax.serve.live_run import LiveRun
+from realm_jax.serve.live_run import LiveRun, ReadOnlyError
 
 PAGE = Path(__file__).parent / "page"
 
@@ -72,7 +72,7 @@ def changes(run: Run) -> schema.Changes:
 
 @router.post("/passages", status_code=201)
 def add(body: schema.NewPassage, run: Run) -> schema.Changed:
-    """Adds a passage, in memory only; it can be retrieved from the next question on."""
+    """Adds a passage to the corpus; it can be retrieved from the next question on."""
     return schema.Changed(**run.add(body.title, body.text))
 
 
@@ -88,7 +88,7 @@ def remove(
     id: Annotated[int | None, Query(ge=0)] = None,
     body: Annotated[schema.PassageChoice | None, Body()] = None,
 ) -> schema.Changed:
-    """Removes a passage from the search; the id is a query parameter or in the body."""
+    """Removes a passage from the corpus; the id is a query parameter or in the body."""
     chosen = [i for i in (id, None if body is None else body.id) if i is not None]
     if len(chosen) != 1:
         raise InputError(
@@ -99,7 +99,7 @@ def remove(
 
 @router.delete("/edits")
 def undo(run: Run, id: Annotated[int | None, Query(ge=0)] = None) -> schema.Changed:
-    """Undoes the changes to one passage; without an id, all changes."""
+    """Undoes the changes to one passage since the server started; without an id, all changes."""
     return schema.Changed(**run.undo(id))
 
 
@@ -137,7 +137,13 @@ def _refused(_: Request, error: Any) -> JSONResponse:
     parts = ("problem", "where", "expected", "found", "fix")
     values = {part: getattr(error, part) for part in parts}
     content = {part: str(value) for part, value in values.items() if value is not None}
-    return JSONResponse({"error": content}, 500 if isinstance(error, DamageError) else 400)
+    return JSONResponse({"error": content}, _status(error))
+
+
+def _status(error: Any) -> int:
+    if isinstance(error, ReadOnlyError):
+        return 403
+    return 500 if isinstance(error, DamageError) else 400
 
 
 def _invalid_request(_: Request, error: Any) -> JSONResponse:

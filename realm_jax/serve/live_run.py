@@ -5,60 +5,76 @@ No training is needed: knowledge is in the corpus (REALM, section 1).
 
 import functools
 import threading
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from realm_jax import __version__
-from realm_jax.artifacts.published_index import PublishedIndex
+from realm_jax.artifacts.current_index import (
+    CurrentIndex,
+    check_coverage,
+    open_current,
+    up_to_date_command,
+)
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
+from realm_jax.corpus.generation_files import newest_generation
+from realm_jax.corpus.generations import WrittenText
+from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.closed_book import ClosedBook
-from realm_jax.inference.edits import EditedStore, WrittenPassage, edited_index
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.inference.padded_batches import SIZES, padded_batches
-from realm_jax.inference.passage_writer import PassageWriter
+from realm_jax.inference.passage_editor import MOST_PENDING, PassageEditor
 from realm_jax.retrieval.fusion import Fusion
 from realm_jax.serve.examples import example_inputs
+from realm_jax.storage import commit
 
-MOST_CHANGES = 1000  # passages that may differ from the published index at one time
+MOST_CHANGES = 1000  # passages that are listed, and whose changes are undone in one call
 MOST_PASSAGES = 20  # passages read per question
 MOST_QUESTIONS = SIZES[-1]  # in one batch
+_POLL_SECONDS = 0.3  # between two looks for changes of other processes
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """Differences from the published index.
-
-    Attributes:
-      version: number of changes since the start.
-      next_id: id of the next added passage; ids are never reused.
-      written: added and edited passages by id.
-      removed: ids of published passages that were removed.
-    """
-
-    version: int = 0
-    next_id: int = 0
-    written: dict[int, WrittenPassage] = field(default_factory=dict)
-    removed: frozenset[int] = frozenset()
+class ReadOnlyError(InputError):
+    """The server does not change passages."""
 
 
 class LiveRun:
     """Answers questions and applies changes to passages; thread-safe, one call at a time.
 
-    Changes are kept in memory and never written to the run folder. A changed passage is embedded
-    with the parameters published in the index, so that all vectors of the index are comparable.
+    Changes are written into the corpus and the run, so they last, and other servers of the run see
+    them. A changed passage is embedded with the parameters published in the index, so that all
+    vectors of the index are comparable.
+
+    Args:
+      answerer: of the run.
+      retriever: of requests that name none; see `Answerer.by`.
+      paths: with which the run was opened.
+      read_only: whether changes are refused.
     """
 
-    def __init__(self, answerer: Answerer, retriever: str = "dense"):
-        assert isinstance(answerer.index, PublishedIndex)
-        self._index, self._retriever = answerer.index, retriever
+    def __init__(
+        self,
+        answerer: Answerer,
+        retriever: str = "dense",
+        paths: Paths = NO_PATHS,
+        *,
+        read_only: bool = False,
+    ):
+        self._retriever, self._read_only = retriever, read_only
         self._lock = threading.Lock()
-        self._published, self._base_filler = answerer, MaskFiller(answerer)
-        self._size = len(answerer.store)  # added passages have ids from here on
+        self._answerer, self._filler = answerer, MaskFiller(answerer)
+        self._use(answerer.current)
         self._closed_book = ClosedBook(answerer)
-        self._writer = PassageWriter(self._index, answerer.store, answerer.config)
-        self._apply(_Changes(next_id=self._size))
+        self._editor = PassageEditor(answerer, paths)
+        self._command = up_to_date_command(answerer.run.workdir, paths)
+        self._checked, self._seen = time.monotonic(), (0, 0)  # see `_use`
+        if not read_only and 0 < len(answerer.current.pending) <= MOST_PENDING:
+            self._use(self._editor.bring_up_to_date(answerer.current))
+        self._start = self._answerer.store
 
     @classmethod
     def open(
@@ -67,6 +83,8 @@ class LiveRun:
         retriever: str = "dense",
         fusion: Fusion | None = None,
         paths: Paths = NO_PATHS,
+        *,
+        read_only: bool = False,
     ) -> "LiveRun":
         """Opens a finished run; raises as `Answerer.open`.
 
@@ -75,38 +93,75 @@ class LiveRun:
           retriever: of requests that name none; see `Answerer.by`.
           fusion: of hybrid retrieval.
           paths: see `Answerer.open`.
+          read_only: whether changes are refused.
         """
-        return cls(Answerer.open(workdir, paths).by(retriever, fusion), retriever)
+        answerer = Answerer.open(workdir, paths).by(retriever, fusion)
+        return cls(answerer, retriever, paths, read_only=read_only)
+
+    def _on_disk(self) -> tuple[int, int]:
+        """Changes if another process has changed the corpus or the index."""
+        run, store = self._answerer.run, self._answerer.store
+        return commit.latest(run.index_updates) or 0, newest_generation(store.path)
+
+    def _look(self) -> None:
+        """Opens what other processes have published; call it with the lock."""
+        if time.monotonic() < self._checked + _POLL_SECONDS:
+            return
+        now = self._on_disk()
+        if now != self._seen:
+            before = self._answerer.current
+            store = PassageStore.open(before.store.path)
+            current = open_current(self._answerer.run, before.base.step, store, before=before)
+            check_coverage(current, self._command)
+            self._use(current)
+        self._checked, self._seen = time.monotonic(), now
+
+    def _use(self, current: CurrentIndex) -> None:
+        """Answers with another version of the index; versions in use are never modified."""
+        self._answerer = self._answerer.over(current)
+        self._filler = self._filler.over(self._answerer)
+        self._seen = (current.number, current.store.generation)
 
     @property
     def answers_questions(self) -> bool:
         """See `Answerer.takes_questions`."""
-        return self._published.takes_questions
+        return self._answerer.takes_questions
 
     def warm_up(self) -> None:
         """Compiles the programs that the first requests need."""
         self.fill("[MASK]")
         if self.answers_questions:
             self.ask("?", None)
-        self._writer.write("?", "?")
+        if not self._read_only:
+            self._editor.warm_up()
 
     def about(self) -> dict[str, Any]:
         """Returns a description of the run as JSON values."""
-        a = self._published
-        return {
-            "version": __version__,
-            "step": a.export.step,
-            "index_step": self._index.step,
-            "passages": self._answerer.index.searcher.size,
-            "answers_questions": self.answers_questions,
-            "k": a.config.stages.qa.reader_passages,
-            "retriever": self._retriever,
-            "edits_version": self._changes.version,
-        }
+        with self._lock:
+            self._look()
+            a = self._answerer
+            return {
+                "version": __version__,
+                "step": a.export.step,
+                "index_step": a.index.step,
+                "passages": a.index.searcher.size,
+                "answers_questions": self.answers_questions,
+                "k": a.config.stages.qa.reader_passages,
+                "retriever": self._retriever,
+                "edits_version": self._version,
+                "read_only": self._read_only,
+            }
+
+    @property
+    def _version(self) -> int:
+        """Number of changes of the corpus since the start that the index covers."""
+        current, start = self._answerer.current, self._start
+        hashes = current.store.lineage[: current.store.generation_of(current.corpus_hash)]
+        return len(dict.fromkeys(hashes[start.generation - 1 :])) - 1
 
     @functools.cached_property
     def _examples(self) -> list[str]:
-        return example_inputs(self._published, questions=self.answers_questions)
+        return example_inputs(self._answerer, questions=self.answers_questions)
 
     def examples(self) -> list[str]:
         """Returns inputs to try; see `example_inputs`."""
@@ -124,6 +179,7 @@ class LiveRun:
           InputError: see `Answerer.ask`.
         """
         with self._lock:
+            self._look()
             answer = self._answerer_by(retriever).ask(question, k)
             return self._with_closed_book(answer.as_dict())
 
@@ -136,6 +192,7 @@ class LiveRun:
           InputError: see `Answerer.ask`; long questions are refused, not truncated.
         """
         with self._lock:
+            self._look()
             for question in questions:
                 self._answerer.check_fits(question)
             answers, answerer = [], self._answerer_by(retriever)
@@ -152,6 +209,7 @@ class LiveRun:
           InputError: see `MaskFiller.fill`.
         """
         with self._lock:
+            self._look()
             filler = self._filler.over(self._answerer_by(retriever))
             return self._with_edits(filler.fill(text, answer).as_dict())
 
@@ -165,116 +223,125 @@ class LiveRun:
     def _with_edits(self, answer: dict[str, Any]) -> dict[str, Any]:
         """Adds `edits_version`, and to each passage whether it was added or edited."""
         marked = [{**p, "edit": self._kind(p["id"])} for p in answer["passages"]]
-        return {**answer, "passages": marked, "edits_version": self._changes.version}
+        return {**answer, "passages": marked, "edits_version": self._version}
 
     def _kind(self, i: int) -> str | None:
-        changed = i in self._changes.written
-        return None if not changed else "edited" if i < self._size else "added"
+        """How a passage differs from that at the start of the server; None: it does not."""
+        start, now = self._start, self._answerer.store
+        if not _is_live(now, i):
+            return "removed" if _is_live(start, i) else None
+        if not _is_live(start, i):
+            return "added"
+        return None if _text(now, i) == _text(start, i) else "edited"
 
     def add(self, title: str, text: str) -> dict[str, Any]:
         """Adds a passage; it can be retrieved from the next question on.
 
         Raises:
-          InputError: an empty passage, one longer than `lengths.passage`, or too many changes.
+          InputError: an empty passage, or one longer than `lengths.passage`.
+          ReadOnlyError: the server is read-only.
         """
-        with self._lock:
-            changes = self._changes
-            return self._write(changes.next_id, title, text, next_id=changes.next_id + 1)
+        return self._change([WrittenText(None, title.strip(), text.strip())])
 
     def edit(self, i: int, title: str, text: str) -> dict[str, Any]:
         """Replaces the text of passage `i`; restores it if it was removed. Raises as `add`."""
-        with self._lock:
-            self._check_known(i)
-            return self._write(i, title, text, next_id=self._changes.next_id)
+        return self._change([WrittenText(i, title.strip(), text.strip())])
 
     def remove(self, i: int) -> dict[str, Any]:
-        """Removes passage `i` from the search; refuses to remove the last passage."""
-        with self._lock:
-            self._check_known(i)
-            self._check_room(i)
-            changes = self._changes
-            published = {i} if i < self._size else set()
-            return self._change(
-                i, written=_without(changes.written, i), removed=changes.removed | published
-            )
+        """Removes passage `i` from the corpus; refuses to remove the last passage."""
+        return self._change(removed=[i])
 
     def undo(self, i: int | None = None) -> dict[str, Any]:
-        """Undoes the changes to passage `i`; None undoes all changes."""
+        """Undoes the changes to passage `i` since the start; None undoes all changes."""
         with self._lock:
-            changes = self._changes
-            if i is None:
-                return self._change(None, written={}, removed=frozenset())
-            self._check_known(i)
-            return self._change(
-                i, written=_without(changes.written, i), removed=changes.removed - {i}
-            )
+            self._look()
+            changed = self._changed() if i is None else [i]
+            if len(changed) > MOST_CHANGES:
+                raise InputError(
+                    "too many changes to undo them at once",
+                    expected=f"at most {MOST_CHANGES} changed passages",
+                    found=len(changed),
+                    fix="undo single changes, or use `realm corpus add` and `realm corpus remove`",
+                )
+            self._check_known(changed)
+            start = self._start
+            written = [
+                WrittenText(one, *_text(start, one)) for one in changed if _is_live(start, one)
+            ]
+            removed = [one for one in changed if self._kind(one) == "added"]
+            self._write(written, removed)
+            return self._changed_reply(i)
 
     def changes(self) -> dict[str, Any]:
-        """Returns all passages that differ from the published index."""
-        changes = self._changes
-        written = [
-            {"id": i, "title": w.title, "text": w.body, "edit": self._kind(i)}
-            for i, w in sorted(changes.written.items())
-        ]
-        store = self._published.store
-        removed = [
-            {"id": i, "title": store.title(i), "text": store.body(i), "edit": "removed"}
-            for i in sorted(changes.removed)
-        ]
-        return {
-            "passages": written + removed,
-            "index_step": self._index.step,
-            "edits_version": changes.version,
-        }
+        """Returns the passages that differ from those at the start, at most `MOST_CHANGES`."""
+        with self._lock:
+            self._look()
+            passages = []
+            for i in self._changed()[:MOST_CHANGES]:
+                kind = self._kind(i)
+                store = self._start if kind == "removed" else self._answerer.store
+                title, text = _text(store, i)
+                passages.append({"id": i, "title": title, "text": text, "edit": kind})
+            return {
+                "passages": passages,
+                "index_step": self._answerer.index.step,
+                "edits_version": self._version,
+            }
 
-    def _write(self, i: int, title: str, text: str, next_id: int) -> dict[str, Any]:
-        self._check_room(i)
-        written = {**self._changes.written, i: self._writer.write(title.strip(), text.strip())}
-        removed = self._changes.removed - {i}
-        return self._change(i, written=written, removed=removed, next_id=next_id)
+    def _changed(self) -> list[int]:
+        """Ids of the passages that differ from those at the start; removed ones come last."""
+        ids = self._answerer.store.changed_since(self._start.generation).tolist()
+        kinds = {i: self._kind(i) for i in ids}
+        return sorted((i for i in ids if kinds[i]), key=lambda i: (kinds[i] == "removed", i))
 
-    def _change(self, i: int | None, **parts: Any) -> dict[str, Any]:
-        self._apply(replace(self._changes, version=self._changes.version + 1, **parts))
+    def _change(
+        self, written: Sequence[WrittenText] = (), removed: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """Writes or removes one passage."""
+        with self._lock:
+            self._look()
+            self._check_known([text.id for text in written if text.id is not None])
+            self._check_known(removed)
+            ids = self._write(written, removed)
+            return self._changed_reply([*ids, *removed][0])
+
+    def _write(self, written: Sequence[WrittenText], removed: Sequence[int]) -> Sequence[int]:
+        """Publishes changes and searches them from now on; returns the ids of written passages."""
+        if self._read_only:
+            raise ReadOnlyError(
+                "this server does not change passages",
+                expected="a server that was started without --read-only",
+                found="a change",
+            )
+        summary, current = self._editor.change(self._answerer.current, written, removed)
+        self._use(current)
+        return summary.ids
+
+    def _changed_reply(self, i: int | None) -> dict[str, Any]:
+        kind = None if i is None else self._kind(i)
         return {
             "id": i,
-            "edit": None if i is None else self._kind(i),
-            "index_step": self._index.step,
-            "edits_version": self._changes.version,
+            "edit": kind,
+            "index_step": self._answerer.index.step,
+            "edits_version": self._version,
         }
 
-    def _apply(self, changes: _Changes) -> None:
-        """Builds new views of index and store; views in use are never modified."""
-        base = self._published
-        index = edited_index(self._index, changes.written, changes.removed)
-        if index.searcher.size == 0:
-            raise InputError(
-                "the last passage cannot be removed", expected="at least one passage", found=0
-            )
-        store = EditedStore(base.store, changes.written)
-        self._answerer = base.over(index, store, changes.removed)
-        self._filler = self._base_filler.over(self._answerer)
-        self._changes = changes
-
-    def _check_known(self, i: int) -> None:
-        changes = self._changes
-        if not (0 <= i < self._size or i in changes.written):
-            raise InputError(
-                "no such passage",
-                where=f"passage {i}",
-                expected=f"0 to {self._size - 1}, or the id of an added passage",
-                found=i,
-            )
-
-    def _check_room(self, i: int) -> None:
-        changed = set(self._changes.written) | self._changes.removed
-        if len(changed | {i}) > MOST_CHANGES:
-            raise InputError(
-                "too many changes at a time",
-                expected=f"at most {MOST_CHANGES} changed passages",
-                found=len(changed) + 1,
-                fix="undo some, or change the corpus itself and build its index again",
-            )
+    def _check_known(self, ids: Iterable[int]) -> None:
+        """Raises an InputError for an id that no passage has, or had at the start."""
+        store = self._answerer.store
+        for i in ids:
+            if not _is_live(store, i) and not _is_live(self._start, i):
+                raise InputError(
+                    "no such passage",
+                    where=f"passage {i}",
+                    expected=f"the id of a passage, 0 to {len(store) - 1}",
+                    found=i,
+                )
 
 
-def _without(written: dict[int, WrittenPassage], i: int) -> dict[int, WrittenPassage]:
-    return {j: passage for j, passage in written.items() if j != i}
+def _is_live(store: PassageStore, i: int) -> bool:
+    return bool(store.is_live(np.array([i]))[0])
+
+
+def _text(store: PassageStore, i: int) -> tuple[str, str]:
+    return store.title(i), store.body(i)

@@ -25,7 +25,8 @@ Retriever = Annotated[
 ]
 PassageId = Annotated[int, Field(ge=0, description="The id of a passage in an answer.")]
 EditsVersion = Annotated[
-    int, Field(description="Number of changes to passages since the server started.")
+    int,
+    Field(description="Number of changes to passages since the server started, by any process."),
 ]
 IndexStep = Annotated[
     int, Field(description="Training step of the embedder that the passage index was built with.")
@@ -177,7 +178,7 @@ class ChangedPassage(BaseModel):
 
 
 class Changes(BaseModel):
-    """All passages that differ from the published index."""
+    """The passages that differ from those when the server started, at most 1,000."""
 
     passages: list[ChangedPassage]
     index_step: IndexStep
@@ -196,6 +197,7 @@ class Health(BaseModel):
     k: Annotated[int, Field(description="Default number of passages to read per question.")]
     retriever: Annotated[str, Field(description="Default of `retriever` in requests.")]
     edits_version: EditsVersion
+    read_only: Annotated[bool, Field(description="true: passages cannot be changed.")]
 
 
 class Problem(BaseModel):

@@ -54,7 +54,7 @@ def _question_texts(store, rows):
 
 @pytest.fixture(scope="module")
 def fixed(answerer):
-    return FixedAnswerer(answerer.export, answerer.config, answerer.index, answerer.store)
+    return FixedAnswerer(answerer.run, answerer.export, answerer.config, answerer.current)
 
 
 # accented_run has: 0 Żywiec (Café, AÑO, 1850), 1 Café, 2 Menu (CAFÉ, 1900), 3 Straße (İzmir),

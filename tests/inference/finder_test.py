@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.accented_run import copied
 
 from realm_jax.errors import InputError
 from realm_jax.inference.evaluate import evaluate
@@ -20,8 +21,8 @@ def run(answerer):
 
 
 @pytest.fixture
-def live(answerer):
-    return LiveRun(answerer, "bm25")
+def live(answerer, tmp_path):
+    return LiveRun(copied(answerer, tmp_path), "bm25")
 
 
 def ids(hits):
@@ -80,7 +81,8 @@ def test_an_unknown_retriever_is_refused(run):
 def test_a_passage_written_again_keeps_its_rank(live, answerer):
     before = [p["id"] for p in live.ask(QUESTION, EVERYTHING)["passages"]]
     for i in range(len(answerer.store)):
-        live.edit(i, answerer.store.title(i), answerer.store.body(i))
+        live.remove(i)
+        live.undo(i)
     assert [p["id"] for p in live.ask(QUESTION, EVERYTHING)["passages"]] == before
 
 

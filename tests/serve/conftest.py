@@ -2,7 +2,7 @@
 
 import pytest
 from served import serving
-from support.accented_run import accents, answerer
+from support.accented_run import accents, answerer, copied
 
 from realm_jax.serve.live_run import LiveRun
 
@@ -10,11 +10,11 @@ __all__ = ["accents", "answerer", "api"]
 
 
 @pytest.fixture(scope="module")
-def api(answerer):
+def api(answerer, tmp_path_factory):
     """A served run without a rate limit; guard_test.py tests that."""
     from realm_jax.serve import guard  # needs the extra [serve]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "RATE", 1e9)
-        with serving(LiveRun(answerer)) as client:
+        with serving(LiveRun(copied(answerer, tmp_path_factory.mktemp("api")))) as client:
             yield client

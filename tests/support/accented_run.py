@@ -1,12 +1,18 @@
 """Fixtures: a finished run over text with accents, in several cases and alphabets."""
 
+import copy
+import shutil
+from pathlib import Path
+
 import pytest
 
+from realm_jax.artifacts.current_index import open_current
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.open_qa import Question
 from realm_jax.inference.answerer import Answerer
+from realm_jax.storage.layout import RunDir
 from realm_jax.text.vocabulary import write_vocabulary
 from support.finished_run import write_finished_run
 from support.tiny_corpus import TinyCorpus, tiny_config, vocabulary
@@ -40,3 +46,18 @@ def answerer(tmp_path_factory, accents):
     workdir = tmp_path_factory.mktemp("accents_run") / "run"
     write_finished_run(workdir, accents, tiny_config(accents.folder))
     return Answerer.open(str(workdir))
+
+
+def copied(answerer: Answerer, folder: Path) -> Answerer:
+    """The run of an answerer over a copy of its run folder and corpus, which may be changed."""
+    shutil.copytree(answerer.run.workdir, folder / "run")
+    shutil.copytree(answerer.store.path, folder / "corpus")
+    return reopened(answerer, folder)
+
+
+def reopened(answerer: Answerer, folder: Path) -> Answerer:
+    """Opens what `copied` copied, as another process does; shares the compiled networks."""
+    other = copy.copy(answerer)
+    other.run = RunDir(folder / "run")
+    store = PassageStore.open(folder / "corpus")
+    return other.over(open_current(other.run, answerer.index.step, store))

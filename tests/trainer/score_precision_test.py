@@ -26,7 +26,6 @@ CHECKED = {  # products of numpy arrays, `nDCG @ 10`, and the mesh search, which
     "retrieval/centering.py",
     "retrieval/mesh_searcher.py",
     "retrieval/exact_searcher.py",
-    "inference/edits.py",
     "inference/judged.py",
     "inference/run.py",
 }

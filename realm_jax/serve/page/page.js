@@ -4,6 +4,7 @@ const byId = (id) => document.getElementById(id);
 const BLANK = "[MASK]";
 let asked = null; // the question that is shown; asked again when passages change
 let previousAnswer = null; // its answer before the last change
+let readOnly = false; // whether the server refuses changes
 let editing = null; // id of the passage in the editor; null for a new passage
 
 async function call(method, path, content) {
@@ -73,7 +74,7 @@ function showPassage(passage) {
   withMark(text, passage.text, passage.span);
   text.hidden = !passage.text;
   const [edit, remove] = item.querySelectorAll("button");
-  if (passage.id < 0) {
+  if (passage.id < 0 || readOnly) {
     item.querySelector(".row").remove();
   } else {
     for (const button of [edit, remove])
@@ -137,7 +138,7 @@ async function change(method, path, content, problem) {
 
 async function showChanges() {
   const { passages } = await call("GET", "/api/passages");
-  byId("undo-all").hidden = !passages.length;
+  byId("undo-all").hidden = readOnly || !passages.length;
   byId("edits").replaceChildren(...passages.map((passage) => {
     const item = element("li", "", "card");
     const title = element("h3", "");
@@ -147,7 +148,7 @@ async function showChanges() {
     undo.setAttribute("aria-label", `Undo: ${passage.edit} ${passage.title}`);
     undo.onclick = () => change("DELETE", `/api/edits?id=${passage.id}`);
     const row = element("div", "", "row");
-    row.append(undo);
+    if (!readOnly) row.append(undo);
     item.append(title, element("p", passage.text, "text"), row);
     return item;
   }));
@@ -206,6 +207,8 @@ await busy("", async () => {
     + `Model trained for ${health.step.toLocaleString("en")} steps.`
     + (health.answers_questions ? "" : " It was not fine-tuned on questions: it only fills in [MASK].");
   byId("asks").textContent = health.answers_questions ? "A question, or a" : "A";
+  readOnly = health.read_only;
+  byId("add").hidden = readOnly;
   byId("k").value = health.k;
   byId("retriever").value = health.retriever;
   byId("k").parentElement.hidden = !health.answers_questions;
