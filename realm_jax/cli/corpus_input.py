@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.corpus.documents import Columns
+from realm_jax.corpus.input_files import STANDARD_INPUT
 from realm_jax.corpus.readers import FORMATS
 
 LOG_EVERY = 5.0  # seconds between log lines of progress
@@ -70,7 +71,7 @@ def checked_input(arguments: argparse.Namespace) -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "standard_input")
+        copy = Path(folder, STANDARD_INPUT)
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
         arguments.input = str(copy)

@@ -21,7 +21,8 @@ class Document:
       title: may be empty.
       body: its text, or its source if `markup` is not "".
       where: the file (and line) from which it was read.
-      id: as its source gives it (`_id`, `id`); "" if there is none.
+      id: as its source gives it (`_id`, `id`, or the path of a file that is one document); "" if
+        there is none.
       markup: "wikitext", or "" for plain text.
     """
 

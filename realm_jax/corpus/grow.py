@@ -124,7 +124,7 @@ def _unknown(corpus: str | Path, unknown: Sequence[str]) -> InputError:
     return InputError(
         "the corpus has no document with this id",
         where=corpus,
-        expected="ids of documents as the source gives them (_id or id)",
+        expected="ids of documents as the source gives them (_id, id or the path of a file)",
         found=", ".join(unknown[:_SHOWN]) + more or "no id",
         fix=f"see the ids: realm corpus inspect {corpus} prints one; nothing was removed",
     )

@@ -20,6 +20,8 @@ _TARS = (".tar", ".tar.xz", ".txz", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".ta
 _ARCHIVES = (".zip", *_TARS)
 _PACKED = (".gz", ".xz", ".bz2", ".zst")
 
+STANDARD_INPUT = "standard_input"  # name of the temporary file with its copy
+
 Suffix = str | tuple[str, ...]  # one suffix of file names, or several; or whole names
 
 
@@ -76,6 +78,17 @@ def stem(name: str) -> str:
     if base.lower().endswith(_PACKED):
         base = base.rpartition(".")[0]
     return PurePosixPath(base).stem
+
+
+def file_id(name: str) -> str:
+    """Id of the document that is a whole file: its path as it was given.
+
+    Returns:
+      "" for standard input, and for a path that is not UTF-8.
+    """
+    outer = PurePosixPath(name.partition("!/")[0]).name
+    is_utf8 = name == name.encode(errors="replace").decode()
+    return str(PurePosixPath(name)) if is_utf8 and outer != STANDARD_INPUT else ""
 
 
 def _unpacked(name: str) -> str:

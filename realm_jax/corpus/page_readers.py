@@ -1,4 +1,7 @@
-"""Readers of files that hold one document each: plain text, HTML, PDF and Word."""
+"""Readers of files that hold one document each: plain text, HTML, PDF and Word.
+
+The id of such a document is the path of its file.
+"""
 
 import logging
 import re
@@ -9,7 +12,7 @@ from io import BufferedIOBase, BytesIO
 from selectolax.lexbor import LexborHTMLParser
 
 from realm_jax.corpus.documents import Columns, Document, decode
-from realm_jax.corpus.input_files import Stream, stem
+from realm_jax.corpus.input_files import Stream, file_id, stem
 from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 
@@ -28,7 +31,7 @@ def read_text(
     """Reads one document per file; its title is the file name without suffix."""
     body = decode(file.read(), name, skipped)
     if body is not None:
-        yield Document(stem(name), body, name)
+        yield Document(stem(name), body, name, file_id(name))
 
 
 def read_html(
@@ -48,7 +51,8 @@ def read_html(
         node.insert_after(_BREAK)
     text = page.body.text() if page.body else ""
     blocks = (" ".join(block.split()) for block in text.split(_BREAK))
-    yield Document(title or stem(name), "\n".join(filter(None, blocks)), name)
+    body = "\n".join(filter(None, blocks))
+    yield Document(title or stem(name), body, name, file_id(name))
 
 
 def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Document]:
@@ -70,7 +74,7 @@ def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Doc
         skipped.add("damaged", stream.name)
         return
     text = re.sub(r"(?<=\w)-\n(?=[a-z])", "", "\n".join(pages))
-    yield Document(stem(stream.name), text, stream.name)
+    yield Document(stem(stream.name), text, stream.name, file_id(stream.name))
 
 
 def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Document]:
@@ -92,7 +96,7 @@ def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Do
         # lxml's errors are SyntaxErrors; a broken zip archive gives ValueError or KeyError.
         skipped.add("damaged", stream.name)
         return
-    yield Document(stem(stream.name), "\n".join(lines), stream.name)
+    yield Document(stem(stream.name), "\n".join(lines), stream.name, file_id(stream.name))
 
 
 @contextmanager

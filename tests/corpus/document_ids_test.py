@@ -76,9 +76,10 @@ def test_a_corpus_of_an_earlier_version_has_no_ids_and_stays_readable(tmp_path, 
             '<REUTERS OLDID="5" NEWID="3">\n<TITLE>A</TITLE><BODY>b</BODY>\n</REUTERS>\n',
             "3",
         ),
-        ("text", "b", ""),
+        ("text", "b", "file"),
     ],
 )
-def test_every_format_with_ids_keeps_them(tmp_path, format, content, id):
+def test_every_format_with_ids_keeps_them(tmp_path, monkeypatch, format, content, id):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text(content)
-    assert [d.id for d in read(format, str(tmp_path / "file"), Skipped())] == [id]
+    assert [d.id for d in read(format, "file", Skipped())] == [id]

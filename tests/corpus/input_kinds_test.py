@@ -11,11 +11,13 @@ import os
 import sys
 import tarfile
 import zipfile
+from pathlib import Path, PurePosixPath
 
 import pytest
 from support.pdf import PDF
 
 from realm_jax.corpus.documents import Columns
+from realm_jax.corpus.input_files import STANDARD_INPUT, file_id
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
@@ -327,8 +329,11 @@ def write(folder, files):
 
 
 def run(format, input, **how):
-    skipped = Skipped()
-    return [(d.title, d.text, d.id) for d in read(format, input, skipped, **how)], skipped
+    skipped, found = Skipped(), []
+    for one in read(format, input, skipped, **how):
+        is_file = one.id == str(PurePosixPath(one.where))  # see the test of these ids
+        found.append((one.title, one.text, "" if is_file else one.id))
+    return found, skipped
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -340,6 +345,24 @@ def test_each_kind_gives_its_documents_and_counts_what_is_left_out(tmp_path, kin
     for reason, count in counts.items():
         assert len(skipped.names[reason]) == min(count, 5)
         assert all(skipped.names[reason])
+
+
+def test_the_id_of_a_document_that_is_a_file_is_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(
+        Path(),
+        {"notes/sub/a.txt": b"A.", "notes/p.html": b"<p>P.", "b.ZIP": zipped({"./m.txt": b"M."})},
+    )
+
+    def ids(format, input):
+        return [document.id for document in read(format, input, Skipped())]
+
+    assert ids("text", "notes") == ids("text", "./notes/**/*.txt") == ["notes/sub/a.txt"]
+    assert ids("html", "notes/p.html") == ["notes/p.html"]
+    assert ids("text", "b.ZIP") == ["b.ZIP!/m.txt"]
+    write(Path(), {STANDARD_INPUT: b"A."})
+    assert ids("text", STANDARD_INPUT) == [""]
+    assert file_id(os.fsdecode(b"notes/\xff.txt")) == ""
 
 
 def test_symbolic_links_are_followed_once(tmp_path):
