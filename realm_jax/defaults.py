@@ -268,7 +268,9 @@ def _optimizer() -> ConfigDict:
 def _refresh() -> ConfigDict:
     """Snapshots and the swap to fresh indexes."""
     refresh = ConfigDict()
-    refresh.mode = "async"  # `async`: the trainer never waits; `sync`: it waits for every index
+    # `async`: the trainer never waits; `sync`: it waits for every index; `rolling`: async, and each
+    # snapshot refreshes only the stalest segment of each builder.
+    refresh.mode = "async"
     refresh.every = 500  # steps between snapshots
     # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. At
     # least refresh.every - 1; 0: no bound, as in the paper.
@@ -292,8 +294,7 @@ def _checkpoint() -> ConfigDict:
 def _mesh() -> ConfigDict:
     """Devices along each mesh axis. One axis may be -1: all remaining devices."""
     mesh = ConfigDict()
-    # Copies of everything below; with several TPU slices a multiple of their number.
-    mesh.replica = 1
+    mesh.replica = 1  # copies of everything below; a multiple of the number of TPU slices
     mesh.data = -1  # data parallelism: shards of the batch, each with a copy of the parameters
     mesh.fsdp = 1  # fully sharded data parallelism: shards of the batch that share one copy
     mesh.model = 1  # tensor parallelism: heads, feed-forward width and vocabulary are sharded
@@ -318,8 +319,7 @@ def _builder() -> ConfigDict:
     builder.reencode = False
     # Loss of recall@10 since the last full build (below the floor: or gain) that causes another.
     builder.reencode_loss = 0.02
-    # Held-out masked sentences in each snapshot. The builder measures the recall of the new index
-    # with them (the floor applies to it), and with as many passages as queries.
+    # Held-out masked sentences in a snapshot, and passages, that measure the recall of an index.
     builder.probes = 128
     builder.poll_seconds = 0.5  # seconds between checks for a new snapshot
     return builder

@@ -142,7 +142,8 @@ class _Segments:
 
     def __init__(self, run: RunDir, worker: Worker, order: WorkOrder, maker: SegmentMaker):
         self.order, self._run, self._worker, self._maker = order, run, worker, maker
-        self._own = worker.starts(len(maker.bounds), 1)
+        of_worker = worker.starts(len(maker.bounds), 1)
+        self._own = [number for number in maker.numbers if number in of_worker]
         self._total = sum(map(maker.size, self._own))
         log.info("work order of step %d: %d segments", order.step, len(self._own))
 
@@ -189,8 +190,7 @@ def _open_share(
     embedder = PassageEmbedder(config, store, snapshot)
     if len(segment_bounds(len(embedder.ids), config)) == 1:
         return _Share(run, worker, order, config, embedder)
-    maker = SegmentMaker(run, order.step, config, embedder, store.corpus_hash)
-    return _Segments(run, worker, order, maker)
+    return _Segments(run, worker, order, SegmentMaker(run, config, embedder, order))
 
 
 def _last_is_published(run: RunDir, paths: Paths) -> bool:

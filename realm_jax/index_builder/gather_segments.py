@@ -7,33 +7,38 @@ import threading
 import time
 from collections.abc import Iterator
 
+from realm_jax.artifacts.published_index import KIND as INDEX
 from realm_jax.corpus.concatenated import Concatenated
 from realm_jax.errors import DamageError, Stopped
 from realm_jax.index_builder import embed_corpus
 from realm_jax.index_builder.build import BuiltIndex
 from realm_jax.index_builder.embed_corpus import Progress
 from realm_jax.index_builder.recall import merged
+from realm_jax.index_builder.rolling import open_kept
 from realm_jax.index_builder.segment_maker import SegmentMaker
 from realm_jax.index_builder.segments import KIND, Segment, open_segment
 from realm_jax.index_builder.worker import Worker
 from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
 from realm_jax.storage import files, integrity
 from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.layout import RunDir, step_name
 
 log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def made_segments(
+    run: RunDir,
     maker: SegmentMaker,
     worker: Worker,
     stop: threading.Event,
     poll_seconds: float,
     progress: Progress,
 ) -> Iterator[list[Segment]]:
-    """All segments of an index, verified; they may be read during the block.
+    """All segments of an index, made or kept, verified; they may be read during the block.
 
     Args:
+      run: the run folder.
       maker: of the snapshot.
       worker: worker 0 of n; segment s belongs to worker s % n.
       stop: see `SegmentMaker.make`.
@@ -47,23 +52,24 @@ def made_segments(
     while True:
         _finish(maker, worker, stop, poll_seconds, progress)
         with contextlib.ExitStack() as opened:
-            segments = _open(maker, opened)
+            segments = _open(maker, run, opened)
             if segments is not None:
                 yield segments
                 return
 
 
-def joined(segments: list[Segment]) -> tuple[BuiltIndex, Concatenated]:
+def joined(segments: list[Segment], settings: str) -> tuple[BuiltIndex, Concatenated]:
     """The index of all segments, and the vectors of all rows in float16.
 
-    Its `seconds` are sums over all workers.
+    Its recall is that of the segments that were made, its `seconds` are sums over all workers.
+    `settings`: see `settings_of`.
     """
     names = segments[0].seconds
     built = BuiltIndex(
         SegmentedSearcher([segment.searcher for segment in segments]),
-        merged([segment.asked for segment in segments]).recall(),
-        merged([segment.passages for segment in segments]).recall(),
-        {"segments": [segment.trained for segment in segments]},
+        merged([one.asked for one in segments if one.asked is not None]).recall(),
+        merged([one.passages for one in segments if one.passages is not None]).recall(),
+        {"segments": [segment.trained for segment in segments], "segment_settings": settings},
         {name: sum(segment.seconds[name] for segment in segments) for name in names},
     )
     return built, Concatenated([segment.vectors for segment in segments])
@@ -77,8 +83,8 @@ def _finish(
     progress: Progress,
 ) -> None:
     """Returns when all segments are finished."""
-    numbers = range(len(maker.bounds))
-    own, missing = set(worker.starts(len(numbers), 1)), maker.unfinished(numbers)
+    numbers, own = maker.numbers, set(worker.starts(len(maker.bounds), 1))
+    missing = maker.unfinished(numbers)
     arrived = reported = time.monotonic()
     while missing:
         before = sum(maker.size(number) for number in numbers if number not in missing)
@@ -111,15 +117,23 @@ def _warn(missing: list[int], workers: int, seconds: float) -> None:
     )
 
 
-def _open(maker: SegmentMaker, opened: contextlib.ExitStack) -> list[Segment] | None:
-    """All segments, held by `opened`; deletes damaged ones and returns None."""
-    segments = []
-    for number in range(len(maker.bounds)):
+def _open(maker: SegmentMaker, run: RunDir, opened: contextlib.ExitStack) -> list[Segment] | None:
+    """All segments, held by `opened`; deletes damaged ones that were made, and returns None."""
+    segments: dict[int, Segment] = {}
+    for number in maker.numbers:
         folder = maker.folder(number)
         try:
             copy, manifest = opened.enter_context(integrity.verified(folder, KIND))
-            segments.append(open_segment(copy, manifest))
+            segments[number] = open_segment(copy, manifest)
         except (DamageError, NotPublishedError) as error:
             log.warning("segment %d is damaged; its worker makes it again:\n%s", number, error)
             files.delete_tree(folder)
-    return segments if len(segments) == len(maker.bounds) else None
+    if len(segments) < len(maker.numbers):
+        return None
+    if maker.kept is not None:
+        folder = run.published_index / step_name(maker.kept.step)
+        copy, _ = opened.enter_context(integrity.verified(folder, INDEX))
+        for number, bounds in enumerate(maker.bounds):
+            if number not in segments:
+                segments[number] = open_kept(copy, maker.kept, number, bounds)
+    return [segments[number] for number in range(len(maker.bounds))]

@@ -32,6 +32,7 @@ from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
 from realm_jax.index_builder.gather_segments import joined, made_segments
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
 from realm_jax.index_builder.recall import PROBE_HITS, require_floor
+from realm_jax.index_builder.rolling import NONE, newest_to_keep
 from realm_jax.index_builder.segment_maker import SegmentMaker
 from realm_jax.index_builder.segments import segment_bounds, settings_of
 from realm_jax.index_builder.work_order import (
@@ -91,8 +92,9 @@ def refresh(
         commit.advance_pointer(run_dir.published_index, step)
     else:
         embedder = PassageEmbedder(config, store, snapshot)
-        _order(run_dir, step, config, store, stop, worker)
-        with _made(run_dir, step, config, store, embedder, stop, worker) as (built, vectors):
+        order = _order(run_dir, step, config, store, stop, worker)
+        made = _made(run_dir, config, store, embedder, stop, worker, order)
+        with made as (built, vectors):
             metrics = _publish(
                 run_dir, snapshot, config, store, embedder.ids, vectors, built, began, stop
             )
@@ -108,31 +110,34 @@ def _order(
     store: PassageStore,
     stop: threading.Event,
     worker: Worker,
-) -> None:
-    """Writes the work order of the other workers."""
-    settings = settings_of(config, store.corpus_hash)
-    order = WorkOrder(step, worker.count, config.builder.shard, store.corpus_hash, settings)
+) -> WorkOrder:
+    """Writes the work order of all workers."""
+    settings, kept = settings_of(config, store.corpus_hash), NONE
+    if config.refresh.mode == "rolling":
+        kept = newest_to_keep(run_dir, step, settings)
+    order = WorkOrder(step, worker.count, config.builder.shard, store.corpus_hash, settings, kept)
     still_allowed(stop)()
     delete_shards_of_other_corpus(run_dir, order)
     write_order(run_dir, order)
+    return order
 
 
 @contextlib.contextmanager
 def _made(
     run_dir: RunDir,
-    step: int,
     config: ConfigDict,
     store: PassageStore,
     embedder: PassageEmbedder,
     stop: threading.Event,
     worker: Worker,
+    order: WorkOrder,
 ) -> Iterator[tuple[BuiltIndex, Vectors]]:
     """The built index and the vectors of its rows, which may be read during the block.
 
     Raises:
       RealmError: the recall is below the floor.
     """
-    size, floor = len(embedder.ids), config.builder.recall_floor
+    size, floor, step = len(embedder.ids), config.builder.recall_floor, order.step
     progress, where = _progress(run_dir, step, size), f"index of step {step}"
     segments = len(segment_bounds(size, config))
     if segments == 1:
@@ -146,10 +151,10 @@ def _made(
             worker.count,
             segments,
         )
-    maker = SegmentMaker(run_dir, step, config, embedder, store.corpus_hash)
+    maker = SegmentMaker(run_dir, config, embedder, order)
     poll = config.builder.poll_seconds
-    with made_segments(maker, worker, stop, poll, progress) as made:
-        together = joined(made)
+    with made_segments(run_dir, maker, worker, stop, poll, progress) as made:
+        together = joined(made, maker.settings)
         require_floor(together[0].recall, floor, where)
         yield together
 

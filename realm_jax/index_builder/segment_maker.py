@@ -18,6 +18,7 @@ from realm_jax.index_builder.build import FittedSearcher, Trained, fit
 from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
 from realm_jax.index_builder.recall import Probes, passage_rows, require_floor
+from realm_jax.index_builder.rolling import NONE, kept_index
 from realm_jax.index_builder.segments import (
     KIND,
     is_finished,
@@ -26,6 +27,7 @@ from realm_jax.index_builder.segments import (
     settings_of,
     write_hits,
 )
+from realm_jax.index_builder.work_order import WorkOrder
 from realm_jax.retrieval.searcher import load_searcher
 from realm_jax.retrieval.segmented_searcher import segment_folders
 from realm_jax.storage import commit, files, integrity
@@ -43,28 +45,28 @@ class SegmentMaker:
 
     Args:
       run: the run folder, with the last index.
-      step: of the snapshot.
       config: see `refresh_config`.
       embedder: of the snapshot, over the corpus.
-      corpus_hash: of the corpus.
+      order: the work order.
 
     Attributes:
       bounds: see `segment_bounds`.
       settings: see `settings_of`.
+      kept: the index whose segments are kept (`rolling`); None: all segments are made.
+      numbers: of the segments to make.
     """
 
     def __init__(
-        self,
-        run: RunDir,
-        step: int,
-        config: ConfigDict,
-        embedder: PassageEmbedder,
-        corpus_hash: str,
+        self, run: RunDir, config: ConfigDict, embedder: PassageEmbedder, order: WorkOrder
     ):
-        self._run, self._step, self._config, self._embedder = run, step, config, embedder
-        self._corpus_hash = corpus_hash
+        self._run, self._step, self._config, self._embedder = run, order.step, config, embedder
+        self._corpus_hash = order.corpus_hash
         self.bounds = segment_bounds(len(embedder.ids), config)
-        self.settings = settings_of(config, corpus_hash)
+        self.settings = settings_of(config, order.corpus_hash)
+        self.kept = None if order.kept == NONE else kept_index(run, order.kept, self.settings)
+        self.numbers = list(range(len(self.bounds)))
+        if self.kept is not None:
+            self.numbers = self.kept.stalest(order.workers)
         self._queries = embedder.probes()
         rows = passage_rows(len(embedder.ids), config.builder.probes)
         self._passages = embedder.embed(embedder.ids[rows])
@@ -141,7 +143,8 @@ class SegmentMaker:
             files.write_array(place / VECTORS, vectors, np.float16)
             measured = commit.measure(place, sync=place == folder)
         allowed()
-        fields = {"kind": KIND, "settings": self.settings, "trained": fitted.trained}
+        trained = {"snapshot_step": self._step, **fitted.trained}
+        fields = {"kind": KIND, "settings": self.settings, "trained": trained}
         commit.write_manifest(folder, {**fields, "seconds": seconds}, measured)
         failpoint("segment.finished")
 

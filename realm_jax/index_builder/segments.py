@@ -35,16 +35,16 @@ class Segment:
     Attributes:
       searcher: over its rows.
       vectors: of its rows, memory-mapped.
-      asked: hits of the probe queries of the snapshot.
-      passages: hits of passages as queries.
+      asked: hits of the probe queries of the snapshot; None: of a segment that was kept.
+      passages: hits of passages as queries; likewise.
       trained: see `BuiltIndex`.
       seconds: `seconds_embed`, `seconds_build` and `seconds_check`.
     """
 
     searcher: SavedSearcher
     vectors: Float16[np.ndarray, "N E"]
-    asked: ProbeHits
-    passages: ProbeHits
+    asked: ProbeHits | None
+    passages: ProbeHits | None
     trained: dict[str, Any]
     seconds: dict[str, float]
 
@@ -65,7 +65,8 @@ def segment_bounds(size: int, config: ConfigDict) -> list[tuple[int, int]]:
 
 def settings_of(config: ConfigDict, corpus_hash: str) -> str:
     """Hash of what a segment depends on besides its snapshot: search settings and corpus."""
-    kept = {"search": config.search.to_dict(), "corpus_hash": corpus_hash}
+    search = {key: value for key, value in config.search.items() if key != "placement"}
+    kept = {"search": search, "corpus_hash": corpus_hash}
     kept |= {"recall_floor": config.builder.recall_floor, "seed": config.seed}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 

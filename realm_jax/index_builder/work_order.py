@@ -24,6 +24,8 @@ class WorkOrder:
       shard: passages of a shard.
       corpus_hash: of the knowledge corpus.
       settings: see `segments.settings_of`; workers read the config again if it changes.
+      kept: step of the index whose segments are kept, except the stalest of each worker
+        (`rolling`); -1: all segments are made.
     """
 
     step: int
@@ -31,6 +33,7 @@ class WorkOrder:
     shard: int
     corpus_hash: str
     settings: str = ""
+    kept: int = -1
 
 
 def write_order(run: RunDir, order: WorkOrder) -> None:
@@ -59,7 +62,8 @@ def newest_order(run: RunDir) -> WorkOrder | None:
             continue  # it is being written; the next call reads it
         if content is not None:
             known = {name: content[name] for name in _FIELDS}
-            return WorkOrder(**known, settings=content.get("settings", ""))
+            later = {name: content[name] for name in ("settings", "kept") if name in content}
+            return WorkOrder(**known, **later)
     return None
 
 

@@ -8,7 +8,6 @@ training step, index step); a replay follows that log.
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,8 @@ from realm_jax.storage import commit
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
 from realm_jax.storage.leases import Lease
-from realm_jax.trainer.index_wait import IndexWait, builder_state, start_command
+from realm_jax.trainer.index_age import IndexAge
+from realm_jax.trainer.index_wait import IndexWait
 from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.prefetch import AHEAD
 from realm_jax.trainer.swap_log import SwapLog, index_step_at
@@ -86,11 +86,10 @@ class IndexManager:
         self._renewal = contextlib.ExitStack()  # ended by `close`
         self._renewal.enter_context(self._lease.renewed())  # also while the main thread waits
         self._reported: set[int] = set()  # index steps whose refusal by a process was logged
-        self._warned_of: int | None = None  # index step that was logged as stale
         self._recent: dict[int, PublishedIndex] = {}  # indexes of the last few steps, by index step
         self._offered: PublishedIndex | None = None
         self._accepted: PublishedIndex | None = None  # swapped in by the next `for_step`
-        self._snapshot_times: dict[int, float] = {}  # by index step
+        self._age = IndexAge(run, config.refresh)
         self._probe_candidates: dict[int, str] = {}  # hash of hits, by index step
         self._closed, job_stop = threading.Event(), stop or threading.Event()
         poll = config.builder.poll_seconds
@@ -120,8 +119,8 @@ class IndexManager:
                 self._log_swap(step, due)
         assert self.current is not None
         self._retain_recent(step, self.current)
-        self._warn_if_stale(step, self.current.step)
-        if self._refresh.mode == "async" and not self._replay:
+        self._age.warn_if_stale(step, self.current.step)
+        if self._refresh.mode != "sync" and not self._replay:
             self._watcher.start(self.current.step)
         return self.current
 
@@ -156,18 +155,9 @@ class IndexManager:
         return self.current
 
     def age(self, step: int) -> dict[str, Any]:
-        """`index_step`, `staleness_steps` and `index_age_s` of the index that `step` searched.
-
-        `index_age_s` is the time since its snapshot, in seconds. {} before the first index.
-        """
+        """The age of the index that `step` searched (`IndexAge.of`); {} before the first index."""
         past = [index for first, index in self.swaps if first <= step]
-        if not past:
-            return {}
-        fields: dict[str, Any] = {"index_step": past[-1], "staleness_steps": step - past[-1]}
-        snapshot_time = self._snapshot_times.get(past[-1])
-        if snapshot_time is not None:
-            fields["index_age_s"] = time.time() - snapshot_time
-        return fields
+        return self._age.of(past[-1], step) if past else {}
 
     def _retain_recent(self, step: int, index: PublishedIndex) -> None:
         steps = range(step - _RETAINED_STEPS, step + 1)
@@ -181,23 +171,6 @@ class IndexManager:
         log.info("step %d: index of step %d in use", step, index.step)
         if hosts.is_leader():
             log_swap(self._run, step, index, self._probe_candidates[index.step])
-
-    def _warn_if_stale(self, step: int, index_step: int) -> None:
-        """Warns once per index."""
-        if step - index_step <= self._refresh.alarm_steps or self._warned_of == index_step:
-            return
-        self._warned_of = index_step
-        log.warning(
-            "step %d searches the index of step %d, which is %d steps old (config.refresh."
-            "alarm_steps is %d); index builder: %s; check that it runs (`%s`), or use more devices "
-            "for it",
-            step,
-            index_step,
-            step - index_step,
-            self._refresh.alarm_steps,
-            builder_state(self._run),
-            start_command(self._run),
-        )
 
     def _due(self, step: int) -> PublishedIndex | None:
         """The index to swap to before `step`; None keeps the current one."""
@@ -330,9 +303,7 @@ class IndexManager:
         opened = open_index(folder, self._expected, self._mesh, *self._placed)
         if opened.searcher.kind not in ("mesh", "spread"):
             self._probe(opened)  # in the background, so that no swap waits for it
-        snapshot_time = opened.manifest.get("snapshot_time")  # absent in older indexes
-        if snapshot_time is not None:
-            self._snapshot_times[index_step] = snapshot_time
+        self._age.opened(opened.step, opened.manifest)
         return opened
 
     def _probe(self, index: PublishedIndex) -> None:

@@ -22,6 +22,7 @@ from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder import segment_maker
 from realm_jax.index_builder.recall import PROBE_HITS, Probes, merged
 from realm_jax.index_builder.refresh import refresh
+from realm_jax.index_builder.rolling import KeptIndex
 from realm_jax.index_builder.segments import segment_bounds
 from realm_jax.index_builder.worker import Worker
 from realm_jax.models.modules import Modules
@@ -256,6 +257,40 @@ def test_each_segment_keeps_its_partitions(run, publish, tiny, monkeypatch, capl
     refresh(run, publish(run, 6, config), threading.Event())
     assert [one["trained_step"] for one in opened(run, 6).manifest["segments"]] == [2, 6]
     assert "segment 1 of step 4 cannot be re-encoded" in caplog.text
+
+
+def test_a_rolling_refresh_makes_the_stalest_segment_and_keeps_the_others(
+    run, publish, embedded, tiny, caplog
+):
+    config = config_of(tiny, refresh__mode="rolling", builder__recall_floor=0.9)
+    made = []
+    for step in (2, 4, 6, 8, 10, 12):
+        embedded.clear()
+        metrics = refresh(run, publish(run, step, config), threading.Event())
+        assert metrics["recall"] == metrics["recall_passages"] == 1.0
+        made.append(embedded.copy())
+        if step == 8:  # it is not kept if it is damaged
+            damage(run.published_index / step_name(step) / "searcher" / "hidden.npy")
+    assert made[:4] == [shards_of(0, 1, 2, 3), shards_of(0), shards_of(1), shards_of(2)]
+    assert made[4:] == [shards_of(0, 1, 2, 3), shards_of(0)]
+    steps = [[one["snapshot_step"] for one in opened(run, s).manifest["segments"]] for s in (6, 12)]
+    assert steps == [[4, 6, 2, 2], [12, 10, 10, 10]]
+    first, third = opened(run, 2), opened(run, 6)
+    np.testing.assert_array_equal(third.vectors[20:], first.vectors[20:])
+    np.testing.assert_array_equal(third.rows, np.arange(40))
+    assert "index of step 8 is not kept" in caplog.text
+    embedded.clear()
+    other = config_of(tiny, refresh__mode="rolling", search__segment_passages=20)
+    refresh(run, publish(run, 14, other), threading.Event())
+    assert embedded == list(range(0, 40, 4))
+
+
+def test_each_worker_makes_its_stalest_segment():
+    steps = [8, 4, 2, 4, 6]
+    kept = KeptIndex(8, [{"snapshot_step": step} for step in steps])
+    assert kept.stalest(1) == [2]
+    assert kept.stalest(2) == [1, 2]
+    assert kept.stalest(9) == [0, 1, 2, 3, 4]
 
 
 def test_removed_passages_are_not_in_the_index(run, publish, tiny, tmp_path):

@@ -1,0 +1,100 @@
+"""`refresh.mode=rolling`: a refresh makes the stalest segments, and keeps the others.
+
+Queries are embedded with the parameters of the newest snapshot; the vectors of a kept segment are
+of the snapshot that its entry in the manifest names.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from realm_jax.artifacts.published_index import KIND
+from realm_jax.errors import DamageError
+from realm_jax.index_builder.segments import Segment
+from realm_jax.retrieval.saved_searcher import SavedSearcher
+from realm_jax.retrieval.segmented_searcher import segment_folders
+from realm_jax.storage import commit, integrity
+from realm_jax.storage.commit import NotPublishedError
+from realm_jax.storage.layout import SEARCHER, VECTORS, RunDir, step_name
+
+NONE = -1  # step of no index
+_SECONDS = ("seconds_embed", "seconds_build", "seconds_check")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KeptIndex:
+    """The last index, whose segments are kept except the stalest.
+
+    Attributes:
+      step: of the index.
+      entries: of its segments, in its manifest.
+    """
+
+    step: int
+    entries: list[dict[str, Any]]
+
+    def stalest(self, workers: int) -> list[int]:
+        """The segments to make: the stalest of each worker; in a tie, the first."""
+        count = len(self.entries)
+        own = [range(worker, count, workers) for worker in range(min(workers, count))]
+        return sorted(min(numbers, key=self._snapshot_step) for numbers in own)
+
+    def _snapshot_step(self, number: int) -> int:
+        step: int = self.entries[number]["snapshot_step"]
+        return step
+
+
+def newest_to_keep(run: RunDir, before: int, settings: str) -> int:
+    """Step of the newest index, verified.
+
+    NONE if there is none, or it is not older than `before`, or is damaged or of other settings.
+    """
+    newest = commit.latest(run.published_index)
+    if newest is None or newest >= before or kept_index(run, newest, settings) is None:
+        return NONE
+    try:
+        integrity.read_verified(run.published_index / step_name(newest), KIND)
+    except (DamageError, NotPublishedError) as error:
+        log.warning("the index of step %d is not kept; all segments are made:\n%s", newest, error)
+        return NONE
+    return newest
+
+
+def kept_index(run: RunDir, step: int, settings: str) -> KeptIndex | None:
+    """The index of `step`; None if it is not published, or its segments are of other settings.
+
+    Args:
+      run: the run folder.
+      step: of the index.
+      settings: see `segments.settings_of`.
+    """
+    try:
+        manifest = commit.read_manifest(run.published_index / step_name(step))
+    except DamageError:
+        return None
+    if manifest is None or manifest.get("segment_settings") != settings:
+        return None
+    return KeptIndex(step, manifest["segments"])
+
+
+def open_kept(copy: epath.Path, kept: KeptIndex, number: int, bounds: tuple[int, int]) -> Segment:
+    """A segment of the last index.
+
+    It has no hits: its recall was measured when it was made, with queries of the same snapshot.
+
+    Args:
+      copy: where the files of the index are.
+      kept: the index.
+      number: of the segment.
+      bounds: its first row, and the row after its last.
+    """
+    folder = segment_folders(Path(copy / SEARCHER), len(kept.entries))[number]
+    vectors = np.load(copy / VECTORS, mmap_mode="r")[slice(*bounds)]
+    nothing = dict.fromkeys(_SECONDS, 0.0)
+    return Segment(SavedSearcher(folder), vectors, None, None, kept.entries[number], nothing)
