@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     """Sizes and activation of bert-base-uncased; embedder and reader start from it."""
     config = config_lib.default()
     config.corpus.knowledge = "runs/for_bert"
-    config.model.update(gelu="erf", start="weights/bert", compute="bfloat16", remat=True)
+    config.model.update(gelu="erf", start="weights/bert", compute="bfloat16", remat="full")
     config.lengths.update(query=64, passage=288, joint=352)
     config.retrieval.candidates = 5
     stages = config.stages

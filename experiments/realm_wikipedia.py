@@ -27,5 +27,5 @@ def get_config() -> ConfigDict:
     config.corpus.knowledge = "runs/wikipedia/corpus"
     config.corpus.spans = "runs/wikipedia/corpus/tagged_spans"
     config.model.start = "weights/bert-base-uncased"
-    config.model.update(compute="bfloat16", remat=True)
+    config.model.update(compute="bfloat16", remat="full")
     return config

@@ -23,7 +23,7 @@ from realm_jax import config_paths
 from realm_jax.config_checks import check_values
 from realm_jax.defaults import default
 from realm_jax.errors import ConfigError
-from realm_jax.moved_keys import MOVED_KEYS
+from realm_jax.moved_keys import MOVED_KEYS, MOVED_VALUES
 
 log = logging.getLogger(__name__)
 _ALWAYS_PRESENT = {"seed", "corpus", "model", "lengths", "stages"}  # in configs of every version
@@ -175,6 +175,7 @@ def set_key(config: ConfigDict, key: str, text: str) -> None:
     known = keys(config)
     if key not in known:
         raise unknown_key(key, known, where=f"--config.{key}")
+    text = MOVED_VALUES.get(key, {}).get(text.lower(), text)
     set_value(config, key, _parse(key, text, value_of(config, key)))
 
 
@@ -285,6 +286,10 @@ def with_current_keys(content: dict[str, Any]) -> dict[str, Any]:
         if leaf in owner:
             raise ConfigError("config has two names of one key", found=f"{old} and {new}")
         owner[leaf] = value
+    for (section, leaf), values in ((key.split("."), new) for key, new in MOVED_VALUES.items()):
+        found = str(moved.get(section, {}).get(leaf)).lower()
+        if found in values:
+            moved[section][leaf] = values[found]
     return moved
 
 

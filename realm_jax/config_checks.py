@@ -21,6 +21,7 @@ _CHOICES = {
     "refresh.mode": ("async", "sync", "rolling"),
     "model.compute": ("float32", "bfloat16"),
     "model.attention": ("auto", "xla", "pallas", "cudnn"),
+    "model.remat": ("none", "attention", "full"),
     "model.gelu": ("tanh", "erf"),
     "model.pooling": ("pooler", "cls", "mean", "max", "mean_sqrt_len"),
     "model.null_score": ("embedded", "fixed", "learned"),

@@ -92,9 +92,9 @@ def _model() -> ConfigDict:
     # `xla`, `pallas` (TPUs), `cudnn` (GPUs, without dropout), or `auto`: `pallas` on TPUs, else
     # `xla`. `pallas` draws other dropout of the attention weights than `xla`.
     model.attention = "auto"
-    # True: the backward pass recomputes activations; only the input of each layer is kept. A third
-    # more FLOPs, activations of one layer only.
-    model.remat = False
+    # Activations that the backward pass recomputes: `none`; `attention`; `full`: all but the input
+    # of each layer, a third more FLOPs. `realm compile --advise` chooses for a TPU.
+    model.remat = "none"
     # True: the layers are one scanned loop, compiled once. Without remat: about twice the memory,
     # and on CPUs 10 to 33 % more time. Models of up to four layers never use a loop.
     model.scan = True

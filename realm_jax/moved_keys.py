@@ -1,4 +1,4 @@
-"""Config keys with another name in earlier versions, which config.json files may still have."""
+"""Keys and values of earlier versions, which config.json files and flags may still have."""
 
 # Key of an earlier version -> key of this version.
 MOVED_KEYS = {
@@ -22,3 +22,6 @@ MOVED_KEYS = {
     "evaluation.neighbours": "evaluation.recall_k",
     "report.most_passages": "report.max_passages",
 }
+
+# Key of this version -> earlier value, as text -> value of this version.
+MOVED_VALUES = {"model.remat": {"false": "none", "true": "full"}}

@@ -43,7 +43,8 @@ def test_the_defaults_are_those_of_the_paper():
     [
         ("stages.realm.steps", "300", 300),
         ("model.dropout", "0", 0.0),
-        ("model.remat", "true", True),
+        ("model.scan", "true", True),
+        ("model.remat", "true", "full"),  # a value of an earlier version
         ("retrieval.null_passage", "False", False),
         ("corpus.knowledge", "7", "7"),
         ("optimizer.eps", "1e-8", 1e-8),
@@ -59,7 +60,7 @@ def test_an_override_takes_the_type_of_the_default(key, text, value):
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("stages.realm.steps", "3.5"), ("stages.realm.steps", "many"), ("model.remat", "1")],
+    [("stages.realm.steps", "3.5"), ("stages.realm.steps", "many"), ("model.scan", "1")],
 )
 def test_an_override_of_another_type_is_refused(key, text):
     assert_refused(lambda: config_lib.load(None, {key: text}), key, "wrong type", text)
@@ -264,9 +265,16 @@ def test_the_config_reference_is_up_to_date():
     assert module.PAGE.read_text() == module.page(), "run: make config-reference"
 
 
+@pytest.mark.parametrize(("earlier", "now"), [(True, "full"), (False, "none")])
+def test_a_config_with_an_earlier_value_is_read(earlier, now):
+    content = tiny_config().to_dict()
+    content["model"]["remat"] = earlier
+    assert config_lib.from_json(json.dumps(content), "config.json").model.remat == now
+
+
 def test_the_model_hash_depends_on_shapes_and_not_on_paths():
     base = config_lib.model_hash(tiny_config())
-    same = {"corpus__knowledge": "x", "model__remat": True, "stages__realm__steps": 9, "seed": 3}
+    same = {"corpus__knowledge": "x", "model__remat": "full", "stages__realm__steps": 9, "seed": 3}
     other = {"model__hidden": 32, "lengths__query": 20, "model__embedding": 4}
     assert {config_lib.model_hash(tiny_config(**{k: v})) for k, v in same.items()} == {base}
     assert base not in {config_lib.model_hash(tiny_config(**{k: v})) for k, v in other.items()}
@@ -274,7 +282,7 @@ def test_the_model_hash_depends_on_shapes_and_not_on_paths():
 
 def test_model_differences_lists_the_keys_that_change_the_model():
     base = tiny_config()
-    assert config_lib.model_differences(base, tiny_config(seed=3, model__remat=True)) == {}
+    assert config_lib.model_differences(base, tiny_config(seed=3, model__remat="full")) == {}
     other = tiny_config(model__embedding=4, lengths__query=20, seed=3)
     assert config_lib.model_differences(base, other) == {
         key: (config_lib.value_of(base, key), value)

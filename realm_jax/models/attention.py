@@ -36,7 +36,8 @@ def self_attention(
     Args:
       x: G packed streams of T positions (see `Bert.packed`).
       w: kernels [H, n, d] and biases [n, d] of a layer.
-      masks: one mask [G, rows, width] per block; True on real tokens.
+      masks: one mask [G, rows, width] per block; True on real tokens. For `pallas` widths are whole
+        tiles (`models.whole_tiles`).
       kind: `config.model.attention`.
       rate: dropout rate of the attention weights.
       drop: random key of dropout; None in evaluation.
@@ -47,8 +48,7 @@ def self_attention(
     Raises:
       ConfigError: `cudnn` without a GPU, or with dropout.
     """
-    kind = _BY_PLATFORM.get(_platform(), "xla") if kind == "auto" else kind
-    rate = 0.0 if drop is None else rate
+    kind, rate = chosen(kind), 0.0 if drop is None else rate
     if kind == "pallas":
         return _fused(x, w, masks, rate, drop)
     query, key, value = (_projected(x, w, name) for name in _PROJECTIONS)
@@ -62,6 +62,11 @@ def project_mixed(
     """The output projection of `self_attention`."""
     axes = "nd" if mixed.ndim == 4 else "f"
     return product(f"rq{axes},{axes}h->rqh", mixed, kernel.reshape(*mixed.shape[2:], -1))
+
+
+def chosen(kind: str) -> str:
+    """The kind of attention that `config.model.attention` means for the traced program."""
+    return _BY_PLATFORM.get(_platform(), "xla") if kind == "auto" else kind
 
 
 def _platform() -> str:

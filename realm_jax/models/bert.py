@@ -11,16 +11,18 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.attention import project_mixed, self_attention
-from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, layer_norm, product
+from realm_jax.models.attention import chosen, project_mixed, self_attention
+from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, gelu, layer_norm, product
+from realm_jax.models.whole_tiles import TILE, Block, WholeTiles
 
+# Activations that `model.remat` keeps besides the input of a layer. The sums go into layer norms,
+# `inner` into GELU: the backward pass repeats only the products of the other activations.
+_KEPT = {"attention": ("mixed", "sum", "inner"), "full": ()}
 _UNROLLED_LAYERS = 4  # below this depth scan is unrolled; a loop would not compile faster
-
-# Rows of one width in G streams: token ids, mask (True on real tokens), segments; each [G, n, w].
-Block = tuple[Int[Array, "G _ _"], Bool[Array, "G _ _"], Int[Array, "G _ _"]]
 
 
 class MatrixInit:
@@ -135,6 +137,8 @@ class Bert(nnx.Module):
           key: random key of dropout; None in evaluation.
           extra: additional input embeddings, summed with BERT's three.
         """
+        tiles = WholeTiles(blocks, TILE if chosen(self.attention) == "pallas" else 1)
+        blocks = tiles.blocks(blocks)
         ids, _, segments = (
             jnp.concatenate([part.reshape(len(part), -1) for part in kind], axis=1)
             for kind in zip(*blocks, strict=True)
@@ -143,11 +147,15 @@ class Bert(nnx.Module):
             gather_table(table[...]) for table in (self.word, self.position, self.segment)
         )
         tiled = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
-        x = word[ids] + jnp.concatenate(tiled)[None] + segment[segments] + extra
+        x = word[ids] + jnp.concatenate(tiled)[None] + segment[segments]
+        x += extra if isinstance(extra, float) else tiles.padded(extra)
         x = self.norm(x.astype(self.compute))
         keys = [None, None] if key is None else jax.random.split(key)
         x = shard_rows(dropout(x, self.rate, keys[0]))
-        return self._encode(x, [mask for _, mask, _ in blocks], positions, keys[1])
+        masks = [mask for _, mask, _ in blocks]
+        if positions is None:
+            return tiles.cut(self._encode(x, masks, None, keys[1]))
+        return self._encode(x, masks, tiles.positions(positions), keys[1])
 
     def _encode(
         self,
@@ -161,7 +169,9 @@ class Bert(nnx.Module):
             layer_key = None if key is None else jax.random.fold_in(key, index)
             return shard_rows(self._layer(x, weights, masks, selected, layer_key)), None
 
-        layer = jax.checkpoint(layer) if self.remat else layer
+        if self.remat != "none":
+            kept = jax.checkpoint_policies.save_only_these_names(*_KEPT[self.remat])
+            layer = jax.checkpoint(layer, policy=kept)
         stacked = {name: leaf[...] for name, leaf in self.layers.stacked().items()}
         steps, top = (stacked, jnp.arange(self.layers.depth)), self.layers.depth - 1
         below = jax.tree.map(lambda leaf: leaf[:top], steps)
@@ -179,16 +189,17 @@ class Bert(nnx.Module):
         """One post-norm layer; its feed-forward block only at `positions` (None: everywhere)."""
         keys = [None] * 3 if key is None else jax.random.split(key, 3)
         mixed = self_attention(x, w, masks, self.attention, self.rate, keys[0])
+        mixed = checkpoint_name(mixed, "mixed")
         if positions is not None:
             x, mixed = (_at(positions, part) for part in (x, mixed))
         attended = project_mixed(mixed, w["output_kernel"])
         attended = add_bias(attended, w["output_bias"]).astype(x.dtype)
-        x = x + dropout(attended, self.rate, keys[1])
+        x = checkpoint_name(x + dropout(attended, self.rate, keys[1]), "sum")
         x = layer_norm(x, w["attention_norm_scale"], w["attention_norm_bias"])
         inner = add_bias(product("rlh,hm->rlm", x, w["up_kernel"]), w["up_bias"])
-        inner = jax.nn.gelu(inner, self.approximate).astype(x.dtype)
+        inner = gelu(checkpoint_name(inner.astype(x.dtype), "inner"), self.approximate)
         out = add_bias(product("rlm,mh->rlh", inner, w["down_kernel"]), w["down_bias"])
-        x = x + dropout(out.astype(x.dtype), self.rate, keys[2])
+        x = checkpoint_name(x + dropout(out.astype(x.dtype), self.rate, keys[2]), "sum")
         return layer_norm(x, w["output_norm_scale"], w["output_norm_bias"])
 
 

@@ -16,9 +16,10 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from ml_collections import ConfigDict, FrozenConfigDict
 
 from realm_jax.config_checks import OVER_TOKENS, dense_layers
-from realm_jax.models.bert import Bert, Block, Dense, LayerNorm, MatrixInit
+from realm_jax.models.bert import Bert, Dense, LayerNorm, MatrixInit
 from realm_jax.models.operations import dropout, relevance_scores
 from realm_jax.models.pooling import pool_slots, slots_of
+from realm_jax.models.whole_tiles import Block
 
 # Change of a learned log temperature or null score for a change of 1 of its param. Adam moves a
 # param by about the learning rate per step; 2e-5 would hardly move these two in a short stage.

@@ -6,11 +6,12 @@ most a few hundred pieces, so all its scores fit into the fast memory of a core.
 
 A grid step is a few heads of one row. Heads narrower than the 128 lanes of a TPU share a step:
 their vectors lie side by side, and zeros in the queries select one of them. Rows stay where they
-are in a stream; the rows of each width are one call, and all calls write the same output.
+are in a stream; the rows of each width are one call, and all calls write the same output. Splash
+attention and tokamax need rows of 128 pieces, heads before pieces, and no dropout.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,9 +23,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Float32, Int32, Key
 
+from realm_jax.models.whole_tiles import TILE
+
 _PADDING_SCORE = -1e9  # finite, so that a row of padding only gives no NaN
 _LANES = 128  # width of a TPU register
-_TILE = 16  # pieces of a tile of bfloat16 in device memory
 _KEEP_BITS = 24  # of the random bits that decide on dropout
 
 
@@ -61,10 +63,9 @@ def attend_on_mesh(
     XLA cannot divide a kernel. Streams are sharded over the data axes and heads over `model`,
     where their numbers divide; otherwise devices repeat the work.
     """
-    projected, masks, restore = _in_whole_tiles(projected, masks)
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
-        return restore(attend_streams(form, projected, masks, seeds))
+        return attend_streams(form, projected, masks, seeds)
     axes = tuple(axis for axis in mesh.axis_names if axis != "model")
     data = axes if projected.shape[1] % math.prod(mesh.shape[axis] for axis in axes) == 0 else None
     heads = seeds[0].shape[-1]
@@ -76,34 +77,8 @@ def attend_on_mesh(
         out_specs=jax.P(data, None, model),
         check_vma=False,
     )
-    return restore(mapped(projected, list(masks), list(seeds)))
-
-
-def _in_whole_tiles(
-    projected: Float[Array, "3 G T F"], masks: Sequence[Bool[Array, "G _ _"]]
-) -> tuple[Array, list[Array], Callable[[Array], Array]]:
-    """Pads rows whose width is not a multiple of a tile, and returns how to undo it."""
-    widths = [mask.shape[2] for mask in masks]
-    whole = [-(-width // _TILE) * _TILE for width in widths]
-    if widths == whole:
-        return projected, list(masks), lambda out: out
-    rows = [mask.shape[1] for mask in masks]
-    pads = [((0, 0), (0, 0), (0, new - old)) for old, new in zip(widths, whole, strict=True)]
-    padded = [jnp.pad(mask, pad) for mask, pad in zip(masks, pads, strict=True)]
-    projected = _with_widths(projected, rows, widths, whole)
-    return projected, padded, lambda out: _with_widths(out, rows, whole, widths)
-
-
-def _with_widths(x: Array, rows: list[int], old: list[int], new: list[int]) -> Array:
-    """A stream [..., T, F] whose rows are padded with zeros or cut from widths `old` to `new`."""
-    parts, start = [], 0
-    for count, width, to in zip(rows, old, new, strict=True):
-        part = x[..., start : start + count * width, :]
-        part = part.reshape(*x.shape[:-2], count, width, x.shape[-1])[..., :to, :]
-        pad = [(0, 0)] * (part.ndim - 2) + [(0, max(0, to - width)), (0, 0)]
-        parts.append(jnp.pad(part, pad).reshape(*x.shape[:-2], count * to, x.shape[-1]))
-        start += count * width
-    return jnp.concatenate(parts, axis=-2)
+    mixed: Array = mapped(projected, list(masks), list(seeds))
+    return mixed
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -119,7 +94,7 @@ def attend_streams(
       form: see `Form`.
       projected: queries, keys and values of all heads, F = n d; the rows of all blocks
         concatenated.
-      masks: one mask [G, rows, width] per block; True on real pieces.
+      masks: one mask [G, rows, width] per block, True on real pieces; widths are multiples of TILE.
       seeds: one array [G, rows, n] per block; dropout depends on the seed of a head and on the
         positions of query and key only.
     """
@@ -214,7 +189,7 @@ def _run(
         leading = array.ndim - 3
 
         def at(group: Any, row: Any, part: Any, *_: Any) -> tuple[Any, ...]:
-            piece = pl.multiple_of(call.start + row * width, _TILE)
+            piece = pl.multiple_of(call.start + row * width, TILE)
             return (*[0] * leading, group, piece, pl.multiple_of(part * lanes, lanes))
 
         sizes: list[Any] = [pl.Element(3)] * leading

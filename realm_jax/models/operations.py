@@ -114,6 +114,29 @@ def _add_bias_backward(bias: Array, grad_out: Array) -> tuple[Array, Array]:
 add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def gelu(x: Float[Array, "*rows n"], approximate: bool) -> Float[Array, "*rows n"]:
+    """GELU, computed in float32 for any dtype of `x`; the backward pass needs `x` only.
+
+    Args:
+      x: input; the output has its dtype.
+      approximate: whether to use the tanh approximation.
+    """
+    return jax.nn.gelu(x.astype(jnp.float32), approximate).astype(x.dtype)
+
+
+def _gelu_forward(x: Array, approximate: bool) -> tuple[Array, Array]:
+    return gelu(x, approximate), x
+
+
+def _gelu_backward(approximate: bool, x: Array, grad_out: Array) -> tuple[Array]:
+    _, of_input = jax.vjp(lambda x: jax.nn.gelu(x, approximate), x.astype(jnp.float32))
+    return (of_input(grad_out.astype(jnp.float32))[0].astype(x.dtype),)
+
+
+gelu.defvjp(_gelu_forward, _gelu_backward)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def layer_norm(
     x: Float[Array, "*rows H"],

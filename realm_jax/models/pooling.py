@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Float32, Int
 
-from realm_jax.models.bert import Block
+from realm_jax.models.whole_tiles import Block
 
 
 def _sum(

@@ -7,8 +7,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.bert import Bert, Block, Dense, LayerNorm, MatrixInit, bias
+from realm_jax.models.bert import Bert, Dense, LayerNorm, MatrixInit, bias
 from realm_jax.models.operations import product
+from realm_jax.models.whole_tiles import Block
 
 
 class Reader(nnx.Module):

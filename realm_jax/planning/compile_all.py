@@ -40,7 +40,7 @@ def compile_all(
     chosen = names(config)
     for number, name in enumerate(chosen, 1):
         began = time.monotonic()
-        programs.append(_compile(name, flags, target))
+        programs.append(compile_in_child(name, flags, target))
         log.info("%d of %d: %s, %.0f s", number, len(chosen), name, time.monotonic() - began)
     return {
         "topology": target.name,
@@ -50,7 +50,8 @@ def compile_all(
     }
 
 
-def _compile(name: str, flags: list[str], target: Slice) -> dict[str, Any]:
+def compile_in_child(name: str, flags: list[str], target: Slice) -> dict[str, Any]:
+    """The report of one program, compiled in a child process; with `error` if it failed."""
     command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={name}"]
     run = subprocess.run([*command, *flags, "--json"], capture_output=True, text=True, check=False)
     lines = run.stdout.splitlines()

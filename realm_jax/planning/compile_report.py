@@ -173,7 +173,7 @@ def _too_large(error: Exception, program: LoweredProgram, target: Slice) -> Real
         where=target.name,
         expected=f"at most {target.chip.hbm_bytes / 2**30:.0f} GiB",
         found=message.splitlines()[0][:300],
-        fix="--config.model.remat=true, --config.model.compute=bfloat16, or more chips",
+        fix="--config.model.remat=full, --config.model.compute=bfloat16, or more chips",
     )
 
 

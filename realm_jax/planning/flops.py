@@ -3,7 +3,8 @@
 Only matrix products count (2 a b c for [a, b] x [b, c]); element-wise work does not. Every row has
 its maximum length, because the gain of packing (`data.packing`) depends on the corpus. The row that
 embeds the null passage (three word pieces) is not counted. A backward pass costs two forward
-passes; recomputing activations (`model.remat`) costs one more forward pass of the layers.
+passes. Recomputing activations costs one more forward pass of the layers (`model.remat=full`), or
+their projections to queries, keys and values and their scores (`attention`).
 """
 
 import itertools
@@ -27,7 +28,15 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 
 def recomputed_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
     """Those of the FLOPs of `train_flops` that recompute activations."""
-    return _forward_flops(config, stage, vocabulary)[0] if config.model.remat else 0.0
+    if config.model.remat == "full":
+        return _forward_flops(config, stage, vocabulary)[0]
+    if config.model.remat == "none":
+        return 0.0
+    model = config.model
+    return sum(
+        rows * model.layers * (6.0 * length * model.hidden**2 + 2.0 * length**2 * model.hidden)
+        for rows, length, _ in _encoded(config, stage)
+    )
 
 
 def evaluation_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
@@ -38,28 +47,42 @@ def evaluation_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
 def _forward_flops(config: ConfigDict, stage: str, vocabulary: int) -> tuple[float, float]:
     """FLOPs of a forward pass of one batch: in BERT's layers, and in everything above them."""
     model, lengths, batch = config.model, config.lengths, config.stages[stage].batch
-    if stage == "reader":
-        layers = encoder_flops(model, batch, lengths.joint)
-        return layers, _masked_lm_flops(model, batch * lengths.masks, vocabulary)
-    layers = encoder_flops(model, batch, lengths.query, _read_by_pooling(model))
+    layers = sum(encoder_flops(model, *rows) for rows in _encoded(config, stage))
     heads = 0.0
-    if stage == "qa":
-        layers += encoder_flops(model, batch * config.stages.qa.reader_passages, lengths.joint)
+    if stage == "reader":
+        heads += _masked_lm_flops(model, batch * lengths.masks, vocabulary)
     elif stage == "ict":
-        layers += encoder_flops(model, batch, lengths.passage, _read_by_pooling(model))
         heads += embedding_head_flops(model, 2 * batch)
         heads += 2.0 * batch * batch * model.embedding
-    else:
+    elif stage == "realm":
         count = config.retrieval.candidates
-        wanted = _read_by_pooling(model)
-        layers += encoder_flops(model, batch * (count - 1), lengths.passage, wanted)
-        layers += encoder_flops(model, batch * (count - 1), lengths.joint, lengths.masks)
-        with_null = lengths.query + 1  # joint row of the query and the null passage
-        layers += encoder_flops(model, batch, with_null, lengths.masks)
         heads += embedding_head_flops(model, batch * count + 1)
         heads += _masked_lm_flops(model, batch * count * lengths.masks, vocabulary)
         heads += 2.0 * batch * count * model.embedding
     return layers, heads
+
+
+def _encoded(config: ConfigDict, stage: str) -> list[tuple[int, int, int | None]]:
+    """The rows that a stage encodes for a batch: number, length, and wanted positions of each."""
+    lengths, batch, wanted = (
+        config.lengths,
+        config.stages[stage].batch,
+        _read_by_pooling(config.model),
+    )
+    if stage == "reader":
+        return [(batch, lengths.joint, None)]
+    queries = (batch, lengths.query, wanted)
+    if stage == "qa":
+        return [queries, (batch * config.stages.qa.reader_passages, lengths.joint, None)]
+    if stage == "ict":
+        return [queries, (batch, lengths.passage, wanted)]
+    retrieved = batch * (config.retrieval.candidates - 1)
+    return [
+        queries,
+        (retrieved, lengths.passage, wanted),
+        (retrieved, lengths.joint, lengths.masks),
+        (batch, lengths.query + 1, lengths.masks),  # the query and the null passage
+    ]
 
 
 def _masked_lm_flops(model: ConfigDict, masks: int, vocabulary: int) -> float:

@@ -99,13 +99,13 @@ def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Pa
 
 
 def _expected_flops(name: str, report: dict[str, Any], config: ConfigDict) -> list[float]:
-    """FLOPs of a program of the config, without and with recomputed activations."""
+    """FLOPs of a program of the config, for each choice of recomputed activations."""
     if name == "embed":
         return [embed_flops(config, report["rows"], indexed_length(config))]
     if name == "realm/evaluate":
         return [evaluation_flops(config, "realm", BERT_VOCABULARY)]
     found = []
-    for remat in (False, True):
+    for remat in ("none", "attention", "full"):
         one = config.copy_and_resolve_references()
         one.model.remat = remat
         found += [train_flops(one, "realm", BERT_VOCABULARY)]

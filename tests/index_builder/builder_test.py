@@ -91,7 +91,7 @@ def test_all_batches_but_the_last_are_full(config, parameters, tiny, devices):
 
 def test_each_batch_width_is_traced_only_once(parameters, tiny):
     config = tiny_config(
-        tiny.folder, model__layers=1, model__remat=True
+        tiny.folder, model__layers=1, model__remat="full"
     )  # no other test uses this model, so nothing is traced yet
     ids, lengths = (
         np.arange(len(tiny.store)),

@@ -132,7 +132,7 @@ def test_rematerialisation_does_not_change_gradients():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
         gradient(),
-        gradient(model__remat=True),
+        gradient(model__remat="full"),
     )
 
 

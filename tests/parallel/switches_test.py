@@ -22,8 +22,8 @@ from realm_jax.trainer.step import make_step
 DEEP = {"model__layers": 6, "model__dropout": 0.0}
 
 
-def gradients(config, size=4):
-    """Gradients of a weighted sum of query vectors, and the jaxpr of the gradient function."""
+def gradient_function(config, size=4):
+    """The gradient of a weighted sum of query vectors, and params."""
     modules = Modules(config.model, 96, ("embedder",))
     params = jax.jit(modules.init)(jax.random.key(0))
     ids = np.random.default_rng(0).integers(5, 96, (size, 20)).astype(np.int32)
@@ -33,7 +33,13 @@ def gradients(config, size=4):
         vectors = modules.bind(params).embedder.embed(*rows)
         return (vectors * jnp.arange(vectors.size).reshape(vectors.shape)).sum()
 
-    return jax.jit(jax.grad(loss))(params), str(jax.make_jaxpr(jax.grad(loss))(params))
+    return jax.grad(loss), params
+
+
+def gradients(config):
+    """Gradients of a weighted sum of query vectors, and the jaxpr of the gradient function."""
+    gradient, params = gradient_function(config)
+    return jax.jit(gradient)(params), str(jax.make_jaxpr(gradient)(params))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,9 @@ def plain():
     return gradients(tiny_config(**DEEP))
 
 
-@pytest.mark.parametrize("change", [{"model__remat": True}, {"model__scan": False}])
+@pytest.mark.parametrize(
+    "change", [{"model__remat": "full"}, {"model__remat": "attention"}, {"model__scan": False}]
+)
 def test_remat_and_scan_change_the_program_but_not_the_gradients(plain, change):
     expected, program = plain
     found, other = gradients(tiny_config(**DEEP, **change))
@@ -52,6 +60,15 @@ def test_remat_and_scan_change_the_program_but_not_the_gradients(plain, change):
         assert "remat" in other and "remat" not in program
     else:
         assert "unroll=5" in other.replace("unroll=True", "unroll=5") and "unroll=1" in program
+
+
+def test_each_choice_of_remat_recomputes_more_products():
+    def products(remat):
+        gradient, params = gradient_function(tiny_config(**DEEP, model__remat=remat))
+        return jax.jit(gradient).lower(params).as_text().count("stablehlo.dot_general")
+
+    none, attention, full = map(products, ("none", "attention", "full"))
+    assert none < attention < full
 
 
 def test_bfloat16_products_accumulate_in_float32():

@@ -11,9 +11,10 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.main import main
-from realm_jax.errors import InputError
+from realm_jax.errors import InputError, RealmError
 from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import programs
+from realm_jax.planning.advise import quickest
 from realm_jax.planning.chips import CHIPS, slice_of
 from realm_jax.planning.compile_all import memory_of
 from realm_jax.planning.compile_report import checks, mfu_bound, roofline
@@ -34,7 +35,7 @@ SMALL = {
     "model.heads": 2,
     "model.mlp": 512,
     "model.compute": "bfloat16",
-    "model.remat": "true",
+    "model.remat": "full",
     "lengths.query": 32,
     "lengths.passage": 96,
     "lengths.joint": 128,
@@ -154,6 +155,27 @@ def test_tpu_compiler_compiles_the_embedding_program():
     assert report["rows"] == 4 * 16
     assert report["refresh"]["builder_chips"] == 1
     assert all(report["checks"].values()), report["checks"]
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_advise_prints_the_quickest_choice_that_fits():
+    found = compiled("realm/train", "--advise", "--config.model.layers=2")
+    assert len(found["tried"]) == 6
+    fitting = [one for one in found["tried"] if one["hbm_share"] <= 0.85]
+    best = min(fitting, key=lambda one: one["roofline_seconds"])
+    assert found["advised"] == best["config"]
+
+
+def test_the_advised_choice_is_the_quickest_that_keeps_the_memory_limit():
+    def tried(share, seconds, **error):
+        return {"config": {}, "hbm_share": share, "roofline_seconds": seconds, **error}
+
+    target = slice_of("v5e:2x2")
+    choices = [tried(0.9, 1.0), tried(0.8, 3.0), tried(0.7, 2.0), tried(0.1, 0.5, error="no")]
+    assert quickest(choices, target) == choices[2]
+    with pytest.raises(RealmError, match="no choice keeps 85%"):
+        quickest([tried(0.9, 1.0), tried(1.2, 1.0, error="too large")], target)
 
 
 @pytest.mark.slow

@@ -45,10 +45,13 @@ def unused_flops(model, length, wanted):
 def test_remat_costs_one_more_forward_pass_of_the_layers():
     config = config_lib.default()
     plain = train_flops(config, "ict", VOCABULARY)
-    config.model.remat = True
+    config.model.remat = "full"
     layers = 4096 * sum(encoder_flops(config.model, 1, length, 1) for length in (96, 288))
     assert train_flops(config, "ict", VOCABULARY) - plain == layers
     assert recomputed_flops(config, "ict", VOCABULARY) == layers
+    config.model.remat = "attention"
+    scores = sum(12 * (6 * length * 768**2 + 2 * length**2 * 768) for length in (96, 288))
+    assert recomputed_flops(config, "ict", VOCABULARY) == 4096 * scores
 
 
 def test_xla_counts_the_same_products():

@@ -191,7 +191,7 @@ def test_reports_of_other_sizes_are_refused(changes, name, capsys):
 
 
 def test_reports_may_differ_in_remat(capsys):
-    for remat in ("true", "false"):
+    for remat in ("full", "attention", "none"):
         arguments = ["plan", "--topology=v4:4x4x4", f"--config.model.remat={remat}"]
         assert main(arguments) == exit_codes.DONE, capsys.readouterr().err
 
