@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
 from realm_jax.artifacts.current_index import CurrentIndex, open_current
 from realm_jax.artifacts.export import no_export
-from realm_jax.artifacts.index_update import listed_segments
+from realm_jax.artifacts.index_update import BASE, listed_segments, publish_update, update_of
 from realm_jax.artifacts.index_writer import (
     SMALL,
     Embedded,
@@ -27,11 +27,12 @@ from realm_jax.artifacts.segments import delete_segments, publish_segment
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import Stopped
 from realm_jax.index_builder.recall import Probes, widen_to_floor
+from realm_jax.index_builder.refresh import refresh
 from realm_jax.index_builder.shards import open_shards
 from realm_jax.index_builder.worker import JOB
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import available_kind, build_searcher
-from realm_jax.storage import files, heartbeat
+from realm_jax.storage import commit, files, heartbeat
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.locks import job_lock, still_allowed
 
@@ -65,7 +66,8 @@ def run_once(workdir: str, stop: threading.Event, paths: Paths = NO_PATHS) -> di
     """Brings the index of a finished run up to date.
 
     Passages that were written since are embedded with the parameters of the index; the same command
-    resumes after a kill.
+    resumes after a kill. After a compaction of the corpus, no vector of a passage that was removed
+    or replaced is left in the run.
 
     Args:
       workdir: the run folder.
@@ -119,11 +121,14 @@ class _Once:
 
     def run(self) -> OnceReport:
         """See `run_once`."""
-        run, current = self._run, self.open()
-        before = current
+        run = self._run
+        if not commit.is_published(run.published_index / step_name(self._step)):
+            self._rebuild(None)  # a killed call was replacing it: its shards have the vectors
+        before = current = self.open()
         if before.corpus_hash != before.store.corpus_hash:
             done = self._embedded(before)
             current = extend(run, before, done, self._embed(before), self._allowed)
+        current = self._without_deleted(current)
         self._delete_leftovers()
         heartbeat.beat(run, JOB, state="stopped", index_step=self._step)
         return _report(before, current)
@@ -188,11 +193,37 @@ class _Once:
         widen_to_floor(searcher, probes, floor, probes.recall(searcher))
         return publish_segment(self._run, self._step, searcher, ids, vectors, self._allowed)
 
+    def _without_deleted(self, current: CurrentIndex) -> CurrentIndex:
+        """Replaces the published index if it has vectors of passages that a compaction deleted."""
+        store, hidden = current.store, current.index.hidden
+        if len(store.layers) > 1 or not len(hidden) or len(current.pending):
+            return current
+        log.info("the corpus was compacted: deleting %d vectors from the index", len(hidden))
+        self._rebuild(current)
+        replaced = open_current(self._run, self._step, store)
+        if len(replaced.index.hidden):
+            log.warning(
+                "%d vectors of deleted passages are left in %s: the run has a newer index or was "
+                "changed meanwhile; run the same command again when no job runs",
+                len(replaced.index.hidden),
+                self._run.published_index / step_name(self._step),
+            )
+        return replaced
+
+    def _rebuild(self, current: CurrentIndex | None) -> None:
+        """Publishes the index of the export again; takes the vectors that `current` has."""
+        snapshot = read_snapshot(self._run.snapshots / step_name(self._step))
+        known = None if current is None else current.index
+        refresh(self._run, snapshot, self._stop, paths=self._paths, known=known)
+
     def _delete_leftovers(self) -> None:
         """Deletes updates and segments that are not searched, and shards."""
-        run = self._run
+        run, store = self._run, open_knowledge(self._run, self._config)
         self._allowed()
         with one_writer(run):
+            current = open_current(run, self._step, store)
+            if current.names == (BASE,) and listed_segments(run):  # of before the last rebuild
+                publish_update(run, update_of(current.base))
             delete_outdated(run, 1)
             delete_segments(run, set(files.list_names(run.segments)) - listed_segments(run))
         for name in files.list_names(run.builder):

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.corpus_change import has_index, is_of_corpus
-from realm_jax.artifacts.published_index import Vectors, publish_index
+from realm_jax.artifacts.published_index import PublishedIndex, Vectors, publish_index
 from realm_jax.artifacts.run_config import (
     NO_PATHS,
     Paths,
@@ -58,6 +58,7 @@ def refresh(
     stop: threading.Event,
     worker: Worker = ONLY_WORKER,
     paths: Paths = NO_PATHS,
+    known: PublishedIndex | None = None,
 ) -> dict[str, Any] | None:
     """Embeds the corpus with one snapshot, builds the index, checks its recall and publishes it.
 
@@ -68,6 +69,7 @@ def refresh(
         anything is published or deleted.
       worker: worker 0 of n; the others embed their shards at the same time (`assist`).
       paths: see `run_config`.
+      known: see `PassageEmbedder`.
 
     Returns:
       `passages`, `recall`, `recall_passages`, `seconds` in total and `seconds_*` by phase; None if
@@ -91,7 +93,7 @@ def refresh(
         allowed()
         commit.advance_pointer(run_dir.published_index, step)
     else:
-        embedder = PassageEmbedder(config, store, snapshot)
+        embedder = PassageEmbedder(config, store, snapshot, known)
         order = _order(run_dir, step, config, store, stop, worker)
         made = _made(run_dir, config, store, embedder, stop, worker, order)
         with made as (built, vectors):

@@ -1,14 +1,18 @@
 """A finished run whose corpus grows: `realm index --once` brings its index up to date."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
-from support.finished_run import STEP, write_finished_run
-from support.tiny_corpus import tiny_config, write_tiny_corpus
+from support.finished_run import STEP, random_params, write_finished_run
+from support.probes import random_probes
+from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 
+from realm_jax import config as config_lib
 from realm_jax.artifacts.current_index import open_current
 from realm_jax.artifacts.run_config import newest_config
+from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.retrieval.encoder import Encoder
@@ -26,7 +30,12 @@ def original(tmp_path_factory):
     folder = tmp_path_factory.mktemp("original") / "run"
     folder.mkdir()
     corpus = write_tiny_corpus(folder, COUNT)
-    return write_finished_run(folder, corpus, tiny_config(corpus.folder, builder__shard=2))
+    config = tiny_config(corpus.folder, builder__shard=2)
+    run = write_finished_run(folder, corpus, config)
+    params = random_params(config, corpus.store.vocabulary.size)
+    as_json = config_lib.to_json(config, run.workdir)
+    publish_snapshot(run, STEP, params, as_json, {}, probes=random_probes(config))
+    return run
 
 
 @pytest.fixture
@@ -103,3 +112,35 @@ def test_a_corpus_without_any_old_passage_is_indexed(realm, run):
     report = realm("index", f"--workdir={run.workdir}", "--once", "--json").json()
     assert report["passages"] == COUNT
     assert_up_to_date(run)
+
+
+def bytes_under(*folders):
+    """Everything on disk, the names of files included."""
+    paths = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
+    return b"".join(bytes(path) + path.read_bytes() for path in paths)
+
+
+def test_nothing_of_a_deleted_passage_is_left_after_compaction_and_index_once(realm, run):
+    corpus, workdir = f"{run.workdir}/corpus", f"--workdir={run.workdir}"
+    assert realm("index", workdir, "--once").code == 0
+    base = open_current(run, STEP, PassageStore.open(corpus)).base
+    gone = [passages(COUNT)[4][1][0], OTHER]  # removed before; added later, and replaced
+    write_passages_generation(corpus, [WrittenText(2, "Ube", "The river was closed.")])
+    assert realm("index", workdir, "--once").code == 0
+    traces = [text.encode() for text in gone]
+    traces += [of[i].tobytes() for of in (base.vectors, base.searcher.vectors) for i in (2, 4)]
+    before = bytes_under(run.workdir)
+    assert all(trace in before for trace in traces)
+    assert realm("corpus", "compact", corpus).code == 0
+    with armed("published_index.staged=error"):
+        realm("index", workdir, "--once").refused("failpoint")
+    with armed("shard.embedded=error") as embedded:
+        done = realm("index", workdir, "--once", "--json").json()
+    assert embedded.reached == 0  # the vectors of the failed call were used
+    assert (done["passages"], done["segments"]) == (COUNT, 1)
+    left = bytes_under(run.workdir)
+    assert [trace for trace in traces if trace in left] == []
+    assert_up_to_date(run)
+    assert realm("ask", workdir, QUESTION).code == 0
+    assert realm("check", run.workdir).code == 0
+    assert realm("index", workdir, "--once", "--json").json()["segments"] == 1
