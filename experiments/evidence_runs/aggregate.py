@@ -17,7 +17,13 @@ GAINS = {
     "realm_hybrid_over_start_hybrid": ("realm_hybrid", "start_hybrid"),
 }
 # Paired differences of each collection.
-PAIRS = (("realm", "start"), ("ict", "start"), ("realm", "ict"), ("realm_hybrid", "start_hybrid"))
+PAIRS = (
+    ("start_hybrid", "start"),
+    ("ict", "start"),
+    ("realm", "start"),
+    ("realm", "ict"),
+    ("realm_hybrid", "start_hybrid"),
+)
 _RESAMPLES = 10_000
 _CONFIDENCE = 0.95
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from evidence_runs.aggregate import PAIRS
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.systems import SYSTEMS
 
@@ -45,8 +46,7 @@ def _measure_table(made: dict[str, Any], measure: str) -> str:
 
 
 def _differences_table(made: dict[str, Any]) -> str:
-    names = ["realm_over_start", "ict_over_start", "realm_over_ict"]
-    names += ["realm_hybrid_over_start_hybrid"]
+    names = [f"{one}_over_{other}" for one, other in PAIRS]
     lines = []
     for name, own in made["differences"].items():
         cells = [_difference(own[one]) if one in own else _NOT_RUN for one in names]

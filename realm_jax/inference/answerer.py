@@ -214,9 +214,14 @@ class Answerer:
         """How passages are found; one of `fusion.RETRIEVERS`."""
         return self._finder.retriever
 
-    def query_vectors(self, texts: list[str]) -> Float32[np.ndarray, "B E"]:
-        """Embeds texts, truncated, with the fine-tuned embedder, or the only one of the run."""
-        rows = question_rows(texts, self.store.vocabulary, self.config.lengths.query)
+    def query_vectors(
+        self, texts: list[str], length: int | None = None
+    ) -> Float32[np.ndarray, "B E"]:
+        """Embeds texts, truncated to `length` or else `lengths.query`.
+
+        With the fine-tuned embedder, or the only one of the run. Each length is compiled once.
+        """
+        rows = question_rows(texts, self.store.vocabulary, length or self.config.lengths.query)
         tuned = self.networks.has("question_embedder")
         return self.networks.query_vectors("question_embedder" if tuned else "embedder", rows)
 

@@ -9,6 +9,7 @@ from etils import epath
 from jaxtyping import Float64
 
 from realm_jax.data.judged_sets import JudgedSet, Qrels
+from realm_jax.data.open_qa import question_rows
 from realm_jax.data.trec_runs import TrecRun, write_run
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
@@ -59,8 +60,11 @@ def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:
     """
     run: TrecRun = {}
     names = list(queries)
+    length = _query_length(answerer, list(queries.values()))
     for texts, count in padded_batches(list(queries.values())):
-        ids, scores = answerer.find(texts, partial(answerer.query_vectors, texts), _PASSAGES)
+        ids, scores = answerer.find(
+            texts, partial(answerer.query_vectors, texts, length), _PASSAGES
+        )
         found = ids != NO_PASSAGE
         if answerer.retriever == "bm25":
             found &= scores > 0  # passages that share no word with the query
@@ -71,6 +75,13 @@ def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:
         if len(run) % _LOG_EVERY == 0:
             log.info("%d of %d queries searched", len(run), len(names))
     return run
+
+
+def _query_length(answerer: Answerer, texts: list[str]) -> int:
+    """Length of rows that hold the longest query, in steps of 8; at most `lengths.query`."""
+    most = answerer.config.lengths.query
+    rows = question_rows(texts, answerer.store.vocabulary, most)
+    return min(most, -(-int(rows.mask.sum(1).max()) // 8) * 8)
 
 
 def _documents(
