@@ -119,8 +119,8 @@ def limits(
         Limit(
             "staleness",
             passages * steps_allowed * step / refresh,
-            "more builder chips; or re-rank the hits of the stale index with fresh vectors in the "
-            "step (retrieval.rerank)",
+            "more builder chips; or refresh.mode=rolling, with a mean of about half a refresh "
+            "instead of 1.5",
         ),
         Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not built"),
     ]

@@ -1,8 +1,8 @@
 """A run killed at twenty random steps equals an uninterrupted run, bit for bit, at every step.
 
-In sync mode both runs use the same indexes. In async mode the index of a step depends on timing, so
-the uninterrupted run replays the swap log of the killed run. With a trainer of two processes,
-process 1 is killed and process 0 ends because of that.
+In sync mode both runs use the same indexes. In the other modes the index of a step depends on
+timing, so the uninterrupted run replays the swap log of the killed run. With a trainer of two
+processes, process 1 is killed and process 0 ends because of that.
 """
 
 import collections
@@ -56,13 +56,14 @@ def final_state(jobs):
 
 def run_case(folder, fork_server, knowledge, mode):
     def make_jobs(name):
-        settings = {**SETTINGS, "refresh__mode": "async" if mode == "async" else "sync"}
+        settings = {**SETTINGS, "refresh__mode": "sync" if mode == "two trainers" else mode}
+        settings |= {"search__segment_passages": 12} if mode == "rolling" else {}
         kind = TwoTrainers if mode == "two trainers" else TwoJobs
         return kind(folder / name, fork_server, knowledge, STEPS, EVERY, **settings)
 
     killed, uninterrupted = make_jobs("killed"), make_jobs("uninterrupted")
     kill_at_random_steps(killed, random.Random(mode))
-    if mode == "async":
+    if mode in ("async", "rolling"):
         shutil.copytree(killed.run.published_index, uninterrupted.run.published_index)
         # the index of the last step is built after training
         shutil.rmtree(uninterrupted.run.published_index / step_name(STEPS))
@@ -73,7 +74,7 @@ def run_case(folder, fork_server, knowledge, mode):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("mode", ["sync", "async", "two trainers"])
+@pytest.mark.parametrize("mode", ["sync", "async", "rolling", "two trainers"])
 def test_a_run_killed_at_twenty_random_steps_equals_an_uninterrupted_run(outcome, mode, cases):
     killed, uninterrupted = outcome
     assert final_state(killed)[0] == final_state(uninterrupted)[0] != []
