@@ -46,7 +46,7 @@ def _fingerprints(path: Path, generation: int, corpus_hash: str) -> Fingerprints
     store = PassageStore.open(path, generation)
     ids = store.live_ids()
     result = np.empty((len(ids), 2), np.uint64)
-    for row, i in enumerate(ids.tolist()):
+    for row, i in enumerate(map(int, ids)):
         title, body = store.title(i), store.body(i)
         result[row] = _hash(title), _hash(f"{title}\0{body}")
     result.flags.writeable = False

@@ -4,7 +4,13 @@ import jax
 from ml_collections import ConfigDict
 
 from realm_jax.models.modules import Modules
-from realm_jax.planning.limits import index_row_bytes, segment_bytes, segments
+from realm_jax.planning.limits import (
+    FINGERPRINT_BYTES,
+    ID_BYTES,
+    index_row_bytes,
+    segment_bytes,
+    segments,
+)
 from realm_jax.trainer.prepare import MODULES
 
 _FLOAT32 = 4  # bytes
@@ -15,7 +21,8 @@ def host_bytes(config: ConfigDict, passages: int, vocabulary: int, hosts: int) -
     """Bytes of the largest arrays that a machine holds at once.
 
     The trainer holds two indexes during a swap, and a restored state or the copy of a snapshot.
-    The builder holds the vectors and the searcher of one segment. Memory-mapped corpora are not
+    The builder holds the vectors and the searcher of one segment; both hold the passage ids of all
+    rows, and the builder fingerprints of all passages. Memory-mapped corpora are not
     counted: the system can drop their pages.
 
     Args:
@@ -37,6 +44,6 @@ def host_bytes(config: ConfigDict, passages: int, vocabulary: int, hosts: int) -
     read = passages * config.model.embedding * _FLOAT32 / hosts
     loading = read if config.search.kind == "mesh" else 0.0
     return {
-        "trainer": on_each + loading + _STATE * _FLOAT32 * params,
-        "builder": segment_bytes(passages, config),
+        "trainer": on_each + loading + passages * ID_BYTES + _STATE * _FLOAT32 * params,
+        "builder": segment_bytes(passages, config) + passages * (ID_BYTES + FINGERPRINT_BYTES),
     }

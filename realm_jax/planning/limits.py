@@ -10,6 +10,8 @@ from realm_jax.retrieval.search_plan import RESCORED_BYTES, code_bytes
 
 _FLOAT32 = 4  # bytes
 _LARGEST_ROW = 2**31 - 1  # searchers number rows in int32
+ID_BYTES = 8  # of the map from index rows to passage ids, which every reader of an index holds
+FINGERPRINT_BYTES = 16  # of a passage, in the builder
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def segments(passages: int, config: ConfigDict) -> int:
 
 
 def segment_bytes(passages: int, config: ConfigDict) -> float:
-    """Memory of a builder: the vectors of a segment in float32, and its searcher."""
+    """Memory of a segment in the builder: its vectors in float32, and its searcher."""
     rows = passages / segments(passages, config)
     return rows * (_FLOAT32 * config.model.embedding + index_row_bytes(config))
 
@@ -83,7 +85,8 @@ def placement(passages: int, trainer: Slice, config: ConfigDict, assumed: Assump
     """
     if config.search.kind == "mesh":
         return "everywhere"
-    fits = 2 * passages * index_row_bytes(config) <= assumed.memory_share * trainer.chip.host_bytes
+    needed = passages * (2 * index_row_bytes(config) + ID_BYTES)
+    fits = needed <= assumed.memory_share * trainer.chip.host_bytes
     return config.search.placement if fits else "hosts"
 
 
@@ -98,7 +101,6 @@ def limits(
 ) -> list[Limit]:
     """Computes the limit of each part, lowest first. During a swap, two indexes are in memory.
 
-    A builder's memory is a limit only if the index has one segment, or if a segment does not fit.
     A corpus that is larger than the disk of a machine lies on a file system that all machines
     mount; reading it takes time (`plan.refresh_parts`), but no disk.
 
@@ -124,18 +126,25 @@ def limits(
         ),
         Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not built"),
     ]
-    if segment_bytes(passages, config) > memory:
-        rows = memory / (_FLOAT32 * config.model.embedding + index_row_bytes(config))
-        then = f"search.segment_passages of at most {rows:.3g}"
-        if config.search.kind == "mesh":
-            then = "search.kind=scann, whose builder makes one segment after the other"
-        found += [Limit("the builder's memory", rows, then)]
+    found.append(_builder_limit(passages, memory, config))
     if config.search.kind == "mesh":
         left = max(0.0, assumed.memory_share * trainer.chip.hbm_bytes - train["hbm_bytes_peak"])
         then = "search.kind=scann with search.placement=hosts; or a slice with more chips"
         found += [Limit("device memory", trainer.chips * left / two_indexes, then)]
     else:
         then = "a slice with more hosts: with search.placement=hosts, each holds 1/n of the index"
-        most = trainer.hosts * memory / two_indexes
+        most = memory / (two_indexes / trainer.hosts + ID_BYTES)
         found += [Limit("a trainer host's memory", most, then)]
     return sorted(found, key=lambda limit: (limit.passages, limit.part))
+
+
+def _builder_limit(passages: int, memory: float, config: ConfigDict) -> Limit:
+    """Its memory holds one segment, and ids and fingerprints of all passages."""
+    part, whole = "the builder's memory", ID_BYTES + FINGERPRINT_BYTES
+    left = memory - segment_bytes(passages, config)
+    if left >= passages * whole:
+        return Limit(part, left / whole, "builders with more memory")
+    rows = memory / (_FLOAT32 * config.model.embedding + index_row_bytes(config) + whole)
+    if config.search.kind == "mesh":
+        return Limit(part, rows, "search.kind=scann, whose builder makes one segment at a time")
+    return Limit(part, rows, f"search.segment_passages below {rows:.3g}")
