@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 
-from realm_jax.corpus import generation_writer
+from realm_jax.corpus import generation_writer, layered_store
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generation_files import folder_of, newest_generation
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
@@ -162,6 +162,25 @@ def test_two_writers_lose_nothing_and_a_reader_sees_whole_generations(corpus):
     assert verify(corpus) == []
     store = PassageStore.open(corpus)
     assert len(store.lineage) == store.generation
+
+
+def test_a_reader_that_a_compaction_overtakes_opens_the_compacted_generation(corpus, monkeypatch):
+    newest, before, done = layered_store.newest_generation, texts(corpus), []
+
+    def overtaken(path):
+        found = newest(path)
+        if not done:
+            done.append(True)
+            compact(corpus)  # deletes the generation that is opened next
+        return found
+
+    monkeypatch.setattr(layered_store, "newest_generation", overtaken)
+    old = PassageStore.open(corpus)
+    assert len(old.layers) == 1
+    assert texts(corpus) == before
+    edit(corpus, 9)
+    compact(corpus)
+    assert (old.body(0), old.lineage[-1]) == (before[0][1], old.corpus_hash)  # still readable
 
 
 def test_every_damaged_file_is_named_and_never_read_as_an_older_generation(corpus):

@@ -182,9 +182,9 @@ def test_random_changes_equal_a_dict(corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_a_thousand_random_changes_leave_disk_and_layers_bounded(corpus, tmp_path, seed):
-    store = run(corpus, 250, 0.2, seed)
+@pytest.mark.parametrize("seed", range(3))
+def test_hundreds_of_random_changes_leave_disk_and_layers_bounded(corpus, tmp_path, seed):
+    store = run(corpus, 100, 0.2, seed)
     check_equals_a_fresh_build(store, tmp_path / "fresh")
     assert len(store.layers) <= 3
     compact(corpus)
