@@ -41,7 +41,10 @@ def add_changes(verbs: Any) -> None:
         "--from", dest="of", required=True, metavar="CORPUS", help="the corpus to change"
     )
     named = remove.add_mutually_exclusive_group(required=True)
-    named.add_argument("--ids", help="ids of the documents as their source gives them: a,b")
+    named.add_argument(
+        "--ids",
+        help="ids of the documents as their source gives them: a,b (ids with a comma: --ids-file)",
+    )
     named.add_argument("--ids-file", help="a file with one id per line; - for standard input")
     compact = verbs.add_parser(
         "compact",

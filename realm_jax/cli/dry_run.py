@@ -32,7 +32,7 @@ def dry_run(
     report = {
         "dry_run": True,
         "workdir": str(arguments.workdir),
-        "passages": len(prepared.inputs.knowledge),
+        "passages": prepared.inputs.knowledge.passages(),
         "sentences": len(prepared.inputs.text),
         "questions": len(prepared.inputs.questions),
         "cut": cut_pieces(prepared.inputs.knowledge, config),
@@ -63,7 +63,7 @@ def dry_run_index(arguments: argparse.Namespace) -> dict[str, Any]:
         snapshot = read_snapshot(run.snapshots / step_name(step))
         config = refresh_config(run, snapshot, arguments.overrides)
         store = open_knowledge(run, config)
-        passages, change = len(store), corpus_change(run, step, store)
+        passages, change = store.passages(), corpus_change(run, step, store)
         embedder = sum(leaf.size for leaf in jax.tree.leaves(snapshot.params["embedder"]))
         report |= {
             "passages": passages,

@@ -194,10 +194,16 @@ def write_rows(
     copy_spans(folder, parts, part, row)
 
 
-def mark_part(store: PassageStore, folder: Path) -> None:
-    """Marks the salient spans of passages for a corpus, if the corpus has marks."""
+def mark_part(store: PassageStore, folder: Path, workers: int = 1) -> None:
+    """Marks the salient spans of new passages of a corpus, if the corpus has marks.
+
+    Args:
+      store: the corpus.
+      folder: the new passages.
+      workers: number of processes.
+    """
     if (store.path / SPANS / MANIFEST).exists():
-        mark_spans(PassageStore(folder))
+        mark_spans(PassageStore(folder), workers=workers)
 
 
 def _newest_changes(layers: Sequence[Layer]) -> Int64[np.ndarray, "C 2"]:

@@ -85,12 +85,12 @@ def add_documents(
         report = _split(store, split, format, input, pieces, workers, progress, how)
         new, part = PassageStore(split), folder / PART
         plan = plan_of(store, new)
-        _write_part(store, new, plan.rows, part)
+        _write_part(store, new, plan.rows, part, workers)
         with newest_to_change(corpus) as newest:
             if newest.generation != store.generation:
                 again = plan_of(newest, new)
                 if not np.array_equal(again.rows, plan.rows):
-                    _write_part(newest, new, again.rows, part)
+                    _write_part(newest, new, again.rows, part, workers)
                 plan = again
             result = _published(newest, plan, part)
         shutil.rmtree(folder)
@@ -207,12 +207,16 @@ def _name_of(format: str, input: str, how: dict[str, Any]) -> str:
 
 
 def _write_part(
-    store: PassageStore, new: PassageStore, rows: Int64[np.ndarray, "R"], part: Path
+    store: PassageStore,
+    new: PassageStore,
+    rows: Int64[np.ndarray, "R"],
+    part: Path,
+    workers: int,
 ) -> None:
     shutil.rmtree(part, ignore_errors=True)
     if len(rows):
         write_rows(store, part, [new], np.zeros(len(rows), np.int32), rows)
-        mark_part(store, part)
+        mark_part(store, part, workers)
 
 
 def _published(newest: PassageStore, plan: Plan, part: Path) -> PassageStore:

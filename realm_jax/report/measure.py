@@ -47,7 +47,7 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
         metrics["index_swaps"] = len(run.swaps) - 1
         metrics["staleness_steps"] = staleness(run.swaps, config.stages.realm.steps)
     inputs = open_inputs(config)
-    if len(inputs.knowledge) > config.report.max_passages:
+    if inputs.knowledge.passages() > config.report.max_passages:
         log.info("retrieval is not measured: more passages than config.report.max_passages")
     else:
         metrics |= _retrieval(run, inputs, questions)

@@ -52,14 +52,12 @@ def _problems(
         return [{"file": MANIFEST, **of_other}]
     table = {name: entry for name, entry in manifest["files"].items() if not skip(name)}
     present = {name for name in data_files(copy) if not skip(name)}
-    present -= {name for name in present if step is None and _is_beside_generations(name)}
+    present -= _unfinished_generations(present) if step is None else set()
     problems: list[dict[str, Any]] = []
     for inner in _published_inside(present - table.keys()) if step is None else ():
         present = {name for name in present if not name.startswith(f"{inner}/")}
         found_inside = verify(copy / inner)
         problems += [{**one, "file": f"{inner}/{one['file']}"} for one in found_inside]
-    if step is None:  # the other files of generations are unfinished
-        present = {name for name in present if not name.startswith(f"{GENERATIONS}/")}
     problems += [
         {"file": name, "expected": NO_FILE, "found": "a file that is not in the manifest"}
         for name in sorted(present - table.keys())
@@ -71,10 +69,18 @@ def _problems(
     return problems
 
 
-def _is_beside_generations(name: str) -> bool:
-    """Whether a file of a corpus is a pointer, a lock or in staging, not part of a generation."""
-    outer, _, inner = name.partition("/")
-    return outer == GENERATIONS and step_of(inner.split("/")[0]) is None
+def _unfinished_generations(names: set[str]) -> set[str]:
+    """Files of the generations of a corpus that no finished generation holds.
+
+    These are the pointer, locks, staged files, and folders of steps without a manifest.
+    """
+    inside = {name for name in names if name.startswith(f"{GENERATIONS}/")}
+    finished = {
+        f"{GENERATIONS}/{inner}/"
+        for inner in {name.split("/")[1] for name in inside}
+        if step_of(inner) is not None and f"{GENERATIONS}/{inner}/{MANIFEST}" in inside
+    }
+    return {name for name in inside if not name.startswith(tuple(finished))}
 
 
 def _published_inside(names: set[str]) -> list[str]:
