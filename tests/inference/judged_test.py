@@ -15,6 +15,7 @@ from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import (
     _documents,
+    _query_length,
     compare,
     evaluate_judged,
     measure,
@@ -82,6 +83,13 @@ def test_documents_have_the_score_of_their_best_passage(answerer, judged):
                 best[name] = max(score, best.get(name, -np.inf))
             found = {d: s for d, s in best.items() if s > 0 or retriever == "dense"}
             assert run[query] == pytest.approx(found, rel=1e-3)
+
+
+def test_rows_of_queries_hold_the_longest_query(answerer):
+    words, most = answerer.store.vocabulary, answerer.config.lengths.query
+    for text in ("a", "where is ora?", "where is ora in the land of ube?", "a " * most):
+        needed = len(words.pieces([text])[0][0]) + 2
+        assert _query_length(answerer, ["a", text]) == min(most, -(-needed // 8) * 8)
 
 
 def test_passages_of_a_document_are_merged_by_maximum(answerer):

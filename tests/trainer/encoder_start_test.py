@@ -131,7 +131,7 @@ def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(
         assert one.answer and one.probability == pytest.approx(other.probability, rel=1e-4)
 
 
-@pytest.mark.parametrize("kept", [0.0, 1.0])
+@pytest.mark.parametrize("kept", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_trained_embedder_is_kept_only_if_retrieval_is_useful(tiny, encoder, tmp_path, kept):
     changes = {"stages__realm__steps": 2, "stages__realm__least_utility": -1e9 if kept else 1e9}
     run = finished(tmp_path / "run", tiny, encoder, **changes)
