@@ -39,12 +39,15 @@ def pytest_sessionstart():
 
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory):
-    """Compiles each program only once per test session."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
+    """Compiles each program only once per test session, also if several processes share it."""
+    base = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    folder = str((base.parent if is_worker else base) / "compiled")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for processes that tests start
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

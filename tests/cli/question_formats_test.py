@@ -15,6 +15,7 @@ from realm_jax.trainer import run as trainer
 from realm_jax.trainer.inputs import open_inputs
 
 STEPS = 2
+OTHERS = ("webquestions", "trec", "squad")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,9 @@ def written(format, questions):
     return json.dumps({"data": [{"paragraphs": [{"qas": entries}]}]})
 
 
-@pytest.mark.parametrize("format", ["nq", "webquestions", "trec", "squad"])
+@pytest.mark.parametrize(
+    "format", ["nq", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, tmp_path, format):
     workdir, path = tmp_path / "run", tmp_path / "questions"
     shutil.copytree(pretrained, workdir)

@@ -12,9 +12,9 @@ from realm_jax.storage.layout import RunDir
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
+def compiled(compilation_cache):
     """A compilation cache that all processes of these tests share."""
-    return environment(tmp_path_factory.mktemp("compiled"))
+    return environment(compilation_cache)
 
 
 @pytest.fixture

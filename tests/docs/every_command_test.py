@@ -49,9 +49,9 @@ missing = [part for part, package in OPTIONAL.items() if importlib.util.find_spe
 
 
 @pytest.fixture(scope="session")
-def folder_after(tmp_path_factory, tiny, documented_run):
+def folder_after(tmp_path_factory, tiny, documented_run, compilation_cache):
     """Function from a document to a folder in which its commands have run, once per session."""
-    settings = environment(tmp_path_factory.mktemp("compiled"))
+    settings = environment(compilation_cache)
     finished = {}
 
     def folder_after(name):

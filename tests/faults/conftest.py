@@ -11,9 +11,9 @@ PROPERTY = "faults"  # report property: [kind of fault, number of cases]
 
 
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory):
+def fork_server(compilation_cache):
     """A server that forks `realm` processes; they share one compilation cache."""
-    fork_server = ForkServer(environment(tmp_path_factory.mktemp("compiled")))
+    fork_server = ForkServer(environment(compilation_cache))
     yield fork_server
     fork_server.close()
 

@@ -20,11 +20,15 @@ ACTIONS = [
     pytest.param("full", marks=pytest.mark.faults),
     "short",
 ]
+# All kinds of steps are published by the same code; the default tests take the smallest.
+STEP_KINDS = [
+    kind if kind == "export" else pytest.param(kind, marks=pytest.mark.faults) for kind in KINDS
+]
 MAX_OPERATIONS = 200  # a publication has a few dozen
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STEP_KINDS)
 def test_after_a_failed_publication_readers_see_the_old_or_the_new_step(
     tmp_path, kind, action, cases
 ):

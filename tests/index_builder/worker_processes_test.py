@@ -30,9 +30,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled(compilation_cache):
     """A compilation cache that all processes of these tests share."""
-    return environment(tmp_path_factory.mktemp("compiled"))
+    return environment(compilation_cache)
 
 
 @pytest.fixture(scope="module")

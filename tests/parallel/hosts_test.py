@@ -37,10 +37,10 @@ WITH_BUILDER = {
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled(compilation_cache):
     """An environment with a compilation cache that all processes of this file share."""
     quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    return environment(tmp_path_factory.mktemp("compiled")) | quick
+    return environment(compilation_cache) | quick
 
 
 class Hosts:
