@@ -9,6 +9,7 @@ import weakref
 import jax
 import numpy as np
 import pytest
+from support.object_store import BUCKET, serve_object_store
 from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
@@ -26,10 +27,12 @@ from realm_jax.index_builder.rolling import KeptIndex
 from realm_jax.index_builder.segments import segment_bounds
 from realm_jax.index_builder.worker import Worker
 from realm_jax.models.modules import Modules
+from realm_jax.parallel import hosts
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
+from realm_jax.retrieval.spread_searcher import is_of_other_host, load_spread
 from realm_jax.storage import commit, files, follow
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir, step_name
@@ -283,6 +286,28 @@ def test_a_rolling_refresh_makes_the_stalest_segment_and_keeps_the_others(
     other = config_of(tiny, refresh__mode="rolling", search__segment_passages=20)
     refresh(run, publish(run, 14, other), threading.Event())
     assert embedded == list(range(0, 40, 4))
+
+
+@pytest.mark.slow
+def test_segments_on_an_object_store_are_those_on_a_disk(publish, tiny, tmp_path, monkeypatch):
+    """A host that loads some segments reads only their files."""
+    config = config_of(tiny, refresh__mode="rolling", builder__recall_floor=0.9)
+    with serve_object_store() as traffic:
+        runs = RunDir(f"{BUCKET}/run"), RunDir(tmp_path / "run")
+        for one in runs:
+            for step in (2, 4):
+                refresh(one, publish(one, step, config), threading.Event())
+        remote, local = (opened(one, 4) for one in runs)
+        equal(remote, local)
+        assert remote.manifest["segments"] == local.manifest["segments"]
+        assert files.list_names(runs[0].builder) == []
+        monkeypatch.setattr(hosts, "process_count", lambda: 2)
+        traffic.clear()
+        folder = runs[0].published_index / step_name(4)
+        index = open_index(folder, None, None, load_spread, is_of_other_host)
+        assert index.searcher.kind == "spread" and len(index.rows) == 40
+        read = {one.path.split("segment_0000")[1][0] for one in traffic.of("GET", "segment_0000")}
+        assert read == {"0", "2"}
 
 
 def test_each_worker_makes_its_stalest_segment():
