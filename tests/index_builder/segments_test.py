@@ -208,14 +208,8 @@ def test_a_killed_builder_resumes_at_its_unfinished_segment_and_shard(
     np.testing.assert_allclose(found.searcher.search(queries, 1)[1], exact, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "segment.finished:2=error",
-        pytest.param("file=short", marks=pytest.mark.slow),
-        pytest.param("file=full", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["segment.finished:2=error", "file=short", "file=full"])
 def test_a_builder_that_fails_at_any_point_finishes_what_it_had_begun(
     run, publish, tiny, tmp_path, point
 ):
