@@ -57,20 +57,31 @@ def rebuild_command(workdir: str | os.PathLike[str], paths: Paths) -> str:
     return shlex.join(["realm", "index", f"--workdir={os.fspath(workdir)}", *flags])
 
 
-def is_of_corpus(folder: epath.Path, corpus_hash: str) -> bool:
-    """Whether an index is published in this folder, and was built from this corpus."""
+def corpus_of(folder: epath.Path) -> str | None:
+    """`corpus_hash` of the index that is published in this folder; None if there is none."""
     try:
         manifest = commit.read_manifest(folder)
     except DamageError:
-        return False
-    return manifest is not None and manifest.get("corpus_hash") == corpus_hash
+        return None
+    return None if manifest is None else manifest.get("corpus_hash")
+
+
+def is_of_corpus(folder: epath.Path, corpus_hash: str) -> bool:
+    """Whether an index is published in this folder, and was built from this generation."""
+    return corpus_of(folder) == corpus_hash
 
 
 def has_index(run: RunDir, step: int, corpus_hash: str) -> bool:
-    """Whether a newer index, or the index of this step and this corpus, is published."""
+    """Whether a newer index, or the index of this step and this generation, is published."""
     newest = commit.latest(run.published_index)
     newer = newest is not None and newest > step
     return newer or is_of_corpus(run.published_index / step_name(step), corpus_hash)
+
+
+def has_usable_index(run: RunDir, step: int, store: PassageStore) -> bool:
+    """Like `has_index`, for any generation of the corpus."""
+    found = corpus_of(run.published_index / step_name(step))
+    return found in store.lineage or has_index(run, step, store.corpus_hash)
 
 
 def corpus_change(run: RunDir, step: int | None, store: PassageStore) -> CorpusChange | None:

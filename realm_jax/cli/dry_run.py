@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.corpus_change import corpus_change, has_index
+from realm_jax.artifacts.corpus_change import corpus_change, has_usable_index
 from realm_jax.artifacts.run_config import open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.index_builder.once import plan_once
@@ -67,7 +67,7 @@ def dry_run_index(arguments: argparse.Namespace) -> dict[str, Any]:
         embedder = sum(leaf.size for leaf in jax.tree.leaves(snapshot.params["embedder"]))
         report |= {
             "passages": passages,
-            "published": has_index(run, step, store.corpus_hash),
+            "published": has_usable_index(run, step, store),
             "corpus_change": None if change is None else str(change),
             "bytes": index_bytes(config, passages, embedder),
         }

@@ -9,7 +9,7 @@ import time
 
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.corpus_change import has_index
+from realm_jax.artifacts.corpus_change import has_index, has_usable_index
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.store import PassageStore
@@ -194,12 +194,12 @@ def _open_share(
 
 
 def _last_is_published(run: RunDir, paths: Paths) -> bool:
-    """Whether the newest snapshot has an index of the current corpus."""
+    """Whether the newest snapshot has an index of the corpus, in any generation."""
     newest, published = commit.latest(run.snapshots), commit.latest(run.published_index)
     if newest is None or published is None or published < newest:
         return newest is None
     config = newest_config(run, paths)
-    return config is None or has_index(run, newest, open_knowledge(run, config).corpus_hash)
+    return config is None or has_usable_index(run, newest, open_knowledge(run, config))
 
 
 def _refuse_after(until: float, run: RunDir, worker: Worker, order: WorkOrder) -> None:

@@ -27,6 +27,7 @@ from realm_jax.trainer.evaluation import make_evaluation
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import init_program, run_modules
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.reader_stage import ReaderStage
@@ -153,7 +154,7 @@ def _realm(target: Target, folder: Path) -> tuple[Stage, Any]:
     config = target.config
     store, spans = write_dummy_corpus(folder, target.vocabulary)
     text = MaskedTextSource(store, spans, config)
-    index = IndexManager(RunDir(str(folder)), config, store.corpus_hash, [], set)
+    index = IndexManager(RunDir(str(folder)), config, Knowledge(store, config).accepts, [], set)
     stage = RealmStage(config, store, text, text, index)
     size = stage.settings.batch
     hits = np.zeros((size, config.retrieval.candidates), np.int64)

@@ -104,6 +104,11 @@ class RunDir:
         return self.root / CONFIG
 
     @property
+    def corpora(self) -> epath.Path:
+        """Hashes of the corpora with which the run was started."""
+        return self.root / "corpora.json"
+
+    @property
     def vocabulary(self) -> epath.Path:
         """The vocabulary with which the run was started; its corpora must have the same."""
         return self.root / VOCABULARY

@@ -22,6 +22,7 @@ from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import Inputs
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.publisher import NoPublisher
 from realm_jax.trainer.qa_stage import QaStage
@@ -113,7 +114,7 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int) -> None
 
 def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:
     """The questions with their retrieved passages."""
-    store, questions = inputs.knowledge, inputs.questions
+    store, questions = Knowledge(inputs.knowledge, config).of(index), inputs.questions
     retriever = HostRetriever(config, store.vocabulary.size)
     rows = question_rows([q.text for q in questions], store.vocabulary, config.lengths.query)
     count = config.stages.qa.retriever_passages

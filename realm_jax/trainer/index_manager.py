@@ -15,9 +15,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from realm_jax.artifacts.audit_log import log_swap, probe_hash_of
-from realm_jax.artifacts.corpus_change import is_of_corpus
+from realm_jax.artifacts.corpus_change import corpus_of
 from realm_jax.artifacts.published_index import PublishedIndex, open_index
-from realm_jax.errors import RealmError
+from realm_jax.errors import MismatchError, RealmError
 from realm_jax.parallel import hosts
 from realm_jax.retrieval.placement import placement
 from realm_jax.storage import commit
@@ -50,8 +50,8 @@ class IndexManager:
     Args:
       run: the run folder.
       config: the run's config.
-      corpus_hash: hash of the knowledge corpus; an index of another corpus does not count as
-        published, because its builder replaces it.
+      accepts: whether an index of a corpus with this hash may be searched; another one does not
+        count as published, because its builder replaces it.
       replay: swaps that this run made before it was resumed; they are repeated.
       required: returns the index steps that checkpoints or the export still need; they are leased.
       stop: the stop signal of the job; ends a wait.
@@ -67,7 +67,7 @@ class IndexManager:
         self,
         run: RunDir,
         config: ConfigDict,
-        corpus_hash: str,
+        accepts: Callable[[str], bool],
         replay: SwapLog,
         required: Callable[[], set[int]],
         stop: threading.Event | None = None,
@@ -77,8 +77,8 @@ class IndexManager:
         self.swaps: SwapLog = list(replay)
         self.current: PublishedIndex | None = None
         self._run, self._refresh = run, config.refresh
-        self._expected = {"corpus_hash": corpus_hash, "dims": config.model.embedding}
-        self._corpus_hash = corpus_hash
+        self._expected = {"dims": config.model.embedding}
+        self._accepts = accepts
         self._replay, self._required = list(replay), required
         self._mesh, self._placed = mesh, placement(config.search)
         process = hosts.process_index()
@@ -209,7 +209,8 @@ class IndexManager:
         return hosts.agreed("index deleted", step, look)
 
     def _is_published(self, index_step: int) -> bool:
-        return is_of_corpus(self._run.published_index / step_name(index_step), self._corpus_hash)
+        found = corpus_of(self._run.published_index / step_name(index_step))
+        return found is not None and self._accepts(found)
 
     def _first(self, step: int) -> PublishedIndex:
         """The newest index that suits `step`; process 0 chooses it for all processes."""
@@ -301,6 +302,14 @@ class IndexManager:
         folder = self._run.published_index / step_name(index_step)
         failpoint("index.leased")
         opened = open_index(folder, self._expected, self._mesh, *self._placed)
+        if not self._accepts(opened.manifest["corpus_hash"]):
+            raise MismatchError(
+                "index has another corpus_hash",
+                where=folder,
+                expected="a generation of the knowledge corpus of this run",
+                found=f"corpus_hash {opened.manifest['corpus_hash']}",
+                fix="build the index from this run's snapshots and corpus",
+            )
         if opened.searcher.kind not in ("mesh", "spread"):
             self._probe(opened)  # in the background, so that no swap waits for it
         self._age.opened(opened.step, opened.manifest)

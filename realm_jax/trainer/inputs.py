@@ -1,8 +1,10 @@
 """Opens the corpora and questions of a run and checks them against each other."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ml_collections import ConfigDict
 
@@ -13,7 +15,10 @@ from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.question_checks import check_evidence
 from realm_jax.data.question_files import Question, read_questions
-from realm_jax.errors import ConfigError, MismatchError
+from realm_jax.errors import ConfigError, InputError, MismatchError
+
+Started = Mapping[str, str]
+NOT_STARTED: Started = MappingProxyType({})
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +40,13 @@ class Inputs:
     questions: list[Question]
 
 
-def open_inputs(config: ConfigDict) -> Inputs:
+def open_inputs(config: ConfigDict, started: Started = NOT_STARTED) -> Inputs:
     """Opens all corpora of a run.
+
+    Args:
+      config: of the run.
+      started: `corpora_of` the inputs with which the run was started. If a corpus has grown since,
+        the generation of then is opened, so that a resumed run repeats its steps.
 
     Raises:
       ConfigError: no knowledge corpus is configured.
@@ -52,15 +62,43 @@ def open_inputs(config: ConfigDict) -> Inputs:
             found="no folder",
             fix="--config.corpus.knowledge=FOLDER",
         )
-    knowledge = open_corpus(corpus.knowledge)
-    pretraining = (corpus.pretraining or corpus.knowledge, corpus.spans or None)
-    text = _masked(*pretraining, knowledge, config, "train")
+    knowledge = _as_started(corpus.knowledge, started.get("knowledge"))
+    folder, spans = corpus.pretraining or corpus.knowledge, corpus.spans or None
+    store = _as_started(folder, started.get("text"))
+    text = _masked(store, spans, knowledge, config, "train")
     if corpus.held_out:
-        held_out = _masked(corpus.held_out, None, knowledge, config, "all")
-        text = _masked(*pretraining, knowledge, config, "all")
+        other = _as_started(corpus.held_out, started.get("held_out"))
+        held_out = _masked(other, None, knowledge, config, "all")
+        text = _masked(store, spans, knowledge, config, "all")
     else:
-        held_out = _masked(*pretraining, knowledge, config, "held_out")
+        held_out = _masked(store, spans, knowledge, config, "held_out")
     return Inputs(knowledge, text, held_out, _questions(corpus, len(knowledge)))
+
+
+def corpora_of(inputs: Inputs) -> Started:
+    """`corpus_hash` of each corpus, by its field in `Inputs`."""
+    return {
+        "knowledge": inputs.knowledge.corpus_hash,
+        "text": inputs.text.store.corpus_hash,
+        "held_out": inputs.held_out.store.corpus_hash,
+    }
+
+
+def _as_started(folder: str, corpus_hash: str | None) -> PassageStore:
+    """A corpus in the generation with which the run was started; else the newest one."""
+    newest = open_corpus(folder)
+    if corpus_hash in (None, newest.corpus_hash) or corpus_hash not in newest.lineage:
+        return newest
+    try:
+        return PassageStore.open(folder, newest.generation_of(corpus_hash))
+    except InputError as error:
+        log.warning(
+            "%s was compacted since the run was started: it is read as it is now, so steps are not "
+            "repeated bit for bit:\n%s",
+            folder,
+            error,
+        )
+        return newest
 
 
 def cut_pieces(knowledge: PassageStore, config: ConfigDict) -> dict[str, int]:
@@ -118,13 +156,16 @@ def _questions(corpus: ConfigDict, passages: int) -> list[Question]:
 
 
 def _masked(
-    folder: str, spans_folder: str | None, knowledge: PassageStore, config: ConfigDict, part: str
+    store: PassageStore,
+    spans_folder: str | None,
+    knowledge: PassageStore,
+    config: ConfigDict,
+    part: str,
 ) -> MaskedTextSource:
-    store = PassageStore.open(folder)
     if store.vocabulary.sha256 != knowledge.vocabulary.sha256:
         raise MismatchError(
             "the pre-training corpus has another vocabulary than the knowledge corpus",
-            where=folder,
+            where=store.path,
             expected=knowledge.vocabulary.sha256,
             found=store.vocabulary.sha256,
             fix="build both with the same --vocab",
@@ -136,8 +177,8 @@ def _masked(
             where=spans.path,
             expected=knowledge.corpus_hash,
             found=spans.knowledge_hash,
-            fix=f"realm tag annotate --corpus={folder} --knowledge={knowledge.path} --out=FOLDER, "
-            "then --config.corpus.spans=FOLDER",
+            fix=f"realm tag annotate --corpus={store.path} --knowledge={knowledge.path} "
+            "--out=FOLDER, then --config.corpus.spans=FOLDER",
         )
     spans.follow(knowledge)
     return MaskedTextSource(store, spans, config, part, required=trains_on_masks(config))

@@ -31,6 +31,7 @@ from realm_jax.trainer.resume import (
     check_run_config,
     check_steps_not_reduced,
     require_pretrained,
+    started_with,
 )
 
 STAGES = ("reader", "ict", "realm", "qa")  # stages of a run, in order; the tagger is a separate run
@@ -108,7 +109,7 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
       RealmError: an input, the config or the run folder does not allow the run to start.
     """
     run_dir = RunDir(workdir)
-    inputs = open_inputs(config)
+    inputs = open_inputs(config, started_with(run_dir))
     mesh = open_mesh(config)
     check_writers(config)
     _check_workdir(run_dir, config, inputs, stages)

@@ -26,6 +26,7 @@ from realm_jax.parallel import hosts
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.stage import BatchRows, Evaluator, Loss
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class RealmStage:
 
     Args:
       config: the run's config.
-      store: the knowledge corpus Z.
+      store: the knowledge corpus Z with which the run was started.
       text: masked queries of the pre-training corpus X.
       held_out: masked queries for evaluation.
       index: returns the index that each step searches.
@@ -62,6 +63,7 @@ class RealmStage:
         self.settings = config.stages.realm
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
         self._config, self._store, self._text, self._index = config, store, text, index
+        self._knowledge = Knowledge(store, config)
         self._embedded = EmbedderRows(config, store.vocabulary)
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
@@ -73,10 +75,10 @@ class RealmStage:
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
     ) -> PretrainingBatch:
         """Masked queries with candidates from the index of `step`; see `Stage.batch`."""
-        size = self.settings.batch
+        size, index = self.settings.batch, self._index.for_step(step)
         text = self._text.batch(step, size, batch_rows)
         chosen = self._retriever.candidates(
-            self._index.for_step(step),
+            index,
             self._embedded.queries(text.queries),
             text.source,
             StepContext(
@@ -85,7 +87,7 @@ class RealmStage:
                 None if params is None else params["embedder"],
             ),
         )
-        return self._packed(step, text, chosen)
+        return self._packed(step, text, chosen, self._knowledge.of(index))
 
     def with_candidates(
         self,
@@ -93,7 +95,7 @@ class RealmStage:
         hits: np.ndarray,
         size: int,
         buckets: Buckets | None = None,
-        **agree: Any,
+        index: PublishedIndex | None = None,
     ) -> PretrainingBatch:
         """Builds a batch from queries and their hits.
 
@@ -102,22 +104,27 @@ class RealmStage:
           hits: passage ids [B, H], best first.
           size: b, queries per group.
           buckets: packed widths to choose from; None uses the maximal widths.
-          agree: see `PretrainingRows.batch`.
+          index: of the hits; None: one of the corpus with which the run was started.
         """
-        return self._joined(text, self._retriever.select(hits, text.source), size, buckets, **agree)
+        store = self._store if index is None else self._knowledge.of(index)
+        chosen = self._retriever.select(hits, text.source)
+        return self._joined(text, chosen, store, size, buckets)
 
     def _joined(
         self,
         text: MaskedText,
         chosen: Candidates,
+        store: PassageStore,
         size: int,
         buckets: Buckets | None = None,
         **agree: Any,
     ) -> PretrainingBatch:
-        rows = PretrainingRows(self._config, self._store, size)
+        rows = PretrainingRows(self._config, store, size)
         return rows.batch(text, *chosen, buckets or rows.widest, **agree)
 
-    def _packed(self, step: int, text: MaskedText, chosen: Candidates) -> PretrainingBatch:
+    def _packed(
+        self, step: int, text: MaskedText, chosen: Candidates, store: PassageStore
+    ) -> PretrainingBatch:
         """Packs to the width that holds the rows of every process.
 
         The same agreement of processes decides which index the next step searches.
@@ -129,7 +136,7 @@ class RealmStage:
             self._index.accept([offer for _, offer in answers])
             return max(bucket for bucket, _ in answers)
 
-        return self._joined(text, chosen, self._size, self._usual, agree=widest)
+        return self._joined(text, chosen, store, self._size, self._usual, agree=widest)
 
     @cached_property
     def _usual(self) -> Buckets:
@@ -221,7 +228,7 @@ class RealmStage:
             queries = self._embedded.queries(text.queries)
             hits = self._retriever.hits(index, queries, width, context)
             found.append(hits)
-            yield self.with_candidates(text, hits, self._size)
+            yield self.with_candidates(text, hits, self._size, index=index)
 
     def _held_out_text(self, rows: Int64[np.ndarray, "R"]) -> Iterator[MaskedText]:
         """These rows of each batch of held-out queries.

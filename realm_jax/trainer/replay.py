@@ -20,6 +20,7 @@ from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import initial_params, load_start_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prepare import open_mesh
@@ -62,7 +63,9 @@ def replay(workdir: str, config: ConfigDict, path: epath.PathLike) -> dict[str, 
 def _stages(run_dir: RunDir, config: ConfigDict, inputs: Inputs) -> dict[str, Stage]:
     """The stages whose batches can be replayed, which needs no index."""
     store, text = inputs.knowledge, inputs.text
-    index = IndexManager(run_dir, config, store.corpus_hash, [], set, threading.Event())
+    index = IndexManager(
+        run_dir, config, Knowledge(store, config).accepts, [], set, threading.Event()
+    )
     realm = RealmStage(config, store, text, inputs.held_out, index)
     stages: tuple[Stage, ...] = (
         IctStage(config, store),

@@ -1,5 +1,8 @@
 """Checks a run folder before training resumes."""
 
+import json
+from collections.abc import Mapping
+
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -15,6 +18,17 @@ def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
     run_dir.root.mkdir(parents=True, exist_ok=True)
     as_json = config_lib.to_json(config, run_dir.workdir)
     files.write_bytes(run_dir.config, as_json.encode())
+
+
+def started_with(run_dir: RunDir) -> dict[str, str]:
+    """What `save_corpora` wrote; {} if the run has not started, or an earlier version wrote it."""
+    return files.read_object(run_dir.corpora)
+
+
+def save_corpora(run_dir: RunDir, corpora: Mapping[str, str]) -> None:
+    """Records the corpora of a run, as `inputs.corpora_of` returns them."""
+    if started_with(run_dir) != corpora:
+        files.write_bytes(run_dir.corpora, json.dumps(dict(corpora)).encode())
 
 
 def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:

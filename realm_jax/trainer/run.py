@@ -32,13 +32,14 @@ from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.init_params import initial_params, run_modules
-from realm_jax.trainer.inputs import warn_truncated_passages
+from realm_jax.trainer.inputs import corpora_of, warn_truncated_passages
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.loop import train
 from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
 from realm_jax.trainer.publisher import NoPublisher, Publisher, probe_queries
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.resume import check_steps_not_reduced, save_run_config
+from realm_jax.trainer.resume import check_steps_not_reduced, save_corpora, save_run_config
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.swap_log import SwapLog
 
@@ -133,6 +134,7 @@ class _Training:
         if hosts.is_leader():
             check_steps_not_reduced(self._run_dir, self._config)
             save_run_config(self._run_dir, self._config)
+            save_corpora(self._run_dir, corpora_of(self._inputs))
             self._keep_vocabulary()
             self._announce_corpus_change()
             trained = commit.latest(self._run_dir.checkpoints("realm"))
@@ -311,7 +313,7 @@ class _Training:
         return IndexManager(
             self._run_dir,
             self._config,
-            self._inputs.knowledge.corpus_hash,
+            Knowledge(self._inputs.knowledge, self._config).accepts,
             replay,
             required=lambda: required_indexes(self._run_dir, self._config.refresh),
             stop=self._stop,

@@ -112,7 +112,7 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damag
     config = tiny_config(refresh__mode="async", model__embedding=DIMS)
     for run, name in damaged(tmp_path, "index", damage):
         (run.published_index / step_name(NEW)).rename(run.root / "new")
-        index = IndexManager(run, config, CORPUS_HASH, [], set)
+        index = IndexManager(run, config, {CORPUS_HASH}.__contains__, [], set)
         assert index.for_step(0).step == OLD
         caplog.clear()
         (run.root / "new").rename(run.published_index / step_name(NEW))

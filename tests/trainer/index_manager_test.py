@@ -52,7 +52,7 @@ def make(run):
 
     def make(mode="async", replay=(), stop=None, **changes):
         config = tiny_config(refresh__mode=mode, **changes)
-        made.append(IndexManager(run, config, CORPUS, list(replay), set, stop))
+        made.append(IndexManager(run, config, {CORPUS}.__contains__, list(replay), set, stop))
         return made[-1]
 
     yield make

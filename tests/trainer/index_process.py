@@ -67,7 +67,12 @@ if __name__ == "__main__":
     config = tiny_config(builder__poll_seconds=0.05, **json.loads(config))
     with hosts.membership():
         index = IndexManager(
-            RunDir(workdir), config, CORPUS, json.loads(replay), set, threading.Event()
+            RunDir(workdir),
+            config,
+            {CORPUS}.__contains__,
+            json.loads(replay),
+            set,
+            threading.Event(),
         )
         print("joined", flush=True)
         print("searched", [index.for_step(step).step for step in json.loads(steps)], flush=True)

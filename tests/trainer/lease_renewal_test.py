@@ -46,7 +46,9 @@ def test_trainer_keeps_its_index_during_a_long_step(run, monkeypatch):
     arguments = (np.arange(4), vectors, {"w": np.zeros(1)}, {"corpus_hash": "c0ffee"}, "{}")
     publish_index(run, 0, ExactSearcher(vectors), *arguments)
     monkeypatch.setattr(index_manager, "Lease", SHORT)
-    manager = IndexManager(run, tiny_config(refresh__mode="async"), "c0ffee", [], set)
+    manager = IndexManager(
+        run, tiny_config(refresh__mode="async"), {"c0ffee"}.__contains__, [], set
+    )
     try:
         manager.for_step(0)
         assert_renewed(run, "trainer", PUBLISHED_INDEX, 0)

@@ -55,7 +55,9 @@ def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
 ):
     config.stages.realm.marginal = marginal
     text = MaskedTextSource(tiny.store, tiny.spans, config)
-    index = IndexManager(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
+    index = IndexManager(
+        RunDir(tiny.folder), config, {tiny.store.corpus_hash}.__contains__, [], set
+    )
     stage = RealmStage(config, tiny.store, text, text, index, groups=groups)
     drawn = text.batch(0, SIZE)
     assert len(set(drawn.weights.sum(1))) > 1

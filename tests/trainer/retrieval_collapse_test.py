@@ -19,7 +19,7 @@ def evaluated(tiny, tmp_path):
     run, text = RunDir(tmp_path), MaskedTextSource(tiny.store, tiny.spans, config)
     networks = random_params(config, tiny.store.vocabulary.size)
     publish_random_index(run, tiny, config, networks["embedder"])
-    index = IndexManager(run, config, tiny.store.corpus_hash, [], set)
+    index = IndexManager(run, config, {tiny.store.corpus_hash}.__contains__, [], set)
     searched = index.wait_for(STEP)
     stage = realm_stage.RealmStage(config, tiny.store, text, text, index)
     parameters = {name: networks[name] for name in ("embedder", "reader")}
