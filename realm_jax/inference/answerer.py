@@ -84,7 +84,7 @@ class Answerer:
 
     @property
     def index(self) -> PublishedIndex:
-        """The index that is searched."""
+        """See `CurrentIndex`."""
         return self.current.index
 
     @property
@@ -114,8 +114,7 @@ class Answerer:
     def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Answerer":
         """Opens the newest export of a run, its index and its knowledge corpus.
 
-        If the corpus has changed since the index was brought up to date, the changed passages are
-        not found; a warning names the command that changes this.
+        Passages that changed after the index was brought up to date are not found: see the warning.
 
         Args:
           workdir: the run folder.
@@ -134,8 +133,7 @@ class Answerer:
         change = corpus_change(run, export.index_step, store)
         if change is not None:
             raise change.error(rebuild_command(workdir, paths))
-        expected = {"dims": config.model.embedding}
-        current = open_current(run, export.index_step, store, expected)
+        current = open_current(run, export.index_step, store, {"dims": config.model.embedding})
         check_coverage(current, up_to_date_command(workdir, paths))
         return cls(run, export, config, current)
 
