@@ -8,6 +8,7 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from realm_jax.config import value_of
 from realm_jax.errors import RealmError
 from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import costs, hlo
@@ -20,6 +21,8 @@ from realm_jax.planning.topology import devices_of
 
 MOST_HBM = 0.85  # share of a chip's memory that a step may use
 MOST_FLOPS_OFF = 0.1  # relative difference from the FLOPs computed from the config
+# Keys that change the memory and the time of a program, but not what it computes.
+_CHOICES = ("model.attention", "model.remat", "model.scan", "optimizer.accumulate_steps")
 _MOST_GATHERED = 0.5  # share of the parameters that all-gathers may move without fsdp
 
 
@@ -62,6 +65,7 @@ def compile_report(
         "name": name,
         "job": program.job,
         "mesh": {name: size for name, size in mesh.shape.items() if size > 1},
+        "config": {key: value_of(config, key) for key in _CHOICES},
         **report,
         "checks": checks(report, program.parameter_bytes, fsdp),
         "compile_seconds": compile_seconds,

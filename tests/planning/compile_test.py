@@ -26,7 +26,7 @@ from realm_jax.planning.stage_programs import train
 
 CONTRACT = """
 hbm_bytes_chip hbm_bytes_peak hbm_share flops_per_chip flops_analytic_ratio collectives
-roofline_seconds compile_seconds mfu_bound traffic_by_kind
+roofline_seconds compile_seconds mfu_bound traffic_by_kind config
 """
 OF_EACH_PROGRAM = "name job hbm_share hbm_bytes_peak flops_per_chip roofline_seconds collectives"
 SMALL = {
