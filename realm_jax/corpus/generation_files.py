@@ -76,16 +76,22 @@ def folder_of(corpus: str | Path, generation: int) -> Path:
 def newest_generation(corpus: epath.PathLike) -> int:
     """The newest published generation of a corpus, 1 if it never changed; reads one small file.
 
-    Unlike `commit.latest` it does not replace a damaged generation by the one before.
+    Unlike `commit.latest` it does not replace a damaged generation by the one before, and counts
+    one whose writer was killed before the pointer moved.
     """
-    parent = parent_of(corpus)
+    newest = pointed_generation(corpus) or max(finished_generations(corpus), default=1)
+    while (parent_of(corpus) / step_name(newest + 1) / MANIFEST).exists():
+        newest += 1
+    return newest
+
+
+def pointed_generation(corpus: epath.PathLike) -> int | None:
+    """The generation that the pointer names; None if there is no pointer, or it is damaged."""
     try:
-        pointer = commit.read_pointer(parent)
+        pointer = commit.read_pointer(parent_of(corpus))
     except DamageError:
-        pointer = None
-    if pointer is not None:
-        return int(pointer["step"])
-    return max(finished_generations(corpus), default=1)
+        return None
+    return None if pointer is None else int(pointer["step"])
 
 
 def finished_generations(corpus: epath.PathLike) -> list[int]:

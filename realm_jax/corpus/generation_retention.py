@@ -35,12 +35,14 @@ def delete_older(corpus: str | Path, layers: Set[int]) -> None:
     """
     _delete_except(corpus, layers)
     folder = epath.Path(corpus)
+    files.delete_file(folder / BM25 / MANIFEST)
     files.delete_tree(folder / BM25)
     if 1 in layers:
         return
     commit.list_fewer_files(folder, {VOCABULARY}, compacted=True)
     failpoint("corpus.unlisted")
-    for name in NAMES:
+    partial = [name for name in files.list_names(folder) if name.endswith(files.PARTIAL)]
+    for name in (*NAMES, *partial):
         if name != VOCABULARY:
             files.delete_file(folder / name)
 

@@ -62,9 +62,9 @@ def newest_to_change(corpus: str | Path) -> Iterator[PassageStore]:
       InputError, DamageError: see `PassageStore.open`.
     """
     with _locked(corpus, LOCK):
-        newest, finished = names.newest_generation(corpus), names.finished_generations(corpus)
-        if finished and finished[-1] > newest:  # its writer was killed before the pointer moved
-            commit.advance_pointer(names.parent_of(corpus), finished[-1])
+        newest = names.newest_generation(corpus)
+        if newest > 1 and names.pointed_generation(corpus) != newest:
+            commit.advance_pointer(names.parent_of(corpus), newest)  # its writer was killed
         yield PassageStore.open(corpus)
 
 
@@ -85,7 +85,8 @@ def staging(corpus: str | Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(corpus: str | Path, name: str) -> Iterator[Path]:
     """Holds a lock in the folder of the generations, which is yielded."""
-    PassageStore.open(corpus)  # before a file is written into a folder that is no corpus
+    if not Path(corpus, MANIFEST).exists():
+        PassageStore.open(corpus)  # raises the error, before a file is written
     folder = Path(names.parent_of(corpus))
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:

@@ -33,6 +33,8 @@ from realm_jax.corpus.store_writer import COUNTS, KIND, NAMES, TEXT, VOCABULARY
 from realm_jax.corpus.tally import Tally
 from realm_jax.errors import InputError
 from realm_jax.storage import integrity
+from realm_jax.storage.files import PARTIAL
+from realm_jax.storage.layout import BM25
 from realm_jax.text.wordpiece import WordPieces
 
 REBUILD = "realm corpus build --format=FORMAT --input=INPUT --out=FOLDER"
@@ -297,10 +299,13 @@ def verify(path: epath.PathLike) -> list[dict[str, Any]]:
       `[{"file", "expected", "found"}]`, see `integrity.verify`; one that an interrupted compaction
       has left also has a `fix`.
     """
-    unfinished = {"fix": f"finish the interrupted compaction: realm corpus compact {path}"}
+    fix = {"fix": f"finish the interrupted compaction: realm corpus compact {path}"}
     of_files = integrity.verify(epath.Path(path))
-    left = [one["expected"] == integrity.NO_FILE and one["file"] in NAMES for one in of_files]
-    of_files = [
-        one | unfinished if is_left else one for one, is_left in zip(of_files, left, strict=True)
-    ]
+    of_files = [one | fix if _is_left_by_compaction(one) else one for one in of_files]
     return of_files + generation_problems(path)
+
+
+def _is_left_by_compaction(problem: dict[str, Any]) -> bool:
+    name = problem["file"]
+    deleted = name in NAMES or name.endswith(PARTIAL) or name.startswith(f"{BM25}/")
+    return problem["expected"] == integrity.NO_FILE and deleted
