@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import logging
+import shlex
 import shutil
 import sys
 import time
@@ -19,7 +20,14 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
 from realm_jax.cli.corpus_changes import add_changes, change_corpus
-from realm_jax.cli.corpus_input import add_input, checked_input, how, log_progress
+from realm_jax.cli.corpus_input import (
+    EXISTS,
+    add_command,
+    add_input,
+    checked_input,
+    how,
+    log_progress,
+)
 from realm_jax.cli.overrides import ALL
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
@@ -166,7 +174,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
             raise InputError(
                 "the corpus already exists",
                 where=out,
-                fix="choose another --out, or delete this folder; a finished corpus never changes",
+                fix=EXISTS.format(shlex.join(add_command(arguments))),
             )
         return store.summary() | {"resumed": len(store)}
     vocabulary = _vocabulary(arguments, knowledge)

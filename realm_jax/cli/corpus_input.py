@@ -17,6 +17,8 @@ from realm_jax.corpus.readers import FORMATS
 
 LOG_EVERY = 5.0  # seconds between log lines of progress
 
+EXISTS = "choose another --out, or delete this folder; to add documents to it: {}"
+
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +49,12 @@ def _columns(text: str) -> Columns:
     if not named.keys() <= {"title", "text", "id"} or not all(named.values()):
         raise argparse.ArgumentTypeError(f"{text!r}: expected text=NAME,title=NAME,id=NAME")
     return Columns(**named)
+
+
+def add_command(arguments: argparse.Namespace) -> list[str]:
+    """The command that adds the input of a build to the corpus in its --out."""
+    flags = [f"--format={arguments.format}", f"--input={arguments.input}"]
+    return ["realm", "corpus", "add", f"--to={arguments.out}", *flags]
 
 
 def how(arguments: argparse.Namespace) -> dict[str, Any]:

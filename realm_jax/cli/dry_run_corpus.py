@@ -1,12 +1,14 @@
 """`--dry-run` of `realm corpus build` and `add`, and `realm tag annotate`: checks inputs only."""
 
 import argparse
+import shlex
 import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from realm_jax.cli.corpus_input import EXISTS, add_command
 from realm_jax.cli.dry_run import format_bytes
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.input_files import files
@@ -42,7 +44,7 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
         raise InputError(
             "the corpus already exists",
             where=out,
-            fix="choose another --out, or delete this folder; a finished one never changes",
+            fix=EXISTS.format(shlex.join(add_command(arguments))),
         )
     if arguments.beam is not None and find_spec("apache_beam") is None:
         raise InputError(

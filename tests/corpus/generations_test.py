@@ -11,7 +11,7 @@ from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.mark_spans import mark_spans, salient
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore, verify
-from realm_jax.corpus.store_writer import write_store
+from realm_jax.corpus.store_writer import write_passages, write_store
 from realm_jax.errors import InputError
 
 
@@ -135,3 +135,25 @@ def test_added_passages_are_marked_like_those_of_the_corpus(store, monkeypatch):
         compact(store.path)
     assert PassageStore.open(store.path).generation > compacted
     assert verify(store.path) == []
+
+
+def test_links_to_a_knowledge_corpus_follow_its_generations(store, tmp_path, vocabulary):
+    """`source` and `evidence` of X, after Z has grown."""
+    given = [(store.title(i), [store.body(i)]) for i in range(3)]
+    write_passages(tmp_path / "z", [given[0], ("Z", ["Old river."])], vocabulary)
+    write_passages(tmp_path / "x", given, vocabulary)
+    x, z = PassageStore.open(tmp_path / "x"), PassageStore.open(tmp_path / "z")
+    evidence = np.array([1, 0, -1])
+    spans = SpanStore.write(
+        None, x, [[]] * 3, source=np.array([0, -1, -1]), evidence=evidence, knowledge=z
+    )
+    new = WrittenText(None, given[2][0], given[2][1][0])
+    write_passages_generation(z.path, [new, WrittenText(1, "Z", "Other facts.")])
+    spans.follow(PassageStore.open(z.path))
+    assert spans.source.tolist() == [0, -1, 2]
+    assert spans.evidence.tolist() == [-1, 0, -1]
+    write_passages_generation(x.path, [WrittenText(0, "X", "Changed.")])
+    grown = SpanStore.open(None, PassageStore.open(x.path))
+    grown.follow(PassageStore.open(z.path))
+    assert grown.source.tolist() == [-1, -1, 2]
+    assert grown.evidence.tolist() == [-1, 0, -1]
