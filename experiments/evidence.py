@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from realm_jax import config as config_lib
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
 
@@ -31,10 +32,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 
 
 def get_config() -> ConfigDict:
-    """The recipe of the trained systems: `own_corpus` from an encoder."""
-    from own_corpus import get_config_from_start
-
-    return get_config_from_start()
+    """The runs that search whole documents; trained systems use the recipe `own_corpus`."""
+    config = config_lib.from_file("as_is")
+    config.lengths.update(query=256, passage=256, joint=512)
+    config.report.max_passages = 0  # report.html does not embed the documents again
+    return config
 
 
 def main() -> int:

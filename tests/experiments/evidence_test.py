@@ -8,9 +8,11 @@ import jax
 import pytest
 from evidence_runs import aggregate, tables
 from evidence_runs.collections import COLLECTIONS, Collection
+from evidence_runs.systems import AS_IS
 from support.judged import write_judged_set, write_judged_store
 from support.tiny_corpus import tiny_config
 
+from realm_jax import config as config_lib
 from realm_jax.interop.weights import weights_of_run, write_weights
 from realm_jax.models.modules import Modules
 
@@ -57,6 +59,14 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     page = tables.with_tables(page, made)
     assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 |" in page and "old" not in page
     assert "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 |" in page
+
+
+def test_untrained_systems_run_with_the_config_of_the_experiment():
+    config = config_lib.from_file("as_is")
+    for flag in AS_IS[1:]:
+        key, _, value = flag.removeprefix("--config.").partition("=")
+        config_lib.set_key(config, key, value)
+    assert config.to_dict() == evidence.get_config().to_dict()
 
 
 @pytest.mark.slow
