@@ -118,7 +118,7 @@ def _on_held_out(
     index = IndexManager(
         RunDir(workdir),
         same,
-        inputs.knowledge.corpus_hash,
+        {inputs.knowledge.corpus_hash}.__contains__,
         [],
         required=set,
         stop=threading.Event(),

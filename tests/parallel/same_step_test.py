@@ -42,7 +42,9 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
     rng = np.random.default_rng(0)
     hits = rng.permuted(np.tile(np.arange(40), (40, 1)), axis=1)[:, :6]
     if name == "realm":
-        index = IndexManager(RunDir(tiny.folder), config, tiny.store.corpus_hash, [], set)
+        index = IndexManager(
+            RunDir(tiny.folder), config, {tiny.store.corpus_hash}.__contains__, [], set
+        )
         stage = RealmStage(config, tiny.store, text, text, index)
         batches = [
             stage.with_candidates(text.batch(step, 8), hits[8 * (step % 5) :][:8], 8 // GROUPS)
