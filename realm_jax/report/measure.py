@@ -14,6 +14,7 @@ from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.baselines import compare_with_baselines
 from realm_jax.report.run_data import RunData
+from realm_jax.storage import commit
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.init_params import initial_params, load_start_params
 from realm_jax.trainer.inputs import Inputs, open_inputs
@@ -31,9 +32,9 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
       questions: for the table of baselines.
 
     Returns:
-      `export_step`; `index_swaps`; `staleness_steps` (mean, max); `recall_at_K` untrained, after
-      ICT and after REALM; `retrieval_utility` and its curve, in nats per word piece; `seconds` by
-      stage; `baselines` (see `compare_with_baselines`). Recall is omitted if no sentence has a
+      `export_step`; `index_update`, if there is one; `index_swaps`; `staleness_steps` (mean, max);
+      `recall_at_K` untrained, after ICT and after REALM; `retrieval_utility` and its curve, in
+      nats per word piece; `seconds` by stage; `baselines` (see `compare_with_baselines`). Recall is omitted if no sentence has a
       known evidence passage. Recall and `baselines` are omitted if the corpus has more passages
       than config.report.max_passages.
 
@@ -43,6 +44,9 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
     began = time.monotonic()
     config = run.config
     metrics: dict[str, Any] = {"export_step": run.export.get("step")}
+    update = commit.latest(run.folder.index_updates)
+    if update is not None:
+        metrics["index_update"] = update
     if run.swaps:
         metrics["index_swaps"] = len(run.swaps) - 1
         metrics["staleness_steps"] = staleness(run.swaps, config.stages.realm.steps)

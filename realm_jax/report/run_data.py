@@ -6,6 +6,7 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.index_update import newest_update
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, run_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
@@ -86,6 +87,9 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
     if export:
         folder = run.published_index / step_name(export["index_step"])
         index = commit.read_manifest(folder) or {}
+        update = newest_update(run, export["index_step"])
+        if update is not None:  # the corpus has changed since
+            index = {**index, "passages": update.passages}
     return RunData(
         folder=run,
         config=run_config(run, content.decode(), run.config, paths),
@@ -114,6 +118,7 @@ def _newest_manifest(parent: epath.Path) -> Record:
 
 
 def _measured(run: RunDir, export: Record) -> Record:
-    """Reads `report.json`; {} if it belongs to another export or is incomplete."""
+    """Reads `report.json`; {} if it belongs to another export or index, or is incomplete."""
     found = files.read_object(run.report)  # if incomplete, it is measured again
-    return found if found.get("export_step") == export.get("step") else {}
+    wanted = {"export_step": export.get("step"), "index_update": commit.latest(run.index_updates)}
+    return found if all(found.get(key) == value for key, value in wanted.items()) else {}
