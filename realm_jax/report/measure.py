@@ -34,9 +34,9 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
     Returns:
       `export_step`; `index_update`, if there is one; `index_swaps`; `staleness_steps` (mean, max);
       `recall_at_K` untrained, after ICT and after REALM; `retrieval_utility` and its curve, in
-      nats per word piece; `seconds` by stage; `baselines` (see `compare_with_baselines`). Recall is omitted if no sentence has a
-      known evidence passage. Recall and `baselines` are omitted if the corpus has more passages
-      than config.report.max_passages.
+      nats per word piece; `seconds` by stage; `baselines` (see `compare_with_baselines`). Recall is
+      omitted if no sentence has a known evidence passage. Recall and `baselines` are omitted if the
+      corpus has more passages than config.report.max_passages.
 
     Raises:
       RealmError: see `open_inputs`.
