@@ -24,7 +24,14 @@ QUANTILES = {
 }
 PASSAGES = 5000
 PIECES = 30_522  # vocabulary size
-VOCABULARY = SimpleNamespace(pad=0, cls=101, sep=102, mask=103, size=PIECES)
+VOCABULARY = SimpleNamespace(
+    pad=0,
+    cls=101,
+    sep=102,
+    mask=103,
+    size=PIECES,
+    pieces=lambda prompts: [(np.empty(0, np.int32), None) for _ in prompts],  # no prompts
+)
 
 
 def sized_config(size: str) -> ConfigDict:
