@@ -24,6 +24,7 @@ from realm_jax.index_builder.segments import (
     is_finished,
     segment_bounds,
     segment_folder,
+    segment_search,
     settings_of,
     write_hits,
 )
@@ -59,9 +60,11 @@ class SegmentMaker:
     def __init__(
         self, run: RunDir, config: ConfigDict, embedder: PassageEmbedder, order: WorkOrder
     ):
-        self._run, self._step, self._config, self._embedder = run, order.step, config, embedder
+        self._run, self._step, self._embedder = run, order.step, embedder
         self._corpus_hash = order.corpus_hash
         self.bounds = segment_bounds(len(embedder.ids), config)
+        self._config = config.copy_and_resolve_references()
+        self._config.search = segment_search(config, len(embedder.ids))
         self.settings = settings_of(config, order.corpus_hash)
         self.kept = None if order.kept == NONE else kept_index(run, order.kept, self.settings)
         self.numbers = list(range(len(self.bounds)))

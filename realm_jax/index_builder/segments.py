@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from realm_jax.errors import DamageError
 from realm_jax.index_builder.recall import ProbeHits
 from realm_jax.retrieval.saved_searcher import SavedSearcher
+from realm_jax.retrieval.search_plan import TREE_FROM
 from realm_jax.storage import commit
 from realm_jax.storage.layout import SEARCHER, VECTORS, RunDir
 
@@ -61,6 +62,19 @@ def segment_bounds(size: int, config: ConfigDict) -> list[tuple[int, int]]:
     count = 1 if config.search.kind == "mesh" else -(-size // config.search.segment_passages)
     ends = [number * size // count for number in range(count + 1)]
     return list(itertools.pairwise(ends))
+
+
+def segment_search(config: ConfigDict, size: int) -> ConfigDict:
+    """`config.search` for the segments of an index of `size` rows.
+
+    Unless `search.leaves` is set, each segment has as many leaves as one index of all rows would
+    have. Recall@8 on 400,000 synthetic rows, with a tenth of the leaves searched: one index 0.988;
+    four segments 0.980, and 0.964 with the square root of their own rows (benchmarks/segments.py).
+    """
+    search = config.search.copy_and_resolve_references()
+    if size >= TREE_FROM and not search.leaves:
+        search.leaves = round(size**0.5)
+    return search
 
 
 def settings_of(config: ConfigDict, corpus_hash: str) -> str:

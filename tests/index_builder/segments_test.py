@@ -20,11 +20,11 @@ from realm_jax.corpus.generations import write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError, Stopped
 from realm_jax.index_builder import run as index_builder
-from realm_jax.index_builder import segment_maker
+from realm_jax.index_builder import segment_maker, segments
 from realm_jax.index_builder.recall import PROBE_HITS, Probes, merged
 from realm_jax.index_builder.refresh import refresh
 from realm_jax.index_builder.rolling import KeptIndex
-from realm_jax.index_builder.segments import segment_bounds
+from realm_jax.index_builder.segments import segment_bounds, segment_search
 from realm_jax.index_builder.worker import Worker
 from realm_jax.models.modules import Modules
 from realm_jax.parallel import hosts
@@ -240,15 +240,25 @@ def test_segments_of_other_search_settings_are_made_again(run, publish, embedded
     assert len(opened(run).searcher.segments) == 4
 
 
+def test_a_segment_has_as_many_leaves_as_one_index_of_all_rows():
+    config = tiny_config()
+    found = [segment_search(config, size).leaves for size in (99_999, 100_000, 13_353_718)]
+    assert found == [0, 316, 3654] and config.search.leaves == 0
+    config = tiny_config(search__leaves=50)
+    assert segment_search(config, 13_353_718).leaves == 50
+
+
 def test_each_segment_keeps_its_partitions(run, publish, tiny, monkeypatch, caplog):
     """Codes of few rows, which the plan otherwise does not make."""
     monkeypatch.setattr(search_plan, "BRUTE_FORCE_BELOW", 10)
+    monkeypatch.setattr(segments, "TREE_FROM", 10)
     settings = {"search__kind": "faiss", "search__segment_passages": 20, "builder__reencode": True}
     floor = {"builder__recall_floor": 0.0, "builder__reencode_loss": 1.0}
     for step in (2, 4):
         config = config_of(tiny, **settings, **floor)
         refresh(run, publish(run, step, config), threading.Event())
     assert [one["trained_step"] for one in opened(run, 4).manifest["segments"]] == [2, 2]
+    assert [one.plan["leaves"] for one in opened(run, 4).searcher.segments] == [6, 6]
     kept = run.published_index / step_name(4) / "searcher" / "segment_00001" / "mean.npy"
     damage(kept)
     refresh(run, publish(run, 6, config), threading.Event())
