@@ -5,8 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from realm_jax.corpus import generation_writer
+from realm_jax.corpus import generation_retention, generation_writer
 from realm_jax.corpus.compaction import compact
+from realm_jax.corpus.generation_files import finished_generations
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.mark_spans import mark_spans, salient
 from realm_jax.corpus.spans import SpanStore
@@ -89,6 +90,7 @@ def test_equal_texts_publish_nothing_and_wrong_ones_are_refused(store):
 
 def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):
     monkeypatch.setattr(generation_writer, "MOST_LAYERS", 3)
+    monkeypatch.setattr(generation_retention, "KEPT_GENERATIONS", 4)
     model, size = texts(store), len(store)
     hashes = [store.corpus_hash]
     for n in range(8):
@@ -106,6 +108,15 @@ def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):
         hashes = list(grown.lineage)
     check_arrays(grown)
     assert len(set(hashes)) == 9
+    kept = finished_generations(store.path)
+    assert 4 <= len(kept) <= 4 + 3
+    for generation in kept[-4:]:
+        earlier = PassageStore.open(store.path, generation)
+        assert earlier.corpus_hash == hashes[generation - 1]
+        assert len(texts(earlier)) == earlier.passages()
+    with pytest.raises(InputError, match="no such generation"):
+        PassageStore.open(store.path, generation=2)
+    assert verify(store.path) == []
     changed = grown.changed_since(1)
     assert changed.tolist() == [*range(7), 10, 11, 12, *range(size, size + 8)]
     assert grown.changed_since(grown.generation - 1).tolist() == [0, size + 7]

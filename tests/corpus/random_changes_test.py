@@ -176,7 +176,7 @@ def corpus(tmp_path, documents, vocabulary):
 
 
 def test_random_changes_equal_a_dict(corpus, tmp_path):
-    store = run(corpus, 8, 0.3, seed=1)
+    store = run(corpus, 6, 0.3, seed=1)
     check_equals_a_fresh_build(store, tmp_path / "fresh")
     assert verify(corpus) == []
 
