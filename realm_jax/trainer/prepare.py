@@ -109,6 +109,7 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
       RealmError: an input, the config or the run folder does not allow the run to start.
     """
     run_dir = RunDir(workdir)
+    files.check_writable(run_dir.root)
     inputs = open_inputs(config, started_with(run_dir))
     mesh = open_mesh(config)
     check_writers(config)
@@ -161,7 +162,6 @@ def open_mesh(config: ConfigDict) -> Mesh:
 def _check_workdir(
     run_dir: RunDir, config: ConfigDict, inputs: Inputs, stages: tuple[str, ...]
 ) -> None:
-    files.check_writable(run_dir.root)
     check_run_config(run_dir, config)
     check_vocabulary(run_dir, inputs.knowledge)
     if stages == ("qa",):
