@@ -129,7 +129,7 @@ def test_a_grown_corpus_is_searched_without_removed_and_replaced_passages(tmp_pa
 
 
 def write_fresh(path, store):
-    """A corpus of the passages that exist, built anew."""
+    """A new corpus of the passages that exist."""
     texts = [(store.title(i), [store.body(i)]) for i in store.live_ids().tolist()]
     write_passages(path, texts, store.path / "vocab.txt")
     return path
