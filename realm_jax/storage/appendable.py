@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from realm_jax.errors import InputError
-from realm_jax.storage import commit
+from realm_jax.storage import commit, files
 from realm_jax.storage.integrity import OLD_MANIFEST
 from realm_jax.storage.layout import JOURNAL, MANIFEST
 
@@ -134,6 +134,11 @@ class Journal:
             _sync(file)
 
 
+def _is_cut_short(name: str) -> bool:
+    """Whether a killed writer left this file while it wrote the manifest or the journal."""
+    return name.startswith((MANIFEST, JOURNAL)) and name.endswith(files.PARTIAL)
+
+
 class FolderWriter:
     """Writes a new folder of appendable files; `commit` publishes it.
 
@@ -166,11 +171,12 @@ class FolderWriter:
         self.path, self.kind, self._unhashed = Path(path), kind, unhashed
         self._files: dict[str, ArrayFile | BytesFile] = {}
         present = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
-        self._assert_writable(present, {*names, JOURNAL})
+        cut_short = {name for name in present if _is_cut_short(name)}
+        self._assert_writable(present - cut_short, {*names, JOURNAL})
         self.path.mkdir(parents=True, exist_ok=True)
         self._journal = None if settings is None else Journal(self.path / JOURNAL, settings)
         self.last_shard = self._journal.last if self._journal else None
-        for name in present if self.last_shard is None else ():
+        for name in present if self.last_shard is None else cut_short:
             (self.path / name).unlink()
         if self._journal:
             self._journal.rewrite()
