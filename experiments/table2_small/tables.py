@@ -1,10 +1,9 @@
 """The tables of docs/results_tables.md, from `table2.json`."""
 
-import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
+from table2_small import page_tables
 from table2_small.aggregate import TIMES
 from table2_small.questions import ANSWERED
 from table2_small.rows import PAPER, ROWS
@@ -164,12 +163,5 @@ def _markdown(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
 
 
 def with_tables(page: str, made: dict[str, Any]) -> str:
-    """The page with new content between each `<!-- table NAME -->` and `<!-- end -->`."""
-    for name, content in tables(made).items():
-        between = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page = between.sub(partial(_filled, content), page)
-    return page
-
-
-def _filled(content: str, found: re.Match[str]) -> str:
-    return f"{found[1]}\n{content}\n\n{found[2]}"
+    """The page with the tables of these results."""
+    return page_tables.with_tables(page, tables(made))

@@ -14,6 +14,7 @@ from realm_jax.corpus.generation_files import (
 from realm_jax.corpus.store import VOCABULARY
 from realm_jax.corpus.store_writer import NAMES
 from realm_jax.storage import commit, files
+from realm_jax.storage.appendable import is_cut_short
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import BM25, MANIFEST, step_of
 
@@ -41,8 +42,8 @@ def delete_older(corpus: str | Path, layers: Set[int]) -> None:
         return
     commit.list_fewer_files(folder, {VOCABULARY}, compacted=True)
     failpoint("corpus.unlisted")
-    partial = [name for name in files.list_names(folder) if name.endswith(files.PARTIAL)]
-    for name in (*NAMES, *partial):
+    cut_short = [name for name in files.list_names(folder) if is_cut_short(name)]
+    for name in (*NAMES, *cut_short):
         if name != VOCABULARY:
             files.delete_file(folder / name)
 

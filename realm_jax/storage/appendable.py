@@ -134,7 +134,7 @@ class Journal:
             _sync(file)
 
 
-def _is_cut_short(name: str) -> bool:
+def is_cut_short(name: str) -> bool:
     """Whether a killed writer left this file while it wrote the manifest or the journal."""
     return name.startswith((MANIFEST, JOURNAL)) and name.endswith(files.PARTIAL)
 
@@ -171,7 +171,7 @@ class FolderWriter:
         self.path, self.kind, self._unhashed = Path(path), kind, unhashed
         self._files: dict[str, ArrayFile | BytesFile] = {}
         present = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
-        cut_short = {name for name in present if _is_cut_short(name)}
+        cut_short = {name for name in present if is_cut_short(name)}
         self._assert_writable(present - cut_short, {*names, JOURNAL})
         self.path.mkdir(parents=True, exist_ok=True)
         self._journal = None if settings is None else Journal(self.path / JOURNAL, settings)
