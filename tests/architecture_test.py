@@ -201,8 +201,20 @@ def test_test_files_at_the_top_mirror_the_top_modules():
     assert tested <= {path.stem for path in PACKAGE.glob("*.py")} | {"architecture"}
 
 
+COMPILES = {"jit", "pjit", "pmap"}
+
+
+def jits(tree):
+    """Names of functions that compile, as an attribute (`jax.jit`) or imported (`import jit`)."""
+    for node in ast.walk(tree):
+        named = [node.attr] if isinstance(node, ast.Attribute) else []
+        named += [one.name for one in node.names] if isinstance(node, ast.ImportFrom) else []
+        yield from COMPILES.intersection(named)
+
+
 def test_only_named_programs_are_jitted():
     """Every program has a name, which `realm compile --step=all` must compile."""
-    calls = re.compile(r"\bjax\.(jit|pmap)\b|\bpjit\b")
-    found = {relative(path) for path in FILES if calls.search(path.read_text())}
+    found = {relative(path) for path in FILES if any(jits(ast.parse(path.read_text())))}
     assert found == {"parallel/program.py"}
+    for other in ("from jax import jit as fast", "nnx.jit(f)", "jax.jit(f)", "@partial(jax.jit)"):
+        assert [*jits(ast.parse(f"{other}\ndef f(): pass"))] == ["jit"]

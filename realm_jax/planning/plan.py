@@ -85,7 +85,9 @@ def plan(
         "placement": placed,
         "corpus_bytes": passages * assumed.corpus_bytes,
         "corpus_on": "local disks" if on_local_disks(passages, assumed) else SHARED,
-        "store": store_traffic(passages, trainer.hosts, placed, config),
+        "store": store_traffic(
+            passages, trainer.hosts, builder_machines(trainer, chips), placed, config
+        ),
         "days": hours / 24,
         "chip_hours": hours * (trainer.chips + chips),
         "breaks_first": found[0].part,
@@ -104,25 +106,29 @@ def evaluation_seconds(
     return batches * step_seconds(report, chips, assumed)
 
 
-def store_traffic(passages: int, hosts: int, placed: str, config: ConfigDict) -> dict[str, float]:
+def store_traffic(
+    passages: int, hosts: int, builders: int, placed: str, config: ConfigDict
+) -> dict[str, float]:
     """Requests and bytes of one refresh on an object store.
 
-    Each shard of vectors is written. The shards of an index of one segment are read once by worker
-    0. Finished segments are written, and read by worker 0. The index, with the vectors in float16,
-    is written once and read by each trainer host; placed on `hosts`, each reads a part of the
-    searcher. Snapshot, manifests, pointers and listings add less than a per cent and are not
-    counted.
+    Each shard of vectors is written. Worker 0 reads the shards of the other workers if the index
+    has one segment; otherwise finished segments are written, and read by worker 0. The index, with
+    the vectors in float16, is written once and read by each trainer host; placed on `hosts`, each
+    reads a part of the searcher. Snapshot, manifests, pointers and listings add less than a per
+    cent and are not counted.
 
     Args:
       passages: N.
       hosts: of the trainer.
+      builders: machines of the builder; each has one worker.
       placed: see `placement`.
       config: of the run.
     """
     shards, width = -(-passages // config.builder.shard), config.model.embedding
     vectors, half, searcher = 4.0 * width, 2.0 * width, index_row_bytes(config)
     read = hosts * half + (searcher if placed == "hosts" else hosts * searcher)
-    requests, moved = 2.0 * shards, 2 * vectors + searcher + half
+    moves = 1 + (builders - 1) / builders  # of a shard
+    requests, moved = moves * shards, moves * vectors + searcher + half
     if segments(passages, config) > 1:
         requests, moved = float(shards), vectors + 3 * (searcher + half)
     return {"requests": requests, "bytes": passages * (moved + read)}
@@ -147,6 +153,11 @@ def builder_chips(trainer: Slice, share: float) -> int:
             found=share,
         )
     return max(1, round(trainer.chips * share / (1 - share)))
+
+
+def builder_machines(trainer: Slice, chips: int) -> int:
+    """Machines of the builder, which have the trainer's kind of chip."""
+    return -(-chips // trainer.chip.host_chips)
 
 
 def embedding_seconds(report: dict[str, Any], passages: int, chips: int) -> float:
@@ -199,7 +210,7 @@ def refresh_parts(
     """
     embed = embedding_seconds(report, passages, chips) / assumed.share_of_roofline
     on_mesh, count = config.search.kind == "mesh", segments(passages, config)
-    machines = min(count, -(-chips // trainer.chip.host_chips))
+    machines = min(count, builder_machines(trainer, chips))
     build = 0.0 if on_mesh else passages * assumed.build_seconds / assumed.build_threads / machines
     stored = passages * index_row_bytes(config) / assumed.bucket_bandwidth
     gathered = stored / machines + stored if count > 1 else 0.0

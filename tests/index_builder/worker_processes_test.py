@@ -122,16 +122,25 @@ def test_processes_of_a_slice_are_workers(run, start, publish, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-4)
 
 
-def test_a_stop_signal_to_one_process_of_a_slice_ends_all(run, start):
+@pytest.mark.parametrize(
+    ("sent", "code", "told"),
+    [
+        (signal.SIGTERM, 75, "received a stop signal"),
+        (signal.SIGKILL, -signal.SIGKILL, "process 1 of 2 is lost"),
+    ],
+    ids=["stopped", "killed"],
+)
+def test_all_processes_of_a_slice_end_with_one_of_them(run, start, sent, code, told):
+    """They would wait for its shards."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     flags = [f"--coordinator=localhost:{port}", "--processes=2"]
     first, second = (start(run, *flags, f"--process={n}") for n in range(2))
     first.until(lambda: commit.is_published(run.published_index / step_name(2)), "index")
-    second.process.send_signal(signal.SIGTERM)
-    second.wait(75)  # its own exit code, not that of a process that another one ended
-    assert "received a stop signal" in first.wait(76)
+    second.process.send_signal(sent)
+    second.wait(code)  # its own exit code, not that of a process that another one ended
+    assert told in first.wait(76)
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,14 @@ def test_each_device_receives_only_its_shard():
     [sharded] = sharding.shard_arrays([whole], [spec])
     np.testing.assert_array_equal(sharded, whole)
     assert {shard.data.shape for shard in sharded.addressable_shards} == {(2, 4)}
+
+
+def test_arrays_are_gathered_by_one_program_for_all_publications():
+    """A new one for each snapshot would compile every shape again, on all hosts."""
+    first, second = (sharding.gather_program(mesh(2, 2, fsdp=2)) for _ in range(2))
+    assert first is second
+    spec = NamedSharding(mesh(2, 2, fsdp=2), PartitionSpec("model", "fsdp"))
+    for value in (1.0, 2.0):
+        [leaf] = sharding.shard_arrays([np.full((4, 8), value)], [spec])
+        assert first(leaf).sharding.is_fully_replicated
+    assert first._jitted._cache_size() == 1

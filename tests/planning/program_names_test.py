@@ -21,8 +21,13 @@ def names_in_source():
         if path.parent.name == "planning":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Program":
+            if isinstance(node, ast.Call) and called_name(node) == "Program":
                 yield pattern_of(node.args[0]), path.name
+
+
+def called_name(call):
+    """`Program` for `Program(...)` and for `program.Program(...)`."""
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
 def pattern_of(name):

@@ -65,6 +65,20 @@ def test_each_device_labels_an_equal_share_of_the_rows(tagger, monkeypatch):
         assert {len(shard.data) for shard in part.addressable_shards} == {len(part) // len(devices)}
 
 
+def test_a_call_has_at_most_the_word_pieces_of_a_batch_on_each_device(tagger, monkeypatch):
+    """However many documents a corpus or an evaluation has."""
+    label, sizes = tagger._score, []
+
+    def recorded(params, batch):
+        sizes.append(batch.mask.size)
+        return label(params, batch)
+
+    monkeypatch.setattr(tagger, "_score", recorded)
+    monkeypatch.setattr(tagger, "_budget", 100)
+    tagger.tags(documents() * 40)
+    assert len(sizes) > 1 and max(sizes) <= 100 * jax.local_device_count()
+
+
 def test_a_word_without_tokens_is_tagged_outside(tagger):
     assert tagger.tags([[sentence_of_words(["\u200b"])]]) == [[["O"]]]
 

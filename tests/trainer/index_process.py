@@ -26,7 +26,7 @@ DELAY = 3.0  # seconds after which process 1 sees what process 0 sees
 
 def late(started, published, seen=()):
     """Process 1 sees new folders later than process 0, as on a network file system."""
-    opened, of_corpus = index_manager.open_index, index_manager.is_of_corpus
+    opened, corpus_of = index_manager.open_index, index_manager.corpus_of
 
     def open_index(*arguments):
         assert commit.is_published(arguments[0]), "opened before it is visible"
@@ -37,9 +37,7 @@ def late(started, published, seen=()):
         return visible and published(folder)
 
     commit.is_published = is_published
-    index_manager.is_of_corpus = lambda folder, *others: (
-        is_published(folder) and of_corpus(folder, *others)
-    )
+    index_manager.corpus_of = lambda folder: corpus_of(folder) if is_published(folder) else None
     index_manager.open_index = open_index
 
 

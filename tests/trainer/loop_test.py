@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 import threading
 
 import jax
@@ -16,6 +17,8 @@ from realm_jax.errors import DamageError, InputError, MismatchError, RealmError,
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
+from realm_jax.trainer import loop
+from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.init_params import initial_params
 from realm_jax.trainer.loop import train
@@ -122,10 +125,44 @@ def test_snapshots_are_durable_before_the_checkpoint_of_their_step(tiny, tmp_pat
     assert saved == {1: [0], 2: [0, 2], 3: [0, 2], 4: [0, 2, 4]}
 
 
-def test_a_finished_stage_is_not_trained_again(tiny, tmp_path):
+def test_a_failed_evaluation_is_not_met_again_by_the_same_command(tiny, tmp_path):
+    """The checkpoint of a step is saved before the evaluation of that step."""
+
+    class Failing(IctStage):
+        def evaluate(self, step, params, evaluation):
+            if step == STEPS // 2:
+                raise RealmError("the evaluation does not fit")
+            return {}
+
+    every = {"checkpoint__every": 2, "stages__ict__evaluate_every": 2}
+    with pytest.raises(RealmError, match="does not fit"):
+        run(tmp_path, tiny, Failing, **every)
+    assert commit.steps(RunDir(tmp_path).checkpoints("ict")) == [2]
+    run(tmp_path, tiny, Failing, **every)
+    assert commit.latest(RunDir(tmp_path).checkpoints("ict")) == STEPS
+
+
+def test_a_finished_stage_is_restored_while_no_other_state_is_in_memory(
+    tiny, tmp_path, monkeypatch
+):
     run(tmp_path, tiny)
+    restore, make, held = Checkpoints.restore, initial_params, []
+
+    def made(*arguments):
+        held.append(make(*arguments))
+        return held[-1]
+
+    def restored(*arguments):
+        assert held == [{}]
+        held.append("restored")
+        return restore(*arguments)
+
+    monkeypatch.setattr(sys.modules[__name__], "initial_params", made)
+    monkeypatch.setattr(Checkpoints, "restore", restored)
+    monkeypatch.setattr(loop, "make_state", lambda *_: pytest.fail("made a second state"))
     again = run(tmp_path, tiny)
-    assert (again.built, again.traces) == ([], 0)
+    assert held == [{}, "restored"]
+    assert (again.built, again.traces) == ([], 0)  # it is not trained again
 
 
 def test_every_step_is_reported_with_its_metrics(tiny, tmp_path):

@@ -1,0 +1,52 @@
+"""Fine-tuning on several hosts: process 0 alone decides whether it starts again."""
+
+import threading
+
+import pytest
+from support import finished_run
+from support.tiny_corpus import tiny_config
+
+from realm_jax.artifacts.published_index import open_index
+from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.open_qa import questions_hash
+from realm_jax.parallel import hosts
+from realm_jax.parallel.sharding import make_mesh
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.trainer import fine_tuning
+from realm_jax.trainer.inputs import Inputs
+
+
+class Reached(Exception):
+    """The first search for questions, after all processes have agreed."""
+
+
+@pytest.mark.parametrize(("leader", "left"), [(True, []), (False, [1])])
+def test_only_process_0_deletes_the_checkpoints_of_an_earlier_index(
+    tiny, tmp_path, monkeypatch, leader, left
+):
+    """Otherwise one host could delete what another one already reads."""
+    config, run = tiny_config(tiny.folder, model__layers=1), RunDir(tmp_path)
+    params = finished_run.random_params(config, tiny.store.vocabulary.size)
+    finished_run.publish_random_index(run, tiny, config, params["embedder"])
+    index = open_index(run.published_index / step_name(finished_run.STEP))
+    write = lambda folder: files.write_bytes(folder / "it", b"state")  # noqa: E731
+    fields = {"kind": "checkpoint", "questions": questions_hash(tiny.questions), "index_step": 2}
+    commit.publish(run.checkpoints("qa"), 1, write, fields)
+    text, agreed = MaskedTextSource(tiny.store, tiny.spans, config), []
+
+    def gathered(topic, step, value=None):
+        agreed.append((topic, step))
+        return [value, value]
+
+    def searched(*_):
+        raise Reached
+
+    monkeypatch.setattr(hosts, "is_leader", lambda: leader)
+    monkeypatch.setattr(hosts, "all_gather", gathered)
+    monkeypatch.setattr(fine_tuning, "_searched", searched)
+    inputs, mesh = Inputs(tiny.store, text, text, tiny.questions), make_mesh(config.mesh)
+    with pytest.raises(Reached):
+        fine_tuning.fine_tune(run, config, inputs, mesh, params, index, threading.Event())
+    assert commit.steps(run.checkpoints("qa")) == left
+    assert agreed == [("fine-tuning start", finished_run.STEP)]  # the others wait for process 0
