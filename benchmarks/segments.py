@@ -35,7 +35,7 @@ from command_line import make_parser, write_report
 from search import BLOCK, DIMS, OURS, K, PeakMemory, anonymous_bytes, speed
 
 from realm_jax import config as config_lib
-from realm_jax.index_builder.segments import segment_search
+from realm_jax.index_builder.built_segments import segment_search
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.mapped_array import temporary_array
 from realm_jax.retrieval.saved_searcher import SavedSearcher

@@ -16,7 +16,8 @@ from realm_jax.artifacts.index_update import (
     publish_update,
     segments_of_updates,
 )
-from realm_jax.artifacts.segments import Segment, delete_segments, publish_segment
+from realm_jax.artifacts.segment_merging import SMALL, merged, to_merge, visible_parts
+from realm_jax.artifacts.segments import delete_segments, publish_segment
 from realm_jax.corpus.store import PassageStore
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import files
@@ -24,7 +25,6 @@ from realm_jax.storage.flock import NoFlockError, exclusive
 from realm_jax.storage.layout import INDEX_UPDATES, RunDir
 from realm_jax.storage.leases import retain
 
-SMALL = 16_384  # rows of a segment that is searched exactly, and merged whenever one is added
 _LOCK = "lock"  # in the folder of the updates; never deleted
 _KEEP = 2  # updates; a reader may be opening the one before the newest
 
@@ -43,6 +43,7 @@ class Embedded:
       vectors: of each.
       segments: names of published segments of further passages.
       in_segments: ids of these.
+      merged: names of segments whose visible rows are in `segments`.
     """
 
     generation: int
@@ -50,6 +51,7 @@ class Embedded:
     vectors: Float32[np.ndarray, "R E"]
     segments: tuple[str, ...] = ()
     in_segments: Int64[np.ndarray, "S"] = field(default_factory=lambda: np.empty(0, np.int64))
+    merged: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -78,7 +80,7 @@ def extend(
     """Publishes an index update for the newest generation of the corpus, and opens it.
 
     Other writers may have published updates since `current` was opened: theirs are kept. Publishes
-    nothing if the newest update covers the newest generation.
+    nothing if the newest update covers the newest generation, and `done` has merged nothing.
 
     Args:
       run: the run folder.
@@ -90,7 +92,7 @@ def extend(
     with one_writer(run):
         step, folder = current.base.step, current.store.path
         current = open_current(run, step, PassageStore.open(folder), before=current)
-        if current.store.corpus_hash == current.corpus_hash:
+        if current.store.corpus_hash == current.corpus_hash and not done.merged:
             return current
         update = _update(run, current, done, embed)
         still_allowed()
@@ -111,17 +113,22 @@ def _update(run: RunDir, current: CurrentIndex, done: Embedded, embed: Embed) ->
         corpus_hash=store.corpus_hash,
         generation=store.generation,
         passages=store.passages(),
-        segments=(*current.names, *done.segments),
+        segments=(*_without(current.names, done.merged), *done.segments),
         removed=candidates[~store.is_live(candidates)],
     )
     if not len(missing):
         return update
-    vectors = _vectors(store, missing, done, outdated, embed)
-    absorbed = 0 if done.segments else _tail(current.segments, len(missing))
-    kept = len(current.segments) - absorbed
-    rows, vectors = _merged(current.segments[kept:], update.removed, missing, vectors)
+    vectors, parts = _vectors(store, missing, done, outdated, embed), []
+    if not done.segments:
+        parts = to_merge(visible_parts(current), len(missing), SMALL)
+    rows, vectors = merged(parts, missing, vectors)
     name = publish_segment(run, current.base.step, ExactSearcher(vectors), rows, vectors)
-    return replace(update, segments=(*update.segments[:kept], *done.segments, name))
+    kept = _without(update.segments, [part.segment.name for part in parts])
+    return replace(update, segments=(*kept, name))
+
+
+def _without(names: Sequence[str], dropped: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in dropped)
 
 
 def _vectors(
@@ -142,38 +149,6 @@ def _vectors(
     if len(rest):
         out[~is_known] = embed(store, rest)
     return out
-
-
-def _tail(segments: Sequence[Segment], new: int) -> int:
-    """How many of the last segments are merged with `new` rows.
-
-    The sizes of the segments then grow geometrically towards the oldest: each vector is copied a
-    logarithmic number of times, and there are few segments.
-    """
-    count, rows = 0, new
-    for segment in reversed(segments):
-        size = len(segment.rows)
-        if segment.name == BASE or size > 2 * rows or size + rows > SMALL:
-            break
-        count, rows = count + 1, rows + size
-    return count
-
-
-def _merged(
-    segments: Sequence[Segment],
-    removed: Int64[np.ndarray, "_"],
-    ids: Int64[np.ndarray, "M"],
-    vectors: Float32[np.ndarray, "M E"],
-) -> tuple[Int64[np.ndarray, "R"], Float32[np.ndarray, "R E"]]:
-    """Ids, ascending, and vectors of segments and of later ones, `ids`, without removed ids."""
-    newest: dict[int, np.ndarray] = {}
-    for segment in segments:
-        newest |= zip(segment.rows.tolist(), segment.vectors, strict=True)
-    for i in removed.tolist():
-        newest.pop(i, None)
-    newest |= zip(ids.tolist(), vectors, strict=True)
-    rows = np.array(sorted(newest), np.int64)
-    return rows, np.array([newest[i] for i in rows.tolist()], np.float32)
 
 
 def delete_outdated(run: RunDir, keep: int) -> None:

@@ -69,7 +69,7 @@ def publish_segment(
         files.write_array(folder / ROWS, rows)
         files.write_array(folder / VECTORS, vectors, np.float16)
 
-    name = _name(step, searcher.kind, rows, vectors)
+    name = name_of(step, searcher.kind, rows, vectors)
     if not commit.is_published(run.segments / name):
         fields = {"kind": KIND, "snapshot_step": step, "passages": len(rows)}
         fields |= {"dims": searcher.dims, "searcher": searcher.kind}
@@ -78,10 +78,13 @@ def publish_segment(
     return name
 
 
-def _name(
+def name_of(
     step: int, kind: str, rows: Int64[np.ndarray, "N"], vectors: Float[np.ndarray, "N E"]
 ) -> str:
-    """The letter keeps a name of digits from being taken for a step."""
+    """The name of a segment, from its content.
+
+    The letter keeps a name of digits from being taken for a step.
+    """
     content = hashlib.sha256(f"{step} {kind} ".encode())
     content.update(rows.astype(np.int64).tobytes())
     for start in range(0, len(vectors), 65_536):

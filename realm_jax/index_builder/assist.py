@@ -14,10 +14,10 @@ from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import MismatchError, Stopped
+from realm_jax.index_builder.built_segments import segment_bounds
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
 from realm_jax.index_builder.refresh import refresh_config
 from realm_jax.index_builder.segment_maker import SegmentMaker
-from realm_jax.index_builder.segments import segment_bounds
 from realm_jax.index_builder.shards import ShardFiles
 from realm_jax.index_builder.work_order import WorkOrder, newest_order
 from realm_jax.index_builder.worker import Worker

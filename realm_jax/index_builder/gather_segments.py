@@ -12,11 +12,11 @@ from realm_jax.corpus.concatenated import Concatenated
 from realm_jax.errors import DamageError, Stopped
 from realm_jax.index_builder import embed_corpus
 from realm_jax.index_builder.build import BuiltIndex
+from realm_jax.index_builder.built_segments import KIND, Segment, open_segment
 from realm_jax.index_builder.embed_corpus import Progress
 from realm_jax.index_builder.recall import merged
 from realm_jax.index_builder.rolling import open_kept
 from realm_jax.index_builder.segment_maker import SegmentMaker
-from realm_jax.index_builder.segments import KIND, Segment, open_segment
 from realm_jax.index_builder.worker import Worker
 from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
 from realm_jax.storage import files, integrity

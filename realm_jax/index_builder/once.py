@@ -14,24 +14,27 @@ from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
 from realm_jax.artifacts.current_index import CurrentIndex, open_current
 from realm_jax.artifacts.export import no_export
 from realm_jax.artifacts.index_update import BASE, listed_segments, publish_update, update_of
-from realm_jax.artifacts.index_writer import (
-    SMALL,
-    Embedded,
-    delete_outdated,
-    extend,
-    one_writer,
-)
+from realm_jax.artifacts.index_writer import Embedded, delete_outdated, extend, one_writer
 from realm_jax.artifacts.required import index_step_of_export
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_knowledge
+from realm_jax.artifacts.segment_merging import (
+    SMALL,
+    merged,
+    mostly_hidden,
+    to_merge,
+    visible_parts,
+)
 from realm_jax.artifacts.segments import delete_segments, publish_segment
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import Stopped
+from realm_jax.index_builder.built_segments import segment_bounds
 from realm_jax.index_builder.recall import Probes, widen_to_floor
 from realm_jax.index_builder.refresh import refresh
 from realm_jax.index_builder.shards import open_shards
 from realm_jax.index_builder.worker import JOB
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.retrieval.searcher import available_kind, build_searcher
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import LocalSearcher, available_kind, build_searcher
 from realm_jax.storage import commit, files, heartbeat
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.locks import job_lock, still_allowed
@@ -124,10 +127,9 @@ class _Once:
         run = self._run
         if not commit.is_published(run.published_index / step_name(self._step)):
             self._rebuild(None)  # a killed call was replacing it: its shards have the vectors
-        before = current = self.open()
-        if before.corpus_hash != before.store.corpus_hash:
-            done = self._embedded(before)
-            current = extend(run, before, done, self._embed(before), self._allowed)
+        before = self.open()
+        done = self._embedded(before)
+        current = extend(run, before, done, self._embed(before), self._allowed)
         current = self._without_deleted(current)
         self._delete_leftovers()
         heartbeat.beat(run, JOB, state="stopped", index_step=self._step)
@@ -139,17 +141,22 @@ class _Once:
         return lambda store, ids: encoder.embed_passages(params, store, ids)
 
     def _embedded(self, current: CurrentIndex) -> Embedded:
-        """The vectors of the passages that were written; many of them as published segments."""
+        """The vectors of the passages that were written; with those of merged segments, if any."""
         ids, store = current.missing, current.store
-        vectors = self._in_shards(current, ids)
-        if len(ids) <= SMALL:
+        vectors, parts = self._in_shards(current, ids), visible_parts(current)
+        most = self._config.search.segment_passages
+        parts = to_merge(parts, len(ids), most, mostly_hidden(parts))
+        if not parts and len(ids) <= SMALL:
             return Embedded(store.generation, ids, np.asarray(vectors))
-        names, most = [], self._config.search.segment_passages
-        for start in range(0, len(ids), most):
-            part = slice(start, start + most)
-            names.append(self._segment(ids[part], vectors[part]))
+        rows = np.sort(np.concatenate([*(part.ids for part in parts), ids]))
+        names, segments = tuple(part.segment.name for part in parts), []
+        for start, end in segment_bounds(len(rows), self._config):
+            first, last = int(rows[start]), int(rows[end - 1])
+            new = slice(*np.searchsorted(ids, (first, last + 1)))
+            some = merged([part.between(first, last) for part in parts], ids[new], vectors[new])
+            segments.append(self._segment(current, *some))
         nothing = np.empty((0, vectors.shape[1]), np.float32)
-        return Embedded(store.generation, _NO_IDS, nothing, tuple(names), ids)
+        return Embedded(store.generation, _NO_IDS, nothing, tuple(segments), rows, names)
 
     def _in_shards(
         self, current: CurrentIndex, ids: Int64[np.ndarray, "R"]
@@ -180,18 +187,31 @@ class _Once:
                 files.delete_tree(self._run.builder / other)
         return self._run.builder / name
 
-    def _segment(self, ids: Int64[np.ndarray, "R"], vectors: Float32[np.ndarray, "R E"]) -> str:
-        """Publishes a segment of the configured kind, whose recall reaches the floor."""
-        config = self._config
+    def _segment(
+        self,
+        current: CurrentIndex,
+        ids: Int64[np.ndarray, "R"],
+        vectors: Float32[np.ndarray, "R E"],
+    ) -> str:
+        searcher = self._searcher(current, vectors)
+        return publish_segment(self._run, self._step, searcher, ids, vectors, self._allowed)
+
+    def _searcher(
+        self, current: CurrentIndex, vectors: Float32[np.ndarray, "R E"]
+    ) -> LocalSearcher:
+        """Exact for few vectors; else of the configured kind, with a recall above the floor."""
+        if len(vectors) <= SMALL:
+            return ExactSearcher(vectors)
+        config, base = self._config, current.base
         snapshot = read_snapshot(self._run.snapshots / step_name(self._step))
-        encoder = Encoder(config, open_knowledge(self._run, config).vocabulary.size)
-        queries = encoder.embed_queries(snapshot.params["embedder"], snapshot.require_probes())
+        encoder = Encoder(config, current.store.vocabulary.size)
+        queries = encoder.embed_queries(base.query_params, snapshot.require_probes())
         probes = Probes(vectors, queries)
         kind = available_kind(config.search.kind)
         searcher = build_searcher(kind, vectors, config.search, config.seed)
         floor = config.builder.recall_floor
         widen_to_floor(searcher, probes, floor, probes.recall(searcher))
-        return publish_segment(self._run, self._step, searcher, ids, vectors, self._allowed)
+        return searcher
 
     def _without_deleted(self, current: CurrentIndex) -> CurrentIndex:
         """Replaces the published index if it has vectors of passages that a compaction deleted."""

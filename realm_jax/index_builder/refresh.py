@@ -28,13 +28,13 @@ from realm_jax.corpus.fingerprints import fingerprints
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError
 from realm_jax.index_builder.build import BuiltIndex, build_index
+from realm_jax.index_builder.built_segments import segment_bounds, settings_of
 from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
 from realm_jax.index_builder.gather_segments import joined, made_segments
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
 from realm_jax.index_builder.recall import PROBE_HITS, require_floor
 from realm_jax.index_builder.rolling import NONE, newest_to_keep
 from realm_jax.index_builder.segment_maker import SegmentMaker
-from realm_jax.index_builder.segments import segment_bounds, settings_of
 from realm_jax.index_builder.work_order import (
     WorkOrder,
     delete_shards,

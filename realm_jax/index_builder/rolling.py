@@ -14,7 +14,7 @@ from etils import epath
 
 from realm_jax.artifacts.published_index import KIND
 from realm_jax.errors import DamageError
-from realm_jax.index_builder.segments import Segment
+from realm_jax.index_builder.built_segments import Segment
 from realm_jax.retrieval.saved_searcher import SavedSearcher
 from realm_jax.retrieval.segmented_searcher import segment_folders
 from realm_jax.storage import commit, integrity
@@ -72,7 +72,7 @@ def kept_index(run: RunDir, step: int, settings: str) -> KeptIndex | None:
     Args:
       run: the run folder.
       step: of the index.
-      settings: see `segments.settings_of`.
+      settings: see `built_segments.settings_of`.
     """
     try:
         manifest = commit.read_manifest(run.published_index / step_name(step))

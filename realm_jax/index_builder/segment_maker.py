@@ -15,11 +15,7 @@ from ml_collections import ConfigDict
 from realm_jax.artifacts.published_index import KIND as INDEX
 from realm_jax.errors import DamageError, MismatchError
 from realm_jax.index_builder.build import FittedSearcher, Trained, fit
-from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
-from realm_jax.index_builder.passage_embedder import PassageEmbedder
-from realm_jax.index_builder.recall import Probes, passage_rows, require_floor
-from realm_jax.index_builder.rolling import NONE, kept_index
-from realm_jax.index_builder.segments import (
+from realm_jax.index_builder.built_segments import (
     KIND,
     is_finished,
     segment_bounds,
@@ -28,6 +24,10 @@ from realm_jax.index_builder.segments import (
     settings_of,
     write_hits,
 )
+from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
+from realm_jax.index_builder.passage_embedder import PassageEmbedder
+from realm_jax.index_builder.recall import Probes, passage_rows, require_floor
+from realm_jax.index_builder.rolling import NONE, kept_index
 from realm_jax.index_builder.work_order import WorkOrder
 from realm_jax.retrieval.searcher import load_searcher
 from realm_jax.retrieval.segmented_searcher import segment_folders

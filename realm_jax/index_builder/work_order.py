@@ -23,7 +23,7 @@ class WorkOrder:
       workers: number of workers, n.
       shard: passages of a shard.
       corpus_hash: of the knowledge corpus.
-      settings: see `segments.settings_of`; workers read the config again if it changes.
+      settings: see `built_segments.settings_of`; workers read the config again if it changes.
       kept: step of the index whose segments are kept, except the stalest of each worker
         (`rolling`); -1: all segments are made.
     """

@@ -10,11 +10,13 @@ from support.probes import random_probes
 from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts import index_writer
 from realm_jax.artifacts.current_index import open_current
 from realm_jax.artifacts.run_config import newest_config
 from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
+from realm_jax.index_builder import once
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import files
 from realm_jax.storage.failpoints import armed
@@ -96,6 +98,33 @@ def test_index_once_goes_on_after_an_error_and_repairs_damage(realm, run):
     assert realm("check", run.workdir, "--repair").code == 0
     assert realm("ask", workdir, QUESTION).code == 0
     assert realm("index", workdir, "--once").code == 0
+    assert_up_to_date(run)
+
+
+def test_segments_of_large_updates_are_merged_and_those_mostly_deleted_made_again(
+    realm, run, monkeypatch
+):
+    """Larger than `SMALL`, they are of the kind of `search.kind`, at most `segment_passages`."""
+    monkeypatch.setattr(once, "SMALL", 2)
+    monkeypatch.setattr(index_writer, "SMALL", 2)
+    config = newest_config(run)
+    config.search.update({"kind": "faiss", "segment_passages": 8})
+    files.write_bytes(run.config, config_lib.to_json(config, run.workdir).encode())
+    corpus, workdir = f"{run.workdir}/corpus", f"--workdir={run.workdir}"
+    for number in range(3):
+        new = [WrittenText(None, "Zor", f"The {number} of Zor was {i}.") for i in range(3)]
+        write_passages_generation(corpus, new)
+        report = realm("index", workdir, "--once", "--json").json()
+        assert report["passages"] == COUNT + 3 * (number + 1)
+    segments = open_current(run, STEP, PassageStore.open(corpus)).segments
+    assert [len(one.rows) for one in segments] == [COUNT, 8, 3]
+    assert {one.searcher.kind for one in segments[1:]} == {"faiss"}
+    assert_up_to_date(run)
+    write_passages_generation(corpus, [], segments[1].rows[:5].tolist())
+    realm("index", workdir, "--once")
+    segments = open_current(run, STEP, PassageStore.open(corpus)).segments
+    assert [len(one.rows) for one in segments] == [COUNT, 6]
+    assert set(files.list_names(run.segments)) == {one.name for one in segments[1:]}
     assert_up_to_date(run)
 
 

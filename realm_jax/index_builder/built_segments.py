@@ -53,12 +53,15 @@ class Segment:
 def segment_bounds(size: int, config: ConfigDict) -> list[tuple[int, int]]:
     """First index row of each segment, and the row after its last; sizes differ by one at most.
 
-    An index of kind mesh is one segment: its rows are divided among the devices.
+    An index of kind mesh is one segment: its rows are divided among the devices. Without rows there
+    is none.
 
     Args:
       size: N.
       config: `search` is used.
     """
+    if not size:
+        return []
     count = 1 if config.search.kind == "mesh" else -(-size // config.search.segment_passages)
     ends = [number * size // count for number in range(count + 1)]
     return list(itertools.pairwise(ends))

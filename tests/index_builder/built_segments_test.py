@@ -19,12 +19,12 @@ from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.corpus.generations import write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError, Stopped
+from realm_jax.index_builder import built_segments, segment_maker
 from realm_jax.index_builder import run as index_builder
-from realm_jax.index_builder import segment_maker, segments
+from realm_jax.index_builder.built_segments import segment_bounds, segment_search
 from realm_jax.index_builder.recall import PROBE_HITS, Probes, merged
 from realm_jax.index_builder.refresh import refresh
 from realm_jax.index_builder.rolling import KeptIndex
-from realm_jax.index_builder.segments import segment_bounds, segment_search
 from realm_jax.index_builder.worker import Worker
 from realm_jax.models.modules import Modules
 from realm_jax.parallel import hosts
@@ -251,7 +251,7 @@ def test_a_segment_has_as_many_leaves_as_one_index_of_all_rows():
 def test_each_segment_keeps_its_partitions(run, publish, tiny, monkeypatch, caplog):
     """Codes of few rows, which the plan otherwise does not make."""
     monkeypatch.setattr(search_plan, "BRUTE_FORCE_BELOW", 10)
-    monkeypatch.setattr(segments, "TREE_FROM", 10)
+    monkeypatch.setattr(built_segments, "TREE_FROM", 10)
     settings = {"search__kind": "faiss", "search__segment_passages": 20, "builder__reencode": True}
     floor = {"builder__recall_floor": 0.0, "builder__reencode_loss": 1.0}
     for step in (2, 4):
