@@ -95,6 +95,7 @@ def _record(manifest: dict[str, Any], found: str) -> dict[str, Any]:
     return {
         "index_step": manifest["step"],
         "snapshot_step": manifest.get("snapshot_step"),
+        "corpus_hash": manifest.get("corpus_hash"),
         "checksum": sealed.checksum(manifest),
         "candidates": found,
         "time": time.time(),

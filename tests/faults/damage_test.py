@@ -4,15 +4,19 @@ import shutil
 import time
 
 import pytest
+from support import grown_run
 from support.steps import CORPUS_HASH, DIMS, KINDS, NEW, OLD
-from support.tiny_corpus import tiny_config
+from support.tiny_corpus import passages, tiny_config, vocabulary
 
 from realm_jax.artifacts.repair import repair
 from realm_jax.artifacts.verify import check
 from realm_jax.cli.main import main
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.storage import commit, files, integrity, sealed
 from realm_jax.storage.layout import MANIFEST, PARAMETERS, POINTER, RunDir, step_name
+from realm_jax.text.vocabulary import write_vocabulary
 from realm_jax.trainer.index_manager import IndexManager
 
 FAULT = "damage"
@@ -125,6 +129,57 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damag
         assert index.for_step(1).step == OLD
         index.close()
         cases.append(name)
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory):
+    """A run whose corpus has grown: two index updates, and two segments."""
+    folder = tmp_path_factory.mktemp("growing")
+    run, corpus = RunDir(folder / "run"), folder / "corpus"
+    write_vocabulary(folder / "vocab.txt", vocabulary())
+    write_passages(corpus, passages(8), folder / "vocab.txt")
+    grown_run.publish_base(run, PassageStore.open(corpus))
+    current = grown_run.open_newest(run, corpus)
+    grown_run.write(corpus, *((i, f"was {i}") for i in range(4)), removed=(5,))
+    current = grown_run.bring_up_to_date(run, current)
+    grown_run.write(corpus, (0, "is new"), removed=(6,))
+    assert len(grown_run.bring_up_to_date(run, current).segments) == 3
+    return folder
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(damage, marks=pytest.mark.faults) for damage in DAMAGES[:-1]] + DAMAGES[-1:],
+)
+def test_damage_of_segments_and_index_updates_is_refused_reported_and_repaired(
+    growing, tmp_path, damage, cases
+):
+    intact = RunDir(growing / "run")
+    one, two = grown_run.open_newest(intact, growing / "corpus").names[1:]
+    parts = [(f"segments/{one}", f"segments/{two}"), (f"segments/{two}", f"segments/{one}")]
+    parts.append(("index_updates/00000002", "index_updates/00000001"))
+    for number, (part, other) in enumerate(parts):
+        for name in files.list_files(intact.root / part):
+            copy = shutil.copytree(growing, tmp_path / f"{number}_{name.replace('/', '_')}")
+            run, corpus, file = RunDir(copy / "run"), copy / "corpus", f"{part}/{name}"
+            damage(run.root / file, run.root / other / name)
+            if (run.root / file).exists() and (
+                (run.root / file).read_bytes() == (intact.root / file).read_bytes()
+            ):
+                continue  # both have the same file
+            try:  # without its manifest, an update is not published: the one before is opened
+                grown_run.assert_consistent(grown_run.open_newest(run, corpus))
+                assert part == parts[2][0] and name == MANIFEST
+            except (DamageError, commit.NotPublishedError) as error:
+                assert name in str(error) or name == MANIFEST
+            problems = [problem["file"] for problem in check(run.root)["problems"]]
+            assert any(problem.startswith(part) for problem in problems), (file, problems)
+            repair(run.root)
+            assert check(run.root)["ok"]
+            current = grown_run.bring_up_to_date(run, grown_run.open_newest(run, corpus))
+            grown_run.assert_equals_fresh(current, corpus)
+            cases.append(file)
+    assert len(cases) > 8
 
 
 @pytest.mark.parametrize("name", [POINTER, "END.json"])

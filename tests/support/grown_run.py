@@ -54,6 +54,15 @@ def bring_up_to_date(run: RunDir, current: CurrentIndex) -> CurrentIndex:
     return extend(run, current, Embedded(store.generation, ids, embed(store, ids)), embed)
 
 
+def assert_consistent(current: CurrentIndex) -> None:
+    """The index finds what has not changed since its update, with the vectors of its texts."""
+    ids = np.setdiff1d(current.store.live_ids(), current.pending)
+    found = np.sort(np.delete(current.index.rows, current.index.hidden))
+    np.testing.assert_array_equal(found, ids)
+    vectors = embed(current.store, ids)
+    np.testing.assert_array_equal(current.index.vectors_of(ids), vectors.astype(np.float16))
+
+
 def assert_equals_fresh(current: CurrentIndex, corpus: Path) -> None:
     """The index finds what an exact index of the newest generation of the corpus finds."""
     store = PassageStore.open(corpus)

@@ -16,6 +16,8 @@ from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.defaults import default
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.searcher import LocalSearcher
+from realm_jax.retrieval.segmented_searcher import SegmentedSearcher
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.state import TrainState
@@ -68,9 +70,17 @@ def _assert_snapshot(run: RunDir, step: int) -> None:
 
 
 def _publish_index(run: RunDir, step: int) -> None:
+    _publish(run, step, ExactSearcher(_vectors(step)))
+
+
+def _publish_segmented_index(run: RunDir, step: int) -> None:
+    _publish(run, step, SegmentedSearcher([*map(ExactSearcher, np.split(_vectors(step), 3))]))
+
+
+def _publish(run: RunDir, step: int, searcher: LocalSearcher) -> None:
     vectors = _vectors(step)
     fields = {"corpus_hash": CORPUS_HASH, "snapshot_step": step}
-    rows, searcher = np.arange(len(vectors)), ExactSearcher(vectors)
+    rows = np.arange(len(vectors))
     publish_index(run, step, searcher, rows, vectors, _params(step), fields, str(step))
 
 
@@ -114,5 +124,6 @@ KINDS = {
     "checkpoint": Kind(_publish_checkpoint, _assert_checkpoint, "checkpoints/realm"),
     "snapshot": Kind(_publish_snapshot, _assert_snapshot, "snapshots"),
     "index": Kind(_publish_index, _assert_index, "published_index"),
+    "segmented index": Kind(_publish_segmented_index, _assert_index, "published_index"),
     "export": Kind(_publish_export, _assert_export, "export"),
 }

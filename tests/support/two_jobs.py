@@ -7,6 +7,7 @@ from pathlib import Path
 
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.verify import check
+from realm_jax.corpus.store import PassageStore
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
 from support.fork_server import ForkServer
@@ -44,6 +45,7 @@ class TwoJobs:
         **changes: object,
     ):
         self.folder, self.steps, self.every, self._fork_server = folder, steps, every, fork_server
+        self.knowledge = knowledge
         self.run = RunDir(folder / "run")
         self.mode, self.bound = changes.get("refresh__mode", "sync"), 2 * every
         self.processes: list[RealmProcess] = []
@@ -89,7 +91,8 @@ class TwoJobs:
         """Checks checksums, swap log, last checkpoint, export and end marker of a finished run."""
         report = check(self.run.root)
         assert report["ok"], report["problems"]
-        assert_history(self.run, self.steps, self.every - 1 if self.mode == "sync" else self.bound)
+        bound = self.every - 1 if self.mode == "sync" else self.bound
+        assert_history(self.run, self.steps, bound, PassageStore.open(self.knowledge).lineage)
         if self.mode == "sync":
             assert logged_swaps(self.run) == [(n, n) for n in range(0, self.steps, self.every)]
         assert commit.latest(self.run.checkpoints("realm")) == self.steps
