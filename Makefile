@@ -51,10 +51,13 @@ DATA ?= ../shared/data
 table2: $(VENV)/installed
 	$(BIN)/python experiments/table2.py --all --data=$(DATA) $(ARGS)
 
-# An encoder before and after REALM on judged collections; an interrupted command resumes.
+# An encoder before and after REALM on judged collections, then the rows of Table 2 from it; an
+# interrupted command resumes. QUESTIONS has the encyclopedias and the files of questions.
 START ?= sentence-transformers/all-MiniLM-L6-v2
+QUESTIONS ?= $(DATA)
 evidence: $(VENV)/installed
 	$(BIN)/python experiments/evidence.py --all --data=$(DATA) --start=$(START) $(ARGS)
+	$(BIN)/python experiments/table2.py --all --data=$(QUESTIONS) --start=$(START)
 
 # Writes docs/reference/config.md from realm_jax/defaults.py.
 config-reference: $(VENV)/installed

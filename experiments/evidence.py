@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -28,7 +29,8 @@ from realm_jax.errors import InputError, RealmError
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
 RECORDS = RESULTS / "evidence"  # COLLECTION.SYSTEM.SEED.json
-PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+ROWS = RESULTS / "table2_from_start"  # ROW_SEED.json, of experiments/table2.py --start=FOLDER
+PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("evidence.md", "results.md")]
 
 
 def get_config() -> ConfigDict:
@@ -101,14 +103,22 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
                     ).write(arguments.records)
 
 
-def write_tables() -> None:
-    """Writes evidence.json from the records, then the page from that file."""
+def summary() -> dict[str, Any]:
+    """The content of evidence.json, from the records."""
     from evidence_runs.aggregate import aggregate
+    from evidence_runs.rows import aggregate_rows
+
+    return aggregate(RECORDS) | aggregate_rows(ROWS)
+
+
+def write_tables() -> None:
+    """Writes evidence.json from the records, then the pages from that file."""
     from evidence_runs.tables import with_tables
 
-    summary = aggregate(RECORDS)
-    (RESULTS / "evidence.json").write_text(json.dumps(summary, indent=1) + "\n")
-    PAGE.write_text(with_tables(PAGE.read_text(), summary))
+    made = summary()
+    (RESULTS / "evidence.json").write_text(json.dumps(made, indent=1) + "\n")
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(), made))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,16 @@ r"""The rows of Table 2 with a small model on a sample of Wikipedia, on two CPU 
 
 Data:     one folder (--data) with a Wikipedia sample (7,156 articles), CoNLL-2003, BERT's
           vocabulary, and the questions of NQ, WebQuestions, CuratedTREC and SQuAD; docs/results.md
-          states which parts are used and by which rule
+          states which parts are used and by which rule. With --start also Simple English Wikipedia
+          and the questions of TriviaQA (docs/evidence.md)
 Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           one run: python experiments/table2.py --row=realm --seed=0 \
               --workdir=runs/table2/realm_0 --data=DATA
+          from an encoder that knows language: add --start=FOLDER to either, with another --home
           tables and plots of the finished runs: python experiments/table2.py --tables
           other sizes: add --config.KEY=VALUE to any of them
 Hours:    docs/results.md has the minutes of each row; an interrupted command resumes
-Expect:   docs/results.md, next to the numbers of the paper
+Expect:   docs/results.md, next to the numbers of the paper; with --start docs/evidence.md
 """
 
 import argparse
@@ -17,7 +19,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
@@ -29,9 +31,13 @@ from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
 from realm_jax.tagging.small_tagger import tagger_config
 
+if TYPE_CHECKING:
+    from table2_small.edition import Edition
+
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
 RUNS = RESULTS / "table2"  # ROW_SEED.json of every run, and counts.json of the questions
+RUNS_FROM_START = RESULTS / "table2_from_start"  # the same of the runs with --start
 PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
@@ -71,6 +77,34 @@ def get_config(home: str = "runs/table2") -> ConfigDict:
     return config
 
 
+def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
+    """The config of row `realm` with --start: sizes and form of the encoder `model.start`."""
+    config = config_lib.default()
+    config.corpus.knowledge = f"{home}/knowledge"
+    config.corpus.pretraining = f"{home}/wikipedia"
+    config.corpus.spans = f"{home}/text_spans"
+
+    config.model.update(like_start=True, compute="bfloat16", dropout=0.0)
+    config.lengths.update(query=40, passage=64, joint=96, masks=6, answer=10)
+    config.retrieval.candidates = 5
+    config.optimizer.b2 = 0.98
+    config.search.kind = "exact"
+
+    stages = config.stages
+    stages.reader.update(steps=2000, batch=32, learning_rate=3e-4)
+    stages.reader.update(neighbour_share=0.3, null_share=0.1, hidden_mask_share=0.1)
+    stages.ict.update(steps=0, batch=32, learning_rate=2e-5)
+    stages.realm.update(steps=600, batch=8, learning_rate=2e-5, evaluate_every=60)
+    stages.qa.update(steps=1500, batch=8, learning_rate=5e-5)
+    stages.qa.update(reader_passages=5, retriever_passages=20)
+
+    config.refresh.update(mode="sync", every=60, keep=3)
+    config.checkpoint.update(every=60, keep=1)
+    config.evaluation.queries = 256
+    config.report.update(every=30, writers="", max_passages=0)
+    return config
+
+
 def main() -> None:
     """Runs rows, and writes the tables of all finished runs."""
     parser = argparse.ArgumentParser(
@@ -79,11 +113,15 @@ def main() -> None:
     parser.add_argument("--row", help="name of a row in table2_small/rows.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workdir", type=Path, help="folder of the run; default: HOME/ROW_SEED")
-    parser.add_argument("--home", type=Path, default=Path("runs/table2"), help="folder of all runs")
+    parser.add_argument("--home", type=Path, help="folder of all runs; default: runs/table2")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data files")
+    parser.add_argument("--start", help="folder or ORG/NAME of an encoder; default: random weights")
     parser.add_argument(
-        "--all", action="store_true", help="run all rows of the paper with every seed"
+        "--tagger", type=Path, help="with --start: workdir of the tagger of X; default: rules"
     )
+    parser.add_argument("--records", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--warm", action="store_true", help="only corpora, questions and reader")
+    parser.add_argument("--all", action="store_true", help="run all rows with every seed")
     parser.add_argument(
         "--seeds", type=int, default=SEEDS, help=f"number of seeds of --all; default: {SEEDS}"
     )
@@ -95,19 +133,21 @@ def main() -> None:
         check_overrides(overrides)
     except InputError as error:
         parser.error(str(error))
+    default_records = RUNS_FROM_START if arguments.start else RUNS
+    arguments.records = arguments.records or default_records
+    arguments.home = arguments.home or Path("runs") / default_records.name
     failed = 0
-    if arguments.all:
-        failed = all_runs(arguments, overrides)
-    elif arguments.row:
-        workdir = arguments.workdir or arguments.home / f"{arguments.row}_{arguments.seed}"
-        try:
-            one_run(arguments.row, arguments.seed, workdir, arguments.data, overrides)
-        except RealmError as error:
-            sys.exit(str(error))
-    elif not arguments.tables:
-        parser.error("one of --row, --all and --tables is required")
-    if not arguments.no_tables:
-        write_tables()
+    try:
+        if arguments.all:
+            failed = all_runs(arguments, overrides)
+        elif arguments.row or arguments.warm:
+            one_run(arguments, overrides)
+        elif not arguments.tables:
+            parser.error("one of --row, --warm, --all and --tables is required")
+    except RealmError as error:
+        sys.exit(str(error))
+    if not arguments.no_tables and arguments.records == default_records:
+        write_evidence() if arguments.start else write_tables()
     sys.exit(failed)
 
 
@@ -118,56 +158,102 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
       0, or the exit code of a run that failed or was stopped; later runs are then not started.
     """
     from table2_small.processes import run_processes
-    from table2_small.rows import PAPER, in_order, run_folder
+    from table2_small.rows import in_order, run_folder
+
+    edition = edition_of(arguments)
 
     def command(row: str, seed: int) -> list[str]:
         workdir = run_folder(arguments.home, row, seed)
         flags = [f"--row={row}", f"--seed={seed}", f"--workdir={workdir}", "--no-tables"]
-        return [sys.executable, __file__, *flags, f"--data={arguments.data}", *overrides]
+        flags += [f"--data={arguments.data}", f"--records={arguments.records}"]
+        flags += [f"--start={arguments.start}"] if arguments.start else []
+        flags += [f"--tagger={arguments.tagger}"] if arguments.tagger else []
+        return [sys.executable, __file__, *flags, *overrides]
 
-    every = [(row, seed) for seed in range(arguments.seeds) for row in PAPER]
+    every = [(row, seed) for seed in range(arguments.seeds) for row in edition.default_rows]
+    missing = [run for run in every if not metrics_file(arguments.records, *run).exists()]
     stop = runtime.start()
-    for runs in in_order([run for run in every if not metrics_file(*run).exists()]):
+    for runs in in_order(missing, edition.rows):
         failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
         if failed or stop.is_set():
             return failed or exit_codes.STOPPED
     return 0
 
 
-def one_run(row: str, seed: int, workdir: Path, data: Path, overrides: list[str]) -> None:
-    """Runs one row with one seed and stores its metrics, unless they exist."""
-    from table2_small.rows import ROWS
-    from table2_small.run_row import make_row, prepare
+def edition_of(arguments: argparse.Namespace) -> "Edition":
+    """The edition that the flags choose."""
+    from table2_small.edition import FROM_NOTHING, from_start
 
-    if row not in ROWS:
-        sys.exit(f"no row {row!r}; rows: {', '.join(ROWS)}")
-    kept = metrics_file(row, seed)
-    if kept.exists():
+    return from_start(arguments.tagger) if arguments.start else FROM_NOTHING
+
+
+def base_config(home: Path, start: str | None, overrides: list[str]) -> ConfigDict:
+    """The config of row `realm`, with `--config.KEY=VALUE` of the command line; not locked."""
+    base = get_config_from_start(str(home)) if start else get_config(str(home))
+    pairs = (override.removeprefix("--config.").partition("=") for override in overrides)
+    given = {key: value for key, _, value in pairs}
+    for key, value in given.items():
+        config_lib.set_key(base, key, value)
+    if start:
+        from realm_jax.interop.start_config import make_like
+        from realm_jax.interop.warm_start import weights_folder
+        from realm_jax.interop.weights import open_weights
+
+        base.model.start = start
+        make_like(base, open_weights(weights_folder(start)).sizes, given)
+    return base
+
+
+def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    """Runs one row with one seed and stores its metrics, unless they exist.
+
+    With `--warm` only what the rows share: corpora, questions and the reader.
+    """
+    from table2_small.rows import COPYING, READING
+    from table2_small.run_row import make_row, warm_reader
+
+    row, seed, edition = arguments.row, arguments.seed, edition_of(arguments)
+    if row and row not in edition.rows:
+        sys.exit(f"no row {row!r}; rows: {', '.join(edition.rows)}")
+    records = arguments.records
+    kept = metrics_file(records, row, seed)
+    if row and kept.exists():
         if json.loads(kept.read_text())["overrides"] != overrides:
             sys.exit(f"{kept} is from a run with other overrides; delete it, or use the same")
         return
     stop = runtime.start()
+    workdir = arguments.workdir or arguments.home / f"{row}_{seed}"
     home = workdir.parent
 
     def work() -> dict[str, Any]:
-        base = get_config(str(home))
-        for override in overrides:
-            key, _, value = override.removeprefix("--config.").partition("=")
-            config_lib.set_key(base, key, value)
-        prepare(home, data, base, stop)
-        return make_row(row, seed, workdir, base, stop)
+        base = base_config(home, arguments.start, overrides)
+        edition.prepare(home, arguments.data, base, stop)
+        if row:
+            return make_row(row, seed, workdir, base, stop, edition)
+        return {"reader": str(warm_reader(home, base, stop, edition))}
 
     metrics = until_stopped(work)
     if "exit_code" in metrics:
         sys.exit(metrics["exit_code"])
-    RUNS.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(home / "questions" / "counts.json", RUNS / "counts.json")
-    kept.write_text(json.dumps({**metrics, "overrides": overrides}) + "\n")
+    records.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(home / "questions" / "counts.json", records / "counts.json")
+    if row:
+        kept.write_text(json.dumps({**metrics, "overrides": overrides}) + "\n")
+    else:
+        for name in (COPYING, READING):
+            shutil.copyfile(home / name / "logs" / "reader.jsonl", records / f"{name}.jsonl")
 
 
-def metrics_file(row: str, seed: int) -> Path:
+def metrics_file(records: Path, row: str, seed: int) -> Path:
     """The file with the metrics of a run."""
-    return RUNS / f"{row}_{seed}.json"
+    return records / f"{row}_{seed}.json"
+
+
+def write_evidence() -> None:
+    """Writes the tables of the runs with --start, with those of `experiments/evidence.py`."""
+    import evidence
+
+    evidence.write_tables()
 
 
 def write_tables() -> None:

@@ -18,6 +18,7 @@ _CHOICES = {
     "retrieval.search_with": ("index", "fresh"),
     "stages.realm.marginal": ("paper", "released"),
     "stages.realm.retriever_loss": ("marginal", "pdist"),
+    "stages.qa.retriever": ("dense", "bm25"),
     "refresh.mode": ("async", "sync", "rolling"),
     "model.compute": ("float32", "bfloat16"),
     "model.attention": ("auto", "xla", "pallas", "cudnn"),

@@ -231,6 +231,7 @@ def _qa() -> ConfigDict:
     stage = _stage(steps=160_000, batch=1, learning_rate=1e-5)
     stage.reader_passages = 5  # passages per question that the reader reads
     stage.retriever_passages = 100  # passages per question in the retriever's loss
+    stage.retriever = "dense"  # finds them: `dense`, or `bm25`; their scores are the embedder's
     # Workdir of another run, whose reader is the initial one; `""`: the reader of this run.
     stage.reader_from = ""
     return stage
@@ -340,8 +341,7 @@ def _report() -> ConfigDict:
     # Metric writers besides JSON lines: `tensorboard`, `wandb`, `tensorboard wandb` or `""`.
     report.writers = "tensorboard"
     report.examples = 10  # held-out examples in report.html
-    # Largest corpus, in passages, whose recall report.html measures again.
-    report.max_passages = 200_000
+    report.max_passages = 200_000  # largest corpus whose recall report.html measures again
     # Peak FLOP/s of one device, for MFU. 0: by device name; no MFU if the name is unknown.
     report.peak_flops = 0.0
     # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included, into

@@ -24,8 +24,8 @@ PAIRS = (
     ("realm", "ict"),
     ("realm_hybrid", "start_hybrid"),
 )
-_RESAMPLES = 10_000
-_CONFIDENCE = 0.95
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
 
 Records = dict[tuple[str, str], list[dict[str, Any]]]  # by collection and system, in seed order
 Values = Float64[np.ndarray, "queries"]
@@ -45,7 +45,6 @@ def aggregate(folder: Path) -> dict[str, Any]:
     return {
         "collections": collections,
         "gain": _gains(records),
-        "rows": {},
         "differences": _differences(records),
         "training": _training(records),
     }
@@ -93,12 +92,12 @@ def _paired(records: Records, collection: str, pair: tuple[str, str], name: str)
 def _interval(strata: Sequence[Values]) -> tuple[float, float]:
     """Interval of the mean of means: each collection's queries are drawn again."""
     random = np.random.default_rng(0)
-    means = np.zeros(_RESAMPLES)
+    means = np.zeros(RESAMPLES)
     for values in strata:
-        for start in range(0, _RESAMPLES, 500):
+        for start in range(0, RESAMPLES, 500):
             drawn = random.integers(len(values), size=(500, len(values)))
             means[start : start + 500] += values[drawn].mean(1) / len(strata)
-    edge = (1 - _CONFIDENCE) / 2
+    edge = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [edge, 1 - edge])
     return round(float(low), 4), round(float(high), 4)
 

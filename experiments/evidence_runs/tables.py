@@ -1,15 +1,14 @@
-"""The tables of docs/evidence.md, from `evidence.json`."""
+"""The tables of docs/evidence.md and docs/results.md, from `evidence.json`."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from table2_small import page_tables
 
 from evidence_runs.aggregate import PAIRS
 from evidence_runs.collections import COLLECTIONS
+from evidence_runs.markdown import NOT_RUN, markdown
+from evidence_runs.row_tables import row_tables
 from evidence_runs.systems import SYSTEMS
-
-_NOT_RUN = "–"
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
@@ -21,7 +20,7 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
         "gain": _gain_table(made),
         "training": _training_table(made),
         "reference": _reference_table(made),
-    }
+    } | row_tables(made)
 
 
 def with_tables(page: str, made: dict[str, Any]) -> str:
@@ -33,19 +32,19 @@ def _measure_table(made: dict[str, Any], measure: str) -> str:
     lines = []
     for name, about in COLLECTIONS.items():
         own = made["collections"].get(name, {})
-        cells = [_with_interval(own[one][measure]) if one in own else _NOT_RUN for one in SYSTEMS]
+        cells = [_with_interval(own[one][measure]) if one in own else NOT_RUN for one in SYSTEMS]
         lines.append((f"{name} ({about.queries:,})", *cells))
-    return _markdown(("collection (queries)", *(f"`{one}`" for one in SYSTEMS)), lines)
+    return markdown(("collection (queries)", *(f"`{one}`" for one in SYSTEMS)), lines)
 
 
 def _differences_table(made: dict[str, Any]) -> str:
     names = [f"{one}_over_{other}" for one, other in PAIRS]
     lines = []
     for name, own in made["differences"].items():
-        cells = [_difference(own[one]) if one in own else _NOT_RUN for one in names]
+        cells = [_difference(own[one]) if one in own else NOT_RUN for one in names]
         lines.append((name, *cells))
     head = [f"`{name.replace('_over_', '` − `')}`" for name in names]
-    return _markdown(("collection", *head), lines)
+    return markdown(("collection", *head), lines)
 
 
 def _gain_table(made: dict[str, Any]) -> str:
@@ -54,7 +53,7 @@ def _gain_table(made: dict[str, Any]) -> str:
         one, other = name.split("_over_")
         both = [own for own in made["collections"].values() if one in own and other in own]
         lines.append((f"`{one}` − `{other}`", _difference(gain), str(len(both))))
-    return _markdown(("systems", "nDCG@10", "collections"), lines)
+    return markdown(("systems", "nDCG@10", "collections"), lines)
 
 
 def _training_table(made: dict[str, Any]) -> str:
@@ -64,13 +63,13 @@ def _training_table(made: dict[str, Any]) -> str:
         seeds = made["collections"][name]["realm"]["ndcg_at_10"]["seeds"]
         start = made["collections"][name].get("start", {}).get("ndcg_at_10", {}).get("mean")
         for run, value in zip(runs, seeds, strict=True):
-            own = _NOT_RUN if start is None or gain is None else f"{value - start:+.3f}"
+            own = NOT_RUN if start is None or gain is None else f"{value - start:+.3f}"
             curve = ", ".join(f"{utility:.2f}" for _, utility in run["utility"])
-            null = f"{run['p_null'][-1][1]:.3f}" if run["p_null"] else _NOT_RUN
-            cells = (curve or _NOT_RUN, null, own, f"{run['minutes']:.0f}")
+            null = f"{run['p_null'][-1][1]:.3f}" if run["p_null"] else NOT_RUN
+            cells = (curve or NOT_RUN, null, own, f"{run['minutes']:.0f}")
             lines.append((name, str(run["seed"]), *cells))
     head = ("collection", "seed", "utility at each evaluation", "p(null)", "gain", "minutes")
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def _reference_table(made: dict[str, Any]) -> str:
@@ -81,14 +80,14 @@ def _reference_table(made: dict[str, Any]) -> str:
         for system, value in (("bm25", known.bm25), ("start", known.minilm)):
             found = own[system]["ndcg_at_10"]["mean"] if system in own else None
             cells += [_number(value), _number(found)]
-            cells.append(_NOT_RUN if value is None or found is None else f"{found - value:+.3f}")
+            cells.append(NOT_RUN if value is None or found is None else f"{found - value:+.3f}")
         lines.append((name, f"{known.documents:,}", known.about, *cells))
     head = ("collection", "documents", "content", "bm25s", "`bm25`", "difference")
-    return _markdown((*head, "sentence-transformers", "`start`", "difference"), lines)
+    return markdown((*head, "sentence-transformers", "`start`", "difference"), lines)
 
 
 def _number(value: float | None) -> str:
-    return _NOT_RUN if value is None else f"{value:.3f}"
+    return NOT_RUN if value is None else f"{value:.3f}"
 
 
 def _with_interval(figure: dict[str, Any]) -> str:
@@ -97,8 +96,3 @@ def _with_interval(figure: dict[str, Any]) -> str:
 
 def _difference(figure: dict[str, Any]) -> str:
     return f"{figure['mean']:+.3f} ({figure['low']:+.3f} to {figure['high']:+.3f})"
-
-
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))

@@ -20,7 +20,7 @@ the sentence names.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from realm_jax.corpus.store_writer import write_passages
 from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
 from realm_jax.tagging.marker import TaggerMarker
+from realm_jax.tagging.published_tagger import PublishedTagger
 from realm_jax.tagging.small_tagger import tagger_config
 from realm_jax.tagging.tagger import Tagger
 from realm_jax.tagging.train import train_tagger
@@ -66,42 +67,51 @@ def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event
       Stopped, Interrupted: a stop signal arrived.
       RealmError: see the message.
     """
-    vocabulary = data / VOCABULARY
-    for name, format, file in (("wikipedia", "wikiextractor", SAMPLE), ("news", "reuters", NEWS)):
-        built = home / name
-        if not (built / MANIFEST).exists():
-            source = str(data / file)
-            build(format, source, built, vocabulary, passage_pieces=TEXT_PIECES, workers=2)
-        marked = built / TAGGED_SPANS
-        if not (marked / MANIFEST).exists():
-            _mark(PassageStore.open(built), marked, home / "tagger", data, base, stop)
-    text, news = PassageStore.open(home / "wikipedia"), PassageStore.open(home / "news")
-    cut_corpora(home, SpanStore.open(text.path / TAGGED_SPANS, text), text, vocabulary)
+
+    def mark(store: PassageStore, out: Path) -> None:
+        tagger, published = _trained_tagger(home / "tagger", data, base, stop)
+        annotate_corpus(store, out, TaggerMarker(tagger, published.identity), stopped=stop.is_set)
+
+    text = built_and_marked(home / "wikipedia", "wikiextractor", data / SAMPLE, mark)
+    news = built_and_marked(home / "news", "reuters", data / NEWS, mark)
+    cut_corpora(home, SpanStore.open(text.path / TAGGED_SPANS, text), text, data / VOCABULARY)
     tie_news(home, SpanStore.open(news.path / TAGGED_SPANS, news), news)
 
 
-def _mark(
-    text: PassageStore,
-    out: Path,
-    workdir: Path,
-    data: Path,
-    base: ConfigDict,
-    stop: threading.Event,
-) -> None:
+def built_and_marked(
+    folder: Path, format: str, source: Path, mark: Callable[[PassageStore, Path], object]
+) -> PassageStore:
+    """A corpus with its names and dates in `tagged_spans`; existing folders are kept.
+
+    Args:
+      folder: of the corpus.
+      format: of `source`.
+      source: an archive; the vocabulary is in the same folder.
+      mark: writes the spans of a corpus to a folder.
+    """
+    if not (folder / MANIFEST).exists():
+        vocabulary = source.parent / VOCABULARY
+        build(format, str(source), folder, vocabulary, passage_pieces=TEXT_PIECES, workers=2)
+    store = PassageStore.open(folder)
+    if not (folder / TAGGED_SPANS / MANIFEST).exists():
+        mark(store, folder / TAGGED_SPANS)
+    return store
+
+
+def _trained_tagger(
+    workdir: Path, data: Path, base: ConfigDict, stop: threading.Event
+) -> tuple[Tagger, PublishedTagger]:
     config = tagger_config()
     config.stages.tagger.update(base.stages.tagger)
     config.stages.tagger.train_file = str(data / TAGGED)
     config.stages.tagger.vocabulary = str(data / VOCABULARY)
     train_tagger(str(workdir), config_lib.check(config), stop)
-    tagger, published = Tagger.open(str(workdir))
-    annotate_corpus(text, out, TaggerMarker(tagger, published.identity), stopped=stop.is_set)
+    return Tagger.open(str(workdir))
 
 
 def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: Path) -> None:
     """Writes Z, the spans of X that occur in Z, and the spans in shown sentences."""
-    shown = text.path / SHOWN_SPANS
-    if not (shown / MANIFEST).exists():
-        SpanStore.write(shown, text, _shown(marked, text), source=np.arange(len(text)))
+    mark_shown(marked, text)
     knowledge = home / "knowledge"
     first = begins(text)
     if not (knowledge / MANIFEST).exists():
@@ -118,6 +128,13 @@ def cut_corpora(home: Path, marked: SpanStore, text: PassageStore, vocabulary: P
             evidence=article,
             knowledge=store,
         )
+
+
+def mark_shown(marked: SpanStore, text: PassageStore) -> None:
+    """Writes the spans in shown sentences, unless they exist."""
+    shown = text.path / SHOWN_SPANS
+    if not (shown / MANIFEST).exists():
+        SpanStore.write(shown, text, _shown(marked, text), source=np.arange(len(text)))
 
 
 def _shown(marked: SpanStore, text: PassageStore) -> Iterator[Spans]:
@@ -157,12 +174,12 @@ def _spans_of_the_rest(
     for row in range(len(marked)):
         if article[row] != of:
             of = int(article[row])
-            said = _spelt(knowledge.body_ids(of))
+            said = spelt(knowledge.body_ids(of))
         pieces = text.body_ids(row)
         yield [
             (a, b)
             for a, b in ([] if first[row] else marked.of(row).tolist())
-            if _spelt(pieces[a:b]) in said and of in titles.named(_around(text, row, a, b))
+            if spelt(pieces[a:b]) in said and of in titles.named(_around(text, row, a, b))
         ]
 
 
@@ -172,7 +189,7 @@ def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
         return
     knowledge = PassageStore.open(home / "knowledge")
     titles = Titles(knowledge)
-    bodies = [_spelt(knowledge.body_ids(row)) for row in range(len(knowledge))]
+    bodies = [spelt(knowledge.body_ids(row)) for row in range(len(knowledge))]
 
     def tied(row: int) -> Spans:
         pieces = news.body_ids(row)
@@ -180,7 +197,7 @@ def tie_news(home: Path, marked: SpanStore, news: PassageStore) -> None:
             (a, b)
             for a, b in marked.of(row).tolist()
             if any(
-                _spelt(pieces[a:b]) in bodies[named]
+                spelt(pieces[a:b]) in bodies[named]
                 for named in titles.named(_around(news, row, a, b))
             )
         ]
@@ -203,6 +220,6 @@ def _around(text: PassageStore, row: int, a: int, b: int) -> Int32[np.ndarray, "
     return np.append(pieces[begin:a], pieces[b : min(end, begin + QUERY_PIECES)])
 
 
-def _spelt(pieces: Int32[np.ndarray, "n"]) -> str:
+def spelt(pieces: Int32[np.ndarray, "n"]) -> str:
     """Pieces as a string in which a sequence of pieces can be searched."""
     return f" {' '.join(map(str, pieces.tolist()))} "

@@ -10,31 +10,37 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import PublishedIndex
-from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import accepted, contains_answer
+from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_checks import Question
 from realm_jax.inference.answerer import Answerer
-from realm_jax.inference.evaluate import evaluate
+from realm_jax.inference.evaluate import judge
 from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.run_data import read_run
 from realm_jax.retrieval.host_retriever import HostRetriever
-from realm_jax.retrieval.retriever import Retriever
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.evaluation import Evaluation
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.realm_stage import RealmStage
+from table2_small.bits import bits
+from table2_small.edition import FROM_NOTHING, Edition
 from table2_small.examples import examples
-from table2_small.questions import ANSWERED, DEV, EVALUATED, read_kept
+from table2_small.questions import DEV, read_kept
 
 RECALL_K = 5
 MAX_SENTENCES = 1024  # masked sentences for the final retrieval utility
-MAX_QUESTIONS = 1000  # questions per set for exact match, the first ones
 
 
-def measure_run(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path) -> dict[str, Any]:
+def measure_run(
+    workdir: Path,
+    config: ConfigDict,
+    base: ConfigDict,
+    home: Path,
+    edition: Edition = FROM_NOTHING,
+) -> dict[str, Any]:
     """The metrics of one run, computed in the same way for every row.
 
     Args:
@@ -42,42 +48,43 @@ def measure_run(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path)
       config: config of the run.
       base: config of row `realm`, whose held-out sentences and masks are used for all rows.
       home: folder with the kept questions.
+      edition: the question sets.
 
     Returns:
       `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
-      `own_recall_at_5`: of masked held-out sentences, how often the beginning of their own article
+      `own_recall_at_5`: of masked held-out sentences, how often the passage known to state them
       is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned` of NQ dev after fine-tuning,
       `exact_match_of` every set that is answered and `exact_match_of_all` their questions;
+      `by_question`: recall@5 and exact match of each question, see `bits.bits`;
       `retrieval_utility` in nats per piece on held-out sentences, and its `curve` over the steps;
       `examples`, for runs that read with their own reader; `seconds` by stage.
     """
-    answerer = Answerer.open(str(workdir))
-    store, index = answerer.store, answerer.index
-    assert isinstance(index, PublishedIndex)
-    retriever = HostRetriever(config, store.vocabulary.size)
-    recalls = {
-        name: zero_shot_recall(retriever, index, store, read_kept(home, name), config.lengths.query)
-        for name in EVALUATED
-    }
+    answerer = Answerer.open(str(workdir)).by(config.stages.qa.retriever)
+    found = {name: zero_shot(config, answerer, read_kept(home, name)) for name in edition.evaluated}
     answered = {
-        name: evaluate(answerer, read_kept(home, name)[:MAX_QUESTIONS]) for name in ANSWERED
+        name: judge(answerer, read_kept(home, name)[: edition.most_answered])
+        for name in edition.answered
     }
-    tuned, exact = answered[DEV], {name: one["exact_match"] for name, one in answered.items()}
+    right = {name: [one.right for one in judged] for name, judged in answered.items()}
+    recalls = {name: float(np.mean(values)) for name, values in found.items()}
+    exact = {name: float(np.mean(values)) for name, values in right.items()}
+    ranks = [one.answer_rank for one in answered[DEV]]
     finished = read_run(str(workdir))
-    held_out = _on_held_out(workdir, config, base, answerer)
     return {
         "recall_at_5": recalls[DEV],
         "exact_match": exact[DEV],
         "exact_match_of": exact,
-        "exact_match_of_all": float(
-            np.average(
-                list(exact.values()), weights=[one["questions"] for one in answered.values()]
-            )
-        ),
+        "exact_match_of_all": float(np.mean([one for values in right.values() for one in values])),
         "recall_of": recalls,
-        **held_out,
-        "reader_oracle": tuned["reader_oracle"],
-        "recall_at_5_tuned": tuned["recall_at"][str(RECALL_K)],
+        "by_question": {
+            "recall_at_5": {name: bits(values) for name, values in found.items()},
+            "exact_match": {name: bits(values) for name, values in right.items()},
+        },
+        **_on_held_out(workdir, config, base, answerer),
+        "reader_oracle": float(np.mean([one.readable for one in answered[DEV]])),
+        "recall_at_5_tuned": float(
+            np.mean([rank is not None and rank <= RECALL_K for rank in ranks])
+        ),
         "curve": finished.values("realm", "held_out_retrieval_utility"),
         "own_curve": finished.values("realm", f"held_out_recall_at_{RECALL_K}"),
         "seconds": finished.stage_seconds,
@@ -86,21 +93,27 @@ def measure_run(workdir: Path, config: ConfigDict, base: ConfigDict, home: Path)
     }
 
 
-def zero_shot_recall(
-    retriever: Retriever,
-    index: PublishedIndex,
-    store: PassageStore,
-    questions: list[Question],
-    length: int,
-) -> float:
-    """Share of questions whose answer is said in one of the five best passages."""
-    rows = question_rows([q.text for q in questions], store.vocabulary, length)
-    found = retriever.hits(index, rows, RECALL_K)
-    right = [
+def zero_shot(config: ConfigDict, answerer: Answerer, questions: list[Question]) -> list[bool]:
+    """Of each question, whether one of the five best passages before fine-tuning says its answer.
+
+    Args:
+      config: of the run.
+      answerer: its index and corpus.
+      questions: with accepted answers.
+    """
+    index, store = answerer.index, answerer.store
+    assert isinstance(index, PublishedIndex)
+    texts = [question.text for question in questions]
+    if config.stages.qa.retriever == "bm25":
+        found, _ = answerer.bm25().search(texts, RECALL_K)
+    else:
+        rows = question_rows(texts, store.vocabulary, config.lengths.query)
+        queries = EmbedderRows(config, store.vocabulary).queries(rows)
+        found = HostRetriever(config, store.vocabulary.size).hits(index, queries, RECALL_K)
+    return [
         any(contains_answer(finder, store, passage) for passage in passages)
         for finder, passages in zip(map(accepted, questions), found.tolist(), strict=True)
     ]
-    return float(np.mean(right))
 
 
 def _on_held_out(
@@ -108,8 +121,10 @@ def _on_held_out(
 ) -> dict[str, Any]:
     """What masked sentences that were not trained on say, with the index of the end."""
     same = ConfigDict(config.to_dict())
-    for part in ("masking", "objective", "retrieval", "search"):
+    for part in ("masking", "retrieval", "search"):
         same[part] = base[part]
+    loss = {name: base.stages.realm[name] for name in ("marginal", "retriever_loss")}
+    same.stages.realm.update(loss)
     same.lengths.masks = base.lengths.masks
     same.corpus.update(pretraining=base.corpus.pretraining, spans=base.corpus.spans)
     same.evaluation.queries = MAX_SENTENCES

@@ -74,35 +74,48 @@ class AnsweringPassages:
         return found
 
 
+class QuestionRule:
+    """The rule above, for one knowledge corpus."""
+
+    def __init__(self, store: PassageStore):
+        self._passages, self._titles = AnsweringPassages(store), Titles(store)
+        self._vocabulary = store.vocabulary
+        self._most = max(1, int(MAX_PASSAGE_SHARE * len(store)))
+
+    def said_and_kept(self, questions: list[Question]) -> tuple[list[Question], list[Question]]:
+        """The questions with an answer in few passages, and those that also name one of these."""
+        said = [(q, rows) for q in questions if (rows := self._passages.few(q, self._most))]
+        texts = question_rows([q.text for q, _ in said], self._vocabulary, QUESTION_PIECES)
+        kept = [
+            question
+            for (question, rows), pieces in zip(said, texts.ids, strict=True)
+            if not self._titles.named(pieces).isdisjoint(rows)
+        ]
+        return [question for question, _ in said], kept
+
+
 def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
     """Writes `questions/NAME` and `questions/counts.json` to `home`, unless they exist."""
     folder = home / "questions"
     if (folder / "counts.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    passages, most = AnsweringPassages(store), max(1, int(MAX_PASSAGE_SHARE * len(store)))
-    titles = Titles(store)
-    dev = {question.text for question in read_questions(*_source(data, DEV))}
+    rule = QuestionRule(store)
+    dev = {question.text for question in read_source(data, DEV)}
     counts = {}
     for name in SOURCES:
-        read = read_questions(*_source(data, name))
+        read = read_source(data, name)
         fresh = [q for q in read if name != TRAIN or q.text not in dev]
-        said = [(q, rows) for q in fresh if (rows := passages.few(q, most))]
-        texts = question_rows([q.text for q, _ in said], store.vocabulary, QUESTION_PIECES)
-        kept = [
-            question
-            for (question, rows), pieces in zip(said, texts.ids, strict=True)
-            if not titles.named(pieces).isdisjoint(rows)
-        ]
+        said, kept = rule.said_and_kept(fresh)
         shares = {name: kept}
         if name == TRAIN:
             apart = kept[::HELD_OUT_EVERY]
             rest = [q for number, q in enumerate(kept) if number % HELD_OUT_EVERY]
             shares = {TRAIN: rest, HELD_OUT: apart}
         if name == DEV:
-            shares[SAID] = [question for question, _ in said]
+            shares[SAID] = said
         for share, own in shares.items():
-            _write(kept_file(home, share), own)
+            write_questions(kept_file(home, share), own)
             counts[share] = {
                 "read": len(read),
                 "not_in_dev": len(fresh),
@@ -112,9 +125,10 @@ def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
     (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
 
 
-def _source(data: Path, name: str) -> tuple[str, str]:
+def read_source(data: Path, name: str) -> list[Question]:
+    """All questions of a set in `SOURCES`."""
     file, format = SOURCES[name]
-    return str(data / file), format
+    return read_questions(str(data / file), format)
 
 
 def kept_file(home: Path, name: str) -> Path:
@@ -127,7 +141,8 @@ def read_kept(home: Path, name: str) -> list[Question]:
     return read_questions(kept_file(home, name), "trec" if name == "trec" else "own")
 
 
-def _write(path: Path, questions: list[Question]) -> None:
+def write_questions(path: Path, questions: list[Question]) -> None:
+    """Writes a file that `read_kept` reads."""
     lines = [
         f"{number}\tkept\t{question.text}\t{question.answers[0]}\n"
         if question.expression

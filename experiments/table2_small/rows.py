@@ -1,5 +1,6 @@
 """The rows of the small Table 2, and more rows: what each changes relative to `realm`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ class Row:
       changes: dotted config key -> value that differs from `realm`.
       times: dotted config key -> factor.
       folders: dotted config key -> folder name under the home of all runs.
-      embedder_of: name of the warm start whose encoder ICT starts from.
+      embedder_of: name of the warm start whose encoder ICT starts from, in a run that all rows of a
+        seed share; "": `model.start`, in the run of the row.
       retriever_of: row whose pre-trained run is used; "": this row.
       reader_of: row whose reader fine-tuning starts from; "": this row.
     """
@@ -87,15 +89,29 @@ ROWS = {
         embedder_of=COPYING,
     ),
 }
+# Rows of the edition that starts from an encoder. The embedder of `realm` needs no ICT.
+_ICT_FROM_START = {"stages.ict.steps": 600, **_ICT_ONLY}
+# Reads what BM25 ranks first; the passages' share in an answer is the embedder's, as in all rows.
+_BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
+ROWS_FROM_START = {
+    "realm": Row(embedder_of=""),
+    "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
+    "encoder_only": Row(_ICT_FROM_START, retriever_of="ict_only", reader_of="realm"),
+    "ict_only": Row(_ICT_FROM_START, embedder_of=""),
+    "random_token": Row({"masking.scheme": "random_token"}, embedder_of=""),
+    "random_span": Row({"masking.scheme": "random_span"}, embedder_of=""),
+    "stale_30x": Row(times={"refresh.every": 30}, embedder_of=""),
+    "bm25": Row({**_ICT_ONLY, **_BM25}, embedder_of=""),
+    "start": Row(_ICT_ONLY, embedder_of=""),
+}
 
 
-def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict:
+def row_config(base: ConfigDict, row: Row, seed: int, home: Path) -> ConfigDict:
     """The config of a row: `base`, the config of `realm`, with the row's changes; not locked.
 
     Raises:
-      KeyError: no such row, or a row with an unknown config key.
+      KeyError: a row with an unknown config key.
     """
-    row = ROWS[name]
     config = ConfigDict(base.to_dict())
     config.seed = seed
     folders = {key: str(home / folder) for key, folder in row.folders.items()}
@@ -110,17 +126,17 @@ def row_config(base: ConfigDict, name: str, seed: int, home: Path) -> ConfigDict
     return config
 
 
-def in_order(runs: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+def in_order(runs: list[tuple[str, int]], rows: Mapping[str, Row]) -> list[list[tuple[str, int]]]:
     """Groups runs (row, seed) so that the runs of a group can be executed in parallel.
 
     The first group has one run, which writes the corpora and warm starts of all runs. The second
     has the first run of every other seed. Rows that combine two other rows come last.
     """
-    runs = sorted(runs, key=lambda run: bool(ROWS[run[0]].retriever_of))
+    runs = sorted(runs, key=lambda run: bool(rows[run[0]].retriever_of))
     firsts = list({seed: (row, seed) for row, seed in reversed(runs)}.values())[::-1]
     rest = [run for run in runs if run not in firsts]
-    plain = [run for run in rest if not ROWS[run[0]].retriever_of]
-    mixed = [run for run in rest if ROWS[run[0]].retriever_of]
+    plain = [run for run in rest if not rows[run[0]].retriever_of]
+    mixed = [run for run in rest if rows[run[0]].retriever_of]
     return [group for group in (firsts[:1], firsts[1:], plain, mixed) if group]
 
 

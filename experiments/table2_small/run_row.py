@@ -11,22 +11,27 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
-from realm_jax.corpus.store import PassageStore
 from realm_jax.interop.save import save_bert
 from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import finetune, run
-from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
+from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS
+from table2_small.edition import FROM_NOTHING, Edition
 from table2_small.measure import measure_run
-from table2_small.questions import TRAIN, keep_questions, kept_file
-from table2_small.rows import COPYING, READING, ROWS, row_config, run_folder
+from table2_small.questions import kept_file
+from table2_small.rows import COPYING, READING, Row, row_config, run_folder
 
 log = logging.getLogger(__name__)
 COPYING_SHARE = 0.3  # of the reader's steps: language and copying; the rest: names and dates
 
 
 def make_row(
-    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+    name: str,
+    seed: int,
+    workdir: Path,
+    base: ConfigDict,
+    stop: threading.Event,
+    edition: Edition = FROM_NOTHING,
 ) -> dict[str, Any]:
     """Runs a row in `workdir` and returns its metrics; finished parts are not repeated.
 
@@ -36,6 +41,7 @@ def make_row(
       workdir: folder of the run; runs in one parent folder share corpora and warm starts.
       base: config of row `realm`.
       stop: stops the run; the same call resumes it.
+      edition: rows, questions and warm start.
 
     Raises:
       Stopped: a stop signal arrived; progress is saved.
@@ -44,35 +50,42 @@ def make_row(
     home, result = workdir.parent, workdir / "row.json"
     if result.exists():
         return dict(json.loads(result.read_text()))
-    row = ROWS[name]
+    row = edition.rows[name]
     for other in filter(None, dict.fromkeys((row.retriever_of, row.reader_of))):
-        make_row(other, seed, run_folder(home, other, seed), base, stop)
-    config = row_config(base, name, seed, home)
-    config.corpus.questions = str(kept_file(home, TRAIN))
+        make_row(other, seed, run_folder(home, other, seed), base, stop, edition)
+    config = row_config(base, row, seed, home)
+    config.corpus.questions = str(kept_file(home, edition.train))
     config = config_lib.check(config)
     if row.retriever_of:
         trained = run_folder(home, row.retriever_of, seed)
         _copy(workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
         finetune(str(workdir), config, stop)
     else:
-        _copy(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
-        steps = config.stages.ict.steps
-        warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
-        _copy(workdir, warm, f"{CHECKPOINTS}/ict")
+        reader = warm_reader(home, base, stop, edition)
+        _copy(workdir, reader, f"{CHECKPOINTS}/reader")
+        if row.embedder_of:
+            steps = config.stages.ict.steps
+            warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
+            _copy(workdir, warm, f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
-    metrics = {"row": name, "seed": seed, **measure_run(workdir, config, base, home)}
+    measured = measure_run(workdir, config, base, home, edition)
+    metrics = {"row": name, "seed": seed, **measured}
     result.write_text(json.dumps(metrics) + "\n")
     return metrics
 
 
-def warm_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
+def warm_reader(
+    home: Path, base: ConfigDict, stop: threading.Event, edition: Edition = FROM_NOTHING
+) -> Path:
     """Trains the reader from which all runs start, as the paper starts from BERT.
 
     The reader first learns language and copying. Then it learns to read names and dates of X: each
-    sentence is shown with the first sentences of its own or of another article.
+    sentence is shown with a passage of Z that states it, or with another one.
     """
     folder, before = home / READING, home / COPYING
-    run(str(before), config_lib.check(_copying(_only(base, "reader", 0, home), home)), stop)
+    copying = _copying(_only(base, "reader", 0, home), home)
+    copying.stages.reader.permuted_share = edition.copying_permuted
+    run(str(before), config_lib.check(copying), stop)
     _copy(folder, before, f"{CHECKPOINTS}/reader")
     run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
     return folder
@@ -98,7 +111,7 @@ def warm_ict(
 
 def _only(base: ConfigDict, stage: str, seed: int, home: Path) -> ConfigDict:
     """The config of a run of one stage."""
-    config = row_config(base, "realm", seed, home)
+    config = row_config(base, Row(), seed, home)
     for other in {"ict", "reader", "realm"} - {stage}:
         config.stages[other].steps = 0
     return config
@@ -118,7 +131,7 @@ def _copying(config: ConfigDict, home: Path) -> ConfigDict:
     _on_sample(config, home, SHOWN_SPANS)
     reader = config.stages.reader
     reader.steps = int(COPYING_SHARE * reader.steps)
-    reader.update(permuted_share=0.5, neighbour_share=0.0, null_share=0.0, hidden_mask_share=0.0)
+    reader.update(neighbour_share=0.0, null_share=0.0, hidden_mask_share=0.0)
     config.masking.update(scheme="random_token", rate=0.2)
     config.lengths.masks = 6
     return config
@@ -130,12 +143,6 @@ def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
     assert trained is not None
     save_bert(out, trained[1]["reader"], base.model)
     return out
-
-
-def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
-    """Writes the corpora and questions that all runs share."""
-    make_corpora(home, data, base, stop)
-    keep_questions(home, data, PassageStore.open(home / "knowledge"))
 
 
 def _copy(workdir: Path, source: Path, *parts: str) -> None:

@@ -43,14 +43,7 @@ def evaluate(
       evidence_recall_at: by k, share of questions whose evidence passage is among the k best, over
         questions with known evidence; empty if there are none.
     """
-    judged: list[_Judged] = []
-    for start in range(0, len(questions), _BATCH):
-        batch = _judge(answerer, questions[start : start + _BATCH])
-        judged += batch
-        if predictions is not None:
-            predictions.write(one.as_dict() for one in batch)
-        if len(judged) % _LOG_EVERY == 0:
-            log.info("%d of %d questions answered", len(judged), len(questions))
+    judged = judge(answerer, questions, predictions)
     known = [one.evidence_rank for one in judged if one.question.evidence >= 0]
     return {
         "questions": len(judged),
@@ -63,8 +56,17 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """A question with its answer; ranks count from 1, None: not among the retrieved passages."""
+class Judged:
+    """A question with its answer; ranks count from 1, None: not among the retrieved passages.
+
+    Attributes:
+      question: with accepted answers.
+      answer: of the model.
+      right: whether it is an accepted answer.
+      readable: whether a span of the passages read is an accepted answer.
+      answer_rank: of the first passage whose text has an accepted answer.
+      evidence_rank: of the passage that is known to state the fact.
+    """
 
     question: Question
     answer: Answer
@@ -87,7 +89,22 @@ class _Judged:
         }
 
 
-def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
+def judge(
+    answerer: Answerer, questions: list[Question], predictions: PredictionFile | None = None
+) -> list[Judged]:
+    """Answers questions and compares each answer; see `evaluate`."""
+    judged: list[Judged] = []
+    for start in range(0, len(questions), _BATCH):
+        batch = _judge(answerer, questions[start : start + _BATCH])
+        judged += batch
+        if predictions is not None:
+            predictions.write(one.as_dict() for one in batch)
+        if len(judged) % _LOG_EVERY == 0:
+            log.info("%d of %d questions answered", len(judged), len(questions))
+    return judged
+
+
+def _judge(answerer: Answerer, questions: list[Question]) -> list[Judged]:
     texts = [question.text for question in questions]
     padded = [texts[i] for i in padded_indices(len(texts), _BATCH)]
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
@@ -98,7 +115,7 @@ def _judge(answerer: Answerer, questions: list[Question]) -> list[_Judged]:
     real_rows = Rows(*(part[: len(texts)] for part in rows))
     readable = _readable(answerer, real_rows, given, answers)
     return [
-        _Judged(
+        Judged(
             question=question,
             answer=given[i],
             right=is_right(given[i].answer, question),

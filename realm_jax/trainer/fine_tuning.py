@@ -17,6 +17,7 @@ from realm_jax.errors import MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host
+from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
@@ -115,12 +116,15 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int) -> None
 def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:
     """The questions with their retrieved passages."""
     store, questions = Knowledge(inputs.knowledge, config).of(index), inputs.questions
-    retriever = HostRetriever(config, store.vocabulary.size)
-    rows = question_rows([q.text for q in questions], store.vocabulary, config.lengths.query)
-    count = config.stages.qa.retriever_passages
+    stage, texts = config.stages.qa, [question.text for question in questions]
     log.info("searching %d passages for %d questions", index.searcher.size, len(questions))
-    embedded = EmbedderRows(config, store.vocabulary).queries(rows)
-    hits = retriever.hits(index, embedded, count)
+    if stage.retriever == "bm25":
+        hits, _ = Bm25.open(store).search(texts, stage.retriever_passages)
+    else:
+        rows = question_rows(texts, store.vocabulary, config.lengths.query)
+        embedded = EmbedderRows(config, store.vocabulary).queries(rows)
+        retriever = HostRetriever(config, store.vocabulary.size)
+        hits = retriever.hits(index, embedded, stage.retriever_passages)
     return QuestionSource(questions, hits, _vectors_by_passage(index), store, config)
 
 

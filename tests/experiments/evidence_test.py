@@ -4,24 +4,21 @@ import json
 import shutil
 
 import evidence
-import jax
 import pytest
-from evidence_runs import aggregate, tables
+from evidence_runs import aggregate, rows, tables
 from evidence_runs.collections import COLLECTIONS, Collection
 from evidence_runs.systems import AS_IS
 from support.judged import write_judged_set, write_judged_store
-from support.tiny_corpus import tiny_config
+from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 
 from realm_jax import config as config_lib
-from realm_jax.interop.weights import weights_of_run, write_weights
-from realm_jax.models.modules import Modules
 
 
 def test_the_committed_page_and_json_equal_the_records():
-    made = aggregate.aggregate(evidence.RECORDS)
+    made = evidence.summary()
     assert json.loads((evidence.RESULTS / "evidence.json").read_text()) == made
-    page = evidence.PAGE.read_text()
-    assert tables.with_tables(page, made) == page
+    for page in evidence.PAGES:
+        assert tables.with_tables(page.read_text(), made) == page.read_text()
 
 
 def write_record(folder, collection, system, seed, values):
@@ -55,6 +52,7 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     # cisi loses 0.1 times the number of draws of its last query: 0 to 3 of 4 in 95 % of the samples
     low, high = gain["realm_over_start"]["low"], gain["realm_over_start"]["high"]
     assert (low, high) == (pytest.approx((0.2 - 0.3) / 2), pytest.approx(0.1))
+    made |= rows.aggregate_rows(tmp_path / "none")
     page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
     page = tables.with_tables(page, made)
     assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 |" in page and "old" not in page
@@ -74,14 +72,10 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(tmp
     monkeypatch.setitem(COLLECTIONS, "tiny", Collection(24, 24, 0.0, None, "made"))
     write_judged_set(tmp_path / "tiny")
     (tmp_path / "store").mkdir()
-    tiny = write_judged_store(tmp_path / "store")
-    form = {"pooling": "mean", "projection": "none", "normalise": True, "passage_row": "single"}
-    form |= {"embedding": 16, "positions": 512}
-    config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
-    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
-    params = jax.device_get(modules.init(jax.random.key(5)))
-    start, records = tmp_path / "start", tmp_path / "records"
-    write_weights(start, weights_of_run(params, config.model, 5, tmp_path / "store" / "vocab.txt"))
+    write_judged_store(tmp_path / "store")
+    form = {**LIKE_MINILM, "positions": 512}
+    start = write_tiny_encoder(tmp_path / "start", tmp_path / "store" / "vocab.txt", form)
+    records = tmp_path / "records"
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
     flags = [f"--config.{one}" for one in few]

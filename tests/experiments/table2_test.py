@@ -25,7 +25,7 @@ from realm_jax.trainer.checkpoint import final_params
 
 def differences(name):
     base = table2.get_config()
-    other = row_config(base, name, base.seed, Path("home"))
+    other = row_config(base, ROWS[name], base.seed, Path("home"))
     return {
         key: (value(base, key), value(other, key))
         for key in config_lib.keys(base)
@@ -104,13 +104,13 @@ DIFFERENT = {
 @pytest.mark.parametrize("name", ROWS)
 def test_each_row_differs_from_realm_in_the_setting_it_names(name):
     assert differences(name) == DIFFERENT[name]
-    config_lib.check(row_config(table2.get_config(), name, 1, Path("home")))
+    config_lib.check(row_config(table2.get_config(), ROWS[name], 1, Path("home")))
 
 
 @pytest.mark.parametrize("done", [set(), {(row, 0) for row in PAPER}, {("ict_only", 1)}])
 def test_runs_that_create_shared_data_come_first(done):
     asked = [(row, seed) for seed in range(2) for row in PAPER if (row, seed) not in done]
-    groups = in_order(asked)
+    groups = in_order(asked, ROWS)
     runs = [run for group in groups for run in group]
     assert sorted(runs) == sorted(asked)
     assert len(groups[0]) == 1  # this run creates the corpora
@@ -121,7 +121,7 @@ def test_runs_that_create_shared_data_come_first(done):
         seeds_begun |= set(seeds)
     mixed = [bool(ROWS[row].retriever_of) for group in groups for row, _ in group]
     assert mixed == sorted(mixed)
-    assert in_order([]) == []
+    assert in_order([], ROWS) == []
 
 
 def test_all_rows_of_the_paper_are_included():

@@ -7,7 +7,7 @@ import tarfile
 from itertools import product
 from pathlib import Path
 
-from table2_small import corpora, questions
+from table2_small import all_questions, corpora, encyclopedia, questions
 
 from realm_jax.corpus.documents import Document
 from realm_jax.text.vocabulary import write_vocabulary
@@ -53,7 +53,19 @@ def write_data(folder: Path, tagged: str) -> None:
         for one in documents()
     )
     _write_archive(folder / corpora.NEWS, "reut2-000.sgm", stories)
+    write_articles(folder / encyclopedia.ARTICLES)
     write_questions(folder)
+
+
+def write_articles(path: Path) -> None:
+    """Another encyclopedia: a long article of each country, and three short ones."""
+    lines = []
+    for number, country in enumerate(COUNTRIES):
+        first = f"The capital of {country} is City{number} since {1500 + number}."
+        text = " ".join([first, f"The river in {country} is Rio{number}."] + [first] * 40)
+        lines.append({"title": f"{country} (country)", "text": text})
+        lines += [{"title": f"{country} {n}", "text": "It is short."} for n in range(3)]
+    path.write_bytes(lzma.compress("\n".join(map(json.dumps, lines)).encode()))
 
 
 def _write_archive(path: Path, name: str, text: str) -> None:
@@ -78,6 +90,10 @@ def write_questions(folder: Path) -> None:
     )
     (folder / questions.SOURCES["nq_dev"][0]).write_text(
         f"What is twice in Ulm?\t['City7']\n{CITIES[5]}\t['City5']\n"
+    )
+    trivia = {"question": CITIES[3], "answers": ["City3", "city 3"]}
+    (folder / all_questions.JUDGED["triviaqa_dev"][0]).write_bytes(
+        lzma.compress(json.dumps(trivia).encode())
     )
     entries = [{"qText": CITIES[6], "answers": ["City6"]}]
     (folder / "webquestions.val.json").write_text(json.dumps(entries))

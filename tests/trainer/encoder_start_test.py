@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.finished_run import write_finished_run
 from support.tiny_corpus import tiny_config, vocabulary, write_tiny_corpus
+from support.tiny_encoder import write_tiny_encoder
 
 import realm_jax
 from realm_jax.artifacts.export import read_export
@@ -19,7 +20,6 @@ from realm_jax.interop import load
 from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.embedder import null_score_of, temperature_of
-from realm_jax.models.modules import Modules
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.run import run as train
@@ -43,13 +43,8 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoder(tiny, tmp_path_factory):
     """A folder with an encoder of random weights."""
-    config = tiny_config(**{f"model__{key}": value for key, value in FORM.items()})
-    params = Modules(config.model, tiny.store.vocabulary.size, ("embedder",)).init(
-        jax.random.key(5)
-    )
-    pieces = tiny.folder.parent / "vocab.txt"
     folder = tmp_path_factory.mktemp("encoder") / "W"
-    write_weights(folder, weights_of_run(jax.device_get(params), config.model, 5, pieces))
+    write_tiny_encoder(folder, tiny.folder.parent / "vocab.txt", FORM)
     return folder
 
 

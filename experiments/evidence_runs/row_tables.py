@@ -1,0 +1,105 @@
+"""Tables of the rows of Table 2 from an encoder, and the summary of docs/results.md."""
+
+from typing import Any
+
+import numpy as np
+from table2_small.rows import ROWS_FROM_START
+
+from evidence_runs.markdown import NOT_RUN, markdown
+from evidence_runs.rows import PAIRS
+
+SETS = {
+    "nq_dev": "NQ dev",
+    "triviaqa_dev": "TriviaQA dev",
+    "webquestions": "WebQuestions",
+    "trec": "CuratedTREC",
+}
+# Line of the summary -> the system of the collections, and the row of Table 2.
+SUMMARY = {
+    "the encoder as it comes": ("start", "start"),
+    "BM25": ("bm25", "bm25"),
+    "ICT": ("ict", "ict_only"),
+    "REALM": ("realm", "realm"),
+    "the encoder and BM25": ("start_hybrid", ""),
+    "REALM and BM25": ("realm_hybrid", ""),
+}
+
+
+def row_tables(made: dict[str, Any]) -> dict[str, str]:
+    """Markdown of each table, by name."""
+    return {
+        "rows_recall": _rows_table(made, "recall_at_5"),
+        "rows_exact": _rows_table(made, "exact_match"),
+        "rows_utility": _utility_table(made),
+        "rows_differences": _differences_table(made),
+        "summary": _summary_table(made),
+    }
+
+
+def _rows_table(made: dict[str, Any], measure: str) -> str:
+    lines = []
+    for name in ROWS_FROM_START:
+        own = made["rows"].get(name)
+        cells = [_percent(own[measure][one]) if own else NOT_RUN for one in SETS]
+        seeds = str(len(own[measure]["nq_dev"]["seeds"])) if own else NOT_RUN
+        lines.append((f"`{name}`", *cells, seeds))
+    return markdown(("row", *SETS.values(), "seeds"), lines)
+
+
+def _utility_table(made: dict[str, Any]) -> str:
+    lines = []
+    for name in ROWS_FROM_START:
+        training = made["row_training"].get(name)
+        if training is None:
+            lines.append((f"`{name}`", *[NOT_RUN] * 3))
+            continue
+        figure = made["rows"][name]["retrieval_utility"]
+        text = f"{figure['mean']:.3f}"
+        if figure["low"] is not None:
+            text += f" ({figure['low']:.3f} to {figure['high']:.3f})"
+        curve = ", ".join(f"{step}: {value:.2f}" for step, value in training["utility"])
+        minutes = ", ".join(f"{value:.0f}" for value in training["minutes"])
+        lines.append((f"`{name}`", text, curve or NOT_RUN, minutes))
+    return markdown(("row", "retrieval utility", "at steps", "minutes of each seed"), lines)
+
+
+def _differences_table(made: dict[str, Any]) -> str:
+    lines = []
+    for one, other in PAIRS:
+        own = made["row_differences"].get(f"{one}_over_{other}")
+        for measure, title in (("recall_at_5", "recall@5"), ("exact_match", "exact match")):
+            cells = [_points(own[measure][name]) if own else NOT_RUN for name in SETS]
+            lines.append((f"`{one}` − `{other}`", title, *cells))
+    return markdown(("rows", "measure", *SETS.values()), lines)
+
+
+def _summary_table(made: dict[str, Any]) -> str:
+    """Means over the collections that have all systems of the table that were measured."""
+    measured = [system for system, _ in SUMMARY.values()]
+    common = [own for own in made["collections"].values() if all(one in own for one in measured)]
+    lines = []
+    for title, (system, row) in SUMMARY.items():
+        ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common]
+        rows = made["rows"].get(row)
+        cells = [f"{np.mean(ndcg):.3f}" if ndcg else NOT_RUN]
+        for measure in ("recall_at_5", "exact_match"):
+            for name in ("nq_dev", "triviaqa_dev"):
+                cells.append(f"{100 * rows[measure][name]['mean']:.1f}" if rows else NOT_RUN)
+        lines.append((title, *cells))
+    measures = [
+        f"{measure}, {SETS[name]}, %"
+        for measure in ("recall@5", "exact match")
+        for name in ("nq_dev", "triviaqa_dev")
+    ]
+    ndcg_head = f"nDCG@10, mean of {len(common)} collections"
+    return markdown(("system", ndcg_head, *measures), lines)
+
+
+def _percent(figure: dict[str, Any]) -> str:
+    mean, low, high = (100 * figure[name] for name in ("mean", "low", "high"))
+    return f"{mean:.1f} ({low:.1f} to {high:.1f})"
+
+
+def _points(figure: dict[str, Any]) -> str:
+    mean, low, high = (100 * figure[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"

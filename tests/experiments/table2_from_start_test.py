@@ -1,0 +1,243 @@
+"""Table 2 from an encoder: its rows, corpora, questions and figures, and the run of a row."""
+
+import json
+import sys
+from pathlib import Path
+
+import evidence
+import numpy as np
+import pytest
+import table2
+from evidence_runs import row_tables, rows
+from evidence_runs.aggregate import RESAMPLES
+from support import tiny_corpus
+from support.table2_data import CITIES, COUNTRIES, documents, write_articles, write_data
+from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
+from table2_small import all_questions, encyclopedia, titles
+from table2_small.bits import bits, from_bits
+from table2_small.questions import kept_file, read_kept
+from table2_small.rows import ROWS_FROM_START, row_config
+
+from realm_jax import config as config_lib
+from realm_jax.corpus.mark_spans import mark_spans
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages, write_store
+from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.text.vocabulary import write_vocabulary
+
+NO_REALM = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
+ICT_ONLY = {**NO_REALM, "stages.ict.steps": 600}
+BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
+CHANGED = {
+    "realm": {},
+    "retriever_only": {"stages.qa.reader_from": "home/ict_only_0"},
+    "encoder_only": {**ICT_ONLY, "stages.qa.reader_from": "home/realm_0"},
+    "ict_only": ICT_ONLY,
+    "random_token": {"masking.scheme": "random_token"},
+    "random_span": {"masking.scheme": "random_span"},
+    "stale_30x": {"refresh.every": 30 * 60},
+    "bm25": {**NO_REALM, **BM25},
+    "start": NO_REALM,
+}
+
+
+def test_each_row_differs_from_realm_in_what_it_names():
+    base = table2.get_config_from_start()
+    was = {key: config_lib.value_of(base, key) for key in config_lib.keys(base)}
+    for name, row in ROWS_FROM_START.items():
+        other = row_config(base, row, base.seed, Path("home"))
+        now = {key: config_lib.value_of(other, key) for key in was}
+        assert {key: value for key, value in now.items() if value != was[key]} == CHANGED[name]
+    # BM25 alone decides what is read: as many passages are retrieved as the reader reads
+    assert BM25["stages.qa.retriever_passages"] == base.stages.qa.reader_passages
+
+
+def test_the_config_has_the_sizes_of_the_encoder_except_given_keys(tmp_path):
+    write_vocabulary(tmp_path / "vocab.txt", tiny_corpus.vocabulary())
+    form = {**LIKE_MINILM, "positions": 96}
+    start = write_tiny_encoder(tmp_path / "start", tmp_path / "vocab.txt", form)
+    base = table2.base_config(tmp_path, str(start), ["--config.model.layers=1"])
+    assert (base.model.hidden, base.model.layers, base.model.pooling) == (16, 1, "mean")
+    assert base.model.start == str(start)
+    config_lib.check(base)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """X, with the vocabulary in the parent folder."""
+    folder = tmp_path_factory.mktemp("text")
+    write_vocabulary(folder / "vocab.txt", tiny_corpus.vocabulary())
+    write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
+    return PassageStore.open(folder / "wikipedia")
+
+
+def test_knowledge_is_the_beginning_of_the_longest_quarter(tmp_path, text):
+    write_articles(tmp_path / "articles.xz")
+    vocabulary = text.path.parent / "vocab.txt"
+    found = list(encyclopedia.beginnings(tmp_path / "articles.xz", vocabulary))
+    assert [title for title, _ in found] == [f"{country} (country)" for country in COUNTRIES]
+    write_passages(tmp_path / "knowledge", found, vocabulary)
+    store = PassageStore.open(tmp_path / "knowledge")
+    lengths = store.lengths()
+    assert (lengths <= 64).all()
+    sentence = len(store.body_ids(0)) // len(found[0][1])
+    assert (lengths + sentence > 64).all()  # as many sentences as fit
+
+
+def test_a_first_sentence_that_does_not_fit_is_cut(tmp_path, text):
+    words = text.vocabulary
+    (kept,) = encyclopedia._beginning("Ora", "river " * 100 + "end.", words)
+    assert len(words.pieces([kept])[0][0]) == 64 - 3 - len(words.pieces(["Ora"])[0][0])
+
+
+def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path, text, monkeypatch):
+    monkeypatch.setattr(titles, "RARE", 1.0)
+    vocabulary = text.path.parent / "vocab.txt"
+    known = [
+        ("Ora (country)", ["The capital of Ora is City0."]),
+        ("Ube", ["The capital of Ube is City0. The river in 1502 was Ilo."]),
+        ("River", ["City1 in 1501."]),
+    ]
+    stories = [
+        ("Any", ["Ora was City0 in 1500.", "Ube and City0."]),  # two state it; the first is kept
+        ("Any", ["What is City0.", "Oral City0."]),  # no title
+        ("Any", ["Ube was in 1502 and the City1."]),  # another passage states City1
+        ("Any", ["The river since 1501."]),
+    ]
+    write_passages(tmp_path / "z", known, vocabulary)
+    write_passages(tmp_path / "x", stories, vocabulary)
+    knowledge, x = (PassageStore.open(tmp_path / name) for name in "zx")
+    encyclopedia.write_stated(tmp_path / "s", mark_spans(x, tmp_path / "m"), x, knowledge)
+    made = SpanStore.open(tmp_path / "s", x)
+    spans = [
+        [x.vocabulary.decode(x.body_ids(row)[a:b]) for a, b in made.of(row).tolist()]
+        for row in range(len(x))
+    ]
+    assert spans == [["city0"], [], ["1502"], ["1501"]]
+    assert made.evidence.tolist() == [0, -1, 1, 2]
+
+
+def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, monkeypatch):
+    monkeypatch.setattr(titles, "RARE", 1.0)
+    write_data(tmp_path, "")
+    leads = encyclopedia.beginnings(
+        tmp_path / encyclopedia.ARTICLES, text.path.parent / "vocab.txt"
+    )
+    write_passages(tmp_path / "knowledge", leads, text.path.parent / "vocab.txt")
+    store = PassageStore.open(tmp_path / "knowledge")
+    all_questions.keep_all_questions(tmp_path, tmp_path, store)
+    counts = json.loads((tmp_path / "questions" / "counts.json").read_text())
+    judged = {name: read_kept(tmp_path, name) for name in all_questions.JUDGED}
+    assert {name: len(questions) for name, questions in judged.items()} == {
+        name: counts[name]["read"] for name in judged
+    }
+    assert judged["triviaqa_dev"][0].answers == ("City3", "city 3")
+    assert judged["trec"][1].expression and judged["trec"][1].answers == ("zebra|lion",)
+    trained = {q.text for q in read_kept(tmp_path, all_questions.TRAIN)}
+    # CITIES[1] is in CuratedTREC and CITIES[3] in TriviaQA; CITIES[2] is in NQ and in SQuAD
+    assert trained == {CITIES[0], CITIES[2], "What is it?"}  # a title has the piece ##t
+    assert counts["nq_train"]["kept"] == 3 and counts["squad"] == {
+        "read": 1,
+        "not_judged": 1,
+        "said": 1,
+        "kept": 1,
+    }
+
+
+def test_bits_of_questions_come_back():
+    values = np.random.default_rng(0).random(8757) < 0.3
+    text = bits(values.tolist())
+    assert text.startswith("8757:") and len(text) < 2300
+    np.testing.assert_array_equal(from_bits(text), values)
+
+
+def write_record(folder, row, seed, right):
+    values = {name: bits(right) for name in all_questions.JUDGED}
+    values["trec"] = bits([True, False])
+    record = {"row": row, "seed": seed, "retrieval_utility": 0.5 + seed}
+    record |= {"curve": [[60, 0.25], [120, 0.5 + seed]], "seconds": {"realm": 60.0, "qa": 30.0}}
+    record["by_question"] = {"recall_at_5": values, "exact_match": values}
+    (folder / f"{row}_{seed}.json").write_text(json.dumps(record))
+
+
+def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
+    few, many = [True] * 100 + [False] * 300, [True] * 200 + [False] * 200
+    write_record(tmp_path, "realm", 0, few)
+    write_record(tmp_path, "realm", 1, many)
+    write_record(tmp_path, "ict_only", 1, few)
+    made = rows.aggregate_rows(tmp_path)
+    assert list(made["rows"]) == ["realm", "ict_only"]
+    recall = made["rows"]["realm"]["recall_at_5"]["nq_dev"]
+    assert recall["mean"] == 0.375 and recall["seeds"] == [0.25, 0.5]
+    # drawn one by one, as the multinomial draws them at once
+    values, random = np.mean([few, many], axis=0), np.random.default_rng(1)
+    means = values[random.integers(400, size=(RESAMPLES, 400))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert (recall["low"], recall["high"]) == (
+        pytest.approx(low, abs=0.003),
+        pytest.approx(high, abs=0.003),
+    )
+    assert made["rows"]["realm"]["retrieval_utility"]["mean"] == 1.0
+    # only seed 1 has both rows
+    gain = made["row_differences"]["realm_over_ict_only"]["exact_match"]["nq_dev"]
+    assert gain["mean"] == 0.25 and gain["low"] < 0.25 < gain["high"]
+    assert made["row_training"]["realm"]["utility"] == [[60, 0.25], [120, 1.0]]
+    shown = row_tables.row_tables({**made, "collections": {}})
+    assert "| `realm` | 37.5 (" in shown["rows_recall"] and "| `start` | – |" in shown["rows_exact"]
+    assert "60: 0.25, 120: 1.00 | 2, 2 |" in shown["rows_utility"]
+    assert "| ICT | – | 25.0 | 25.0 | 25.0 | 25.0 |" in shown["summary"]
+    assert "| the encoder and BM25 | – | – |" in shown["summary"]
+
+
+def test_the_contract_names_all_rows_and_sets():
+    assert list(row_tables.SETS) == ["nq_dev", "triviaqa_dev", "webquestions", "trec"]
+    assert list(row_tables.SETS) == list(all_questions.JUDGED)
+    assert set(ROWS_FROM_START) == set(CHANGED)
+    assert evidence.ROWS == table2.RUNS_FROM_START
+
+
+@pytest.mark.slow
+def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(titles, "RARE", 1.0)
+    data, home, records = tmp_path / "data", tmp_path / "runs", tmp_path / "records"
+    data.mkdir()
+    write_data(data, "")
+    form = {**LIKE_MINILM, "positions": 96}
+    start = write_tiny_encoder(tmp_path / "start", data / "bert-base-uncased-vocab.txt", form)
+    few = [f"stages.{stage}.batch=8" for stage in ("reader", "ict", "realm", "qa")]
+    few += [f"stages.{stage}.steps=4" for stage in ("reader", "realm", "qa")]
+    few += ["stages.realm.evaluate_every=2", "refresh.every=2", "model.compute=float32"]
+    flags = [f"--config.{one}" for one in few]
+    flags += [f"--data={data}", f"--home={home}", f"--start={start}", f"--records={records}"]
+
+    def run(*more):
+        monkeypatch.setattr(sys, "argv", ["table2.py", *more, *flags])
+        with pytest.raises(SystemExit) as ended:
+            table2.main()
+        assert not ended.value.code, ended.value.code
+
+    run("--warm")
+    assert {path.name for path in records.iterdir()} == {
+        "counts.json",
+        "warm_copying.jsonl",
+        "warm_reader.jsonl",
+    }
+    run("--row=bm25")
+    run("--row=realm")
+    record = json.loads((records / "bm25_0.json").read_text())
+    store = PassageStore.open(home / "knowledge")
+    questions = read_kept(home, "nq_dev")
+    best, _ = Bm25.open(store).search([q.text for q in questions], 5)
+    said = [
+        any(q.answers[0] in store.body(i) for i in found.tolist())
+        for q, found in zip(questions, best, strict=True)
+    ]
+    assert from_bits(record["by_question"]["recall_at_5"]["nq_dev"]).tolist() == said
+    realm = json.loads((records / "realm_0.json").read_text())
+    assert [step for step, _ in realm["curve"]] == [2, 4]
+    assert not (home / "realm_0" / "checkpoints" / "ict").exists()
+    made = rows.aggregate_rows(records)
+    assert list(made["rows"]) == ["realm", "bm25"]
+    kept_file(home, "nq_dev").unlink()  # finished rows are not measured again
+    run("--row=realm")
