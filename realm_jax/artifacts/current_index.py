@@ -124,7 +124,7 @@ def _open_current(
 ) -> CurrentIndex:
     update = newest_update(run, index_step)
     if update is not None and update.corpus_hash not in store.lineage:
-        store = PassageStore.open(store.path)  # it has grown since it was opened
+        store = store.newest()  # it has grown since it was opened
     base = _open_base(run, index_step, expect, before)
     chosen = update
     if update is None or not _is_newer(update, base, store):

@@ -90,8 +90,8 @@ def extend(
       still_allowed: see `commit.publish`.
     """
     with one_writer(run):
-        step, folder = current.base.step, current.store.path
-        current = open_current(run, step, PassageStore.open(folder), before=current)
+        step = current.base.step
+        current = open_current(run, step, current.store.newest(), before=current)
         if current.store.corpus_hash == current.corpus_hash and not done.merged:
             return current
         update = _update(run, current, done, embed)

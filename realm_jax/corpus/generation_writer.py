@@ -18,7 +18,7 @@ from realm_jax.corpus.copy_rows import copy_rows
 from realm_jax.corpus.generation_files import Layer, read_layer
 from realm_jax.corpus.generation_retention import delete_merged
 from realm_jax.corpus.layered_spans import copy_spans
-from realm_jax.corpus.layered_store import NO_PART, overlay
+from realm_jax.corpus.layered_store import NO_PART, open_generation, overlay
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import VOCABULARY, PassageStore
@@ -55,17 +55,21 @@ class Change:
 
 
 @contextlib.contextmanager
-def newest_to_change(corpus: str | Path) -> Iterator[PassageStore]:
+def newest_to_change(corpus: str | Path | PassageStore) -> Iterator[PassageStore]:
     """The newest generation of a corpus, while no other process publishes one.
+
+    Args:
+      corpus: its folder, or any generation of it.
 
     Raises:
       InputError, DamageError: see `PassageStore.open`.
     """
-    with _locked(corpus, LOCK):
-        newest = names.newest_generation(corpus)
-        if newest > 1 and names.pointed_generation(corpus) != newest:
-            commit.advance_pointer(names.parent_of(corpus), newest)  # its writer was killed
-        yield PassageStore.open(corpus)
+    path = corpus.path if isinstance(corpus, PassageStore) else corpus
+    with _locked(path, LOCK):
+        newest = names.newest_generation(path)
+        if newest > 1 and names.pointed_generation(path) != newest:
+            commit.advance_pointer(names.parent_of(path), newest)  # its writer was killed
+        yield corpus.newest() if isinstance(corpus, PassageStore) else PassageStore.open(corpus)
 
 
 @contextlib.contextmanager
@@ -259,4 +263,4 @@ def _publish(
 
     is_new = commit.publish(names.parent_of(store.path), generation, write, manifest)
     assert is_new, f"generation {generation} was published before"
-    return PassageStore.open(store.path, generation)
+    return open_generation(store.path, generation, store)

@@ -59,7 +59,7 @@ class GenerationSummary:
 
 
 def write_passages_generation(
-    corpus: str | Path, written: Sequence[WrittenText], removed: Sequence[int] = ()
+    corpus: str | Path | PassageStore, written: Sequence[WrittenText], removed: Sequence[int] = ()
 ) -> GenerationSummary:
     """Publishes a generation of a corpus in which passages are written and removed.
 
@@ -68,7 +68,7 @@ def write_passages_generation(
     if nothing changes, no generation is published.
 
     Args:
-      corpus: its folder.
+      corpus: its folder, or any generation of it.
       written: at most one text for an id; each becomes one sentence.
       removed: ids of passages that exist.
 

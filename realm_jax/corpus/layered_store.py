@@ -23,15 +23,21 @@ from realm_jax.corpus.store import Bounds, Part, PassageStore
 from realm_jax.errors import DamageError, InputError
 
 _NEVER = np.iinfo(np.int64).max  # ends the table of ids
+_Opened = tuple[Layer | None, PassageStore | None]  # of a generation
 _FIRST = 1  # the generation that lies in the folder of the corpus itself
 
 
-def open_generation(path: str | Path, generation: int | None) -> PassageStore:
-    """See `PassageStore.open`; tries again if a compaction deletes the files that it opens."""
+def open_generation(
+    path: str | Path, generation: int | None, before: PassageStore | None = None
+) -> PassageStore:
+    """See `PassageStore.open`; tries again if a compaction deletes the files that it opens.
+
+    `before`: the corpus as it was opened earlier; layers that both have are not opened again.
+    """
     while generation is None:
         newest = newest_generation(path)
         try:
-            return _open(path, newest)
+            return _open(path, newest, before)
         except (DamageError, InputError, FileNotFoundError):
             if newest_generation(path) == newest:
                 raise
@@ -42,11 +48,34 @@ def open_generation(path: str | Path, generation: int | None) -> PassageStore:
             expected=f"one up to {newest_generation(path)} whose files were not yet deleted",
             found=generation,
         )
-    return _open(path, generation)
+    return _open(path, generation, before)
 
 
-def _open(path: str | Path, generation: int) -> PassageStore:
-    return PassageStore(path) if generation == _FIRST else LayeredStore(path, generation)
+def _open(path: str | Path, generation: int, before: PassageStore | None) -> PassageStore:
+    if generation == _FIRST:
+        return PassageStore(path)
+    if before is None:
+        return LayeredStore(path, generation)
+    read_generation(path, generation)  # raises if it is damaged
+    lineage = read_lineage(path, generation)
+    if before.lineage == lineage:
+        return before
+    is_same = before.lineage == lineage[: before.generation]  # or the corpus was built again
+    return LayeredStore(path, generation, before if is_same else None)
+
+
+def _opened_by(store: PassageStore | None) -> dict[int, _Opened]:
+    if isinstance(store, LayeredStore):
+        return store._opened
+    return {} if store is None else {_FIRST: (None, store)}
+
+
+def _open_layer(path: str | Path, generation: int) -> _Opened:
+    """What a generation changes, and its passages if it has any; the first one is the corpus."""
+    if generation == _FIRST:
+        return None, PassageStore(path)
+    layer = read_layer(path, generation)
+    return layer, PassageStore(layer.part) if layer.part else None
 
 
 class LayeredStore(PassageStore):
@@ -56,29 +85,30 @@ class LayeredStore(PassageStore):
     `manifest` is that of the generation, with `vocabulary` and `passage_pieces` of the corpus.
     """
 
-    def __init__(self, path: str | Path, generation: int):
-        """See `PassageStore.open`."""
+    def __init__(self, path: str | Path, generation: int, before: PassageStore | None = None):
+        """See `open_generation`; `before` is an earlier generation of the same corpus."""
         self.path, self.generation = Path(path), generation
         manifest = read_generation(path, generation)
-        layers = [read_layer(path, one) for one in manifest["layers"] if one != _FIRST]
-        if manifest["layers"][0] == _FIRST:
-            base = PassageStore(path)
-        else:  # compacted: its rows are passage ids
-            compacted, layers = layers[0], layers[1:]
-            assert compacted.part is not None
-            base = PassageStore(compacted.part)
-            layers.insert(0, replace(compacted, part=None))
+        known = _opened_by(before)
+        self._opened = {one: known.get(one) or _open_layer(path, one) for one in manifest["layers"]}
+        (first, base), *rest = self._opened.values()
+        layers = [layer for layer, _ in rest if layer is not None]
+        assert base is not None
+        if first is not None:  # compacted: its rows are passage ids
+            layers.insert(0, replace(first, part=None))
         settings = {name: base.manifest.get(name) for name in ("vocabulary", "passage_pieces")}
         self.manifest: dict[str, Any] = {**settings, **manifest}
         self.corpus_hash: str = manifest["corpus_hash"]
         self._size: int = manifest["size"]
-        self._parts = [base, *(PassageStore(one.part) for one in layers if one.part)]
+        self._parts = [base, *(store for _, store in rest if store is not None)]
         self._ids, self._part, self._row = overlay(layers)
         # Read now: a compaction may delete the files while this generation is in use.
         self._lineage = read_lineage(path, generation)
         self._changes = [one.changes for one in layers]
         self.flat: Any = Concatenated([part.flat for part in self._parts])
         self.document_ids: Any = JoinedDocumentIds([part.document_ids for part in self._parts])
+        if before is not None and "vocabulary" in vars(before):
+            self.vocabulary = before.vocabulary  # the same file: do not read it again
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LayeredStore, (self.path, self.generation))

@@ -113,6 +113,17 @@ class PassageStore:
 
         return open_generation(path, generation)
 
+    def newest(self) -> "PassageStore":
+        """The newest generation of this corpus; what has not changed since is not opened again.
+
+        Raises:
+          InputError: see `open`.
+          DamageError: see `open`.
+        """
+        from realm_jax.corpus.layered_store import open_generation
+
+        return open_generation(self.path, None, self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled as a path: another process maps the same files.
         return (PassageStore, (self.path,))

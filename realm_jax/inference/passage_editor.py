@@ -7,7 +7,6 @@ from realm_jax.artifacts.current_index import CurrentIndex, open_current, up_to_
 from realm_jax.artifacts.index_writer import Embedded, extend
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
 from realm_jax.corpus.generations import GenerationSummary, WrittenText, write_passages_generation
-from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.passage_writer import PassageWriter
@@ -53,10 +52,10 @@ class PassageEditor:
         """
         for text in written:
             self._writer.pieces(text.title, text.body)
-        self._newest(current)
+        newest = self._newest(current)
         with _writable(current):
-            summary = write_passages_generation(current.store.path, written, removed)
-        return summary, self.bring_up_to_date(current)
+            summary = write_passages_generation(newest.store, written, removed)
+        return summary, self.bring_up_to_date(newest)
 
     def bring_up_to_date(self, current: CurrentIndex) -> CurrentIndex:
         """Embeds the passages that have changed, and publishes an index update.
@@ -72,7 +71,7 @@ class PassageEditor:
 
     def _newest(self, current: CurrentIndex) -> CurrentIndex:
         """The newest version of an index; raises an InputError if too much is pending."""
-        store = PassageStore.open(current.store.path)
+        store = current.store.newest()
         newest = open_current(self._run, current.base.step, store, before=current)
         if len(newest.missing) > MOST_PENDING:
             raise InputError(

@@ -110,8 +110,8 @@ class LiveRun:
         now = self._on_disk()
         if now != self._seen:
             before = self._answerer.current
-            store = PassageStore.open(before.store.path)
-            current = open_current(self._answerer.run, before.base.step, store, before=before)
+            store, run = before.store.newest(), self._answerer.run
+            current = open_current(run, before.base.step, store, before=before)
             check_coverage(current, self._command)
             self._use(current)
         self._checked, self._seen = time.monotonic(), now

@@ -1,6 +1,7 @@
 """A corpus grows in generations, and each of them is read as one passage store."""
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -86,6 +87,25 @@ def test_equal_texts_publish_nothing_and_wrong_ones_are_refused(store):
         with pytest.raises(InputError, match=error):
             write_passages_generation(store.path, written, removed)
     assert PassageStore.open(store.path).generation == 1
+
+
+def test_the_newest_generation_shares_what_is_opened_unless_the_corpus_was_built_again(
+    store, tmp_path, documents, vocabulary, monkeypatch
+):
+    monkeypatch.setattr(generation_writer, "MOST_LAYERS", 3)
+    for n in range(6):  # two of them merge
+        write_passages_generation(store, [WrittenText(n, "E", f"flows {n} near")], [n + 6])
+        before, store = store, store.newest()
+        assert texts(store) == texts(PassageStore.open(store.path))
+        assert store.newest() is store
+        assert store._opened[1] == ((None, before) if n == 0 else before._opened[1])
+    compact(store.path)
+    assert texts(store.newest()) == texts(store)
+    shutil.rmtree(store.path)
+    write_store(tmp_path / "store", documents[:2], vocabulary, passage_pieces=64)
+    write_passages_generation(store.path, [WrittenText(0, "E", "flows again near")])
+    again = store.newest()
+    assert texts(again) == texts(PassageStore.open(store.path)) != texts(store)
 
 
 def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):

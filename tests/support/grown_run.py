@@ -49,7 +49,7 @@ def write(
 
 def bring_up_to_date(run: RunDir, current: CurrentIndex) -> CurrentIndex:
     """Embeds what is pending, as a server does, and extends the index by it."""
-    store = PassageStore.open(current.store.path)
+    store = current.store.newest()
     ids = open_current(run, STEP, store, before=current).missing
     return extend(run, current, Embedded(store.generation, ids, embed(store, ids)), embed)
 

@@ -107,11 +107,13 @@ def assert_updates(run: RunDir, corpus: Path, *, finished: bool = True) -> int:
     assert generations == sorted(generations), f"generations of updates: {generations}"
     for update in updates:
         found = _found(run, update, store)
-        assert len(np.unique(found)) == len(found) == update.passages
+        counts = (len(np.unique(found)), len(found), update.passages)
+        assert len(set(counts)) == 1, f"update {update.number} finds other passages: {counts}"
         if update.corpus_hash == store.corpus_hash:
             np.testing.assert_array_equal(np.sort(found), store.live_ids())
     if finished:
-        assert set(files.list_names(run.segments)) == listed_segments(run)
+        unlisted = set(files.list_names(run.segments)) - listed_segments(run)
+        assert not unlisted, f"segments that no update lists: {unlisted}"
     return len(updates)
 
 
