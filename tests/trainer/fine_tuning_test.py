@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 from support import finished_run
 from support.tiny_corpus import tiny_config
@@ -11,6 +12,7 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import questions_hash
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import make_mesh
+from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer import fine_tuning
@@ -50,3 +52,17 @@ def test_only_process_0_deletes_the_checkpoints_of_an_earlier_index(
         fine_tuning.fine_tune(run, config, inputs, mesh, params, index, threading.Event())
     assert commit.steps(run.checkpoints("qa")) == left
     assert agreed == [("fine-tuning start", finished_run.STEP)]  # the others wait for process 0
+
+
+def test_fine_tuning_reads_what_bm25_finds(tiny, tmp_path):
+    config = tiny_config(tiny.folder, stages__qa__retriever="bm25")
+    run = RunDir(tmp_path)
+    params = finished_run.random_params(config, tiny.store.vocabulary.size)
+    finished_run.publish_random_index(run, tiny, config, params["embedder"])
+    index = open_index(run.published_index / step_name(finished_run.STEP))
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    inputs = Inputs(tiny.store, text, text, tiny.questions)
+    batch = fine_tuning._searched(config, inputs, index).take(np.arange(len(tiny.questions)))
+    best, _ = Bm25.open(tiny.store).search([question.text for question in tiny.questions], 6)
+    np.testing.assert_array_equal(batch.hits, best)
+    np.testing.assert_array_equal(batch.vectors, index.vectors_of(best).astype(np.float32))
