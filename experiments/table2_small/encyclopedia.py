@@ -8,8 +8,8 @@
 
 X is English Wikipedia and Z is another encyclopedia, so a query never retrieves its own sentence.
 A name or date of X is kept if its sentence contains the whole title of an article of Z whose
-beginning states it. Of each passage of X, only spans that one and the same beginning states are
-kept; this beginning is the evidence. The rules look at documents only.
+beginning states it, and does not repeat it. Of each passage of X, only spans that one and the same
+beginning states are kept; this beginning is the evidence. The rules look at documents only.
 """
 
 import json
@@ -168,25 +168,15 @@ def _stated(
     for start, stop, inside in _sentences(text, row, spans):
         named = titles.named_whole(pieces[start:stop])
         for a, b in inside if named else ():
-            outside = _named_outside(titles, named, pieces, (start, a, b, stop))
-            stating.append(((a, b), statements.of(pieces[a:b], outside)))
+            around = (pieces[start:a], pieces[b:stop])
+            if not any(spelt(pieces[a:b]) in spelt(part) for part in around):
+                outside = named & set().union(*map(titles.named_whole, around))
+                stating.append(((a, b), statements.of(pieces[a:b], outside)))
     counts = Counter(passage for _, passages in stating for passage in sorted(passages))
     if not counts:
         return [], NO_EVIDENCE
     best = max(counts, key=lambda passage: (counts[passage], -passage))
     return [span for span, passages in stating if best in passages], best
-
-
-def _named_outside(
-    titles: Titles,
-    named: set[int],
-    pieces: Int32[np.ndarray, "n"],
-    bounds: tuple[int, int, int, int],
-) -> set[int]:
-    """The passages that the sentence start:stop names outside of the span a:b."""
-    start, a, b, stop = bounds
-    parts = (pieces[start:a], pieces[b:stop])
-    return named & set().union(*(titles.named_whole(part) for part in parts))
 
 
 def _sentences(

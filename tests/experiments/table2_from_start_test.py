@@ -104,6 +104,7 @@ def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path,
         ("Any", ["What is City0.", "Oral City0."]),  # no title
         ("Any", ["Ube was in 1502 and the City1."]),  # another passage states City1
         ("Any", ["The river since 1501."]),
+        ("Any", ["Ube in 1502 and 1502."]),  # the sentence repeats it
     ]
     write_passages(tmp_path / "z", known, vocabulary)
     write_passages(tmp_path / "x", stories, vocabulary)
@@ -114,8 +115,8 @@ def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path,
         [x.vocabulary.decode(x.body_ids(row)[a:b]) for a, b in made.of(row).tolist()]
         for row in range(len(x))
     ]
-    assert spans == [["city0"], [], ["1502"], ["1501"]]
-    assert made.evidence.tolist() == [0, -1, 1, 2]
+    assert spans == [["city0"], [], ["1502"], ["1501"], []]
+    assert made.evidence.tolist() == [0, -1, 1, 2, -1]
 
 
 def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, monkeypatch):
