@@ -210,7 +210,6 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     With `--warm` only what the rows share: corpora, questions and the reader.
     """
     from table2_small.rows import COPYING, READING
-    from table2_small.run_row import make_row, warm_reader
 
     row, seed, edition = arguments.row, arguments.seed, edition_of(arguments)
     if row and row not in edition.rows:
@@ -229,8 +228,8 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
         base = base_config(home, arguments.start, overrides)
         edition.prepare(home, arguments.data, base, stop)
         if row:
-            return make_row(row, seed, workdir, base, stop, edition)
-        return {"reader": str(warm_reader(home, base, stop, edition))}
+            return edition.make_row(row, seed, workdir, base, stop)
+        return {"reader": str(edition.teach_reader(home, base, stop))}
 
     metrics = until_stopped(work)
     if "exit_code" in metrics:

@@ -3,7 +3,8 @@
 | folder | content |
 |---|---|
 | `wikipedia`, with `tagged_spans` and `shown_spans` | as in `corpora` |
-| `knowledge` | Z: the beginnings of the longest quarter of Simple English Wikipedia |
+| `encyclopedia` | Z: the beginnings of all articles of Simple English Wikipedia |
+| `knowledge` | Z of pre-training: shorter beginnings of the longest quarter of the articles |
 | `text_spans` | X: the names and dates of `wikipedia` that Z states |
 
 X is English Wikipedia and Z is another encyclopedia, so a query never retrieves its own sentence.
@@ -24,7 +25,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from realm_jax.corpus.mark_spans import mark_spans
-from realm_jax.corpus.spans import SpanStore
+from realm_jax.corpus.spans import FOLDER, SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.storage.layout import MANIFEST
@@ -47,7 +48,8 @@ from table2_small.titles import Titles
 
 log = logging.getLogger(__name__)
 ARTICLES = "simplewiki-2021.jsonl.xz"  # JSON lines: title, text
-KEPT_SHARE = 0.25  # of the articles, the longest ones
+KEPT_SHARE = 0.25  # of the articles in pre-training, the longest ones
+ANSWER_PIECES = 96  # of a passage that answers questions, special tokens included
 QUERY_PIECES = 38  # of a sentence that fit into a query, without special tokens
 _CHARACTERS = 1000  # of an article; its first 64 word pieces are in them
 
@@ -73,29 +75,43 @@ def make_encyclopedia(home: Path, data: Path, tagger: Path | None) -> None:
     text = built_and_marked(home / "wikipedia", "wikiextractor", data / SAMPLE, mark)
     marked = SpanStore.open(text.path / TAGGED_SPANS, text)
     mark_shown(marked, text)
-    knowledge = home / "knowledge"
-    if not (knowledge / MANIFEST).exists():
-        found = write_passages(
-            knowledge, beginnings(data / ARTICLES, data / VOCABULARY), data / VOCABULARY
-        )
-        log.info("Z: the beginnings of %d articles", found["passages"])
+    for name, share, pieces in (
+        ("knowledge", KEPT_SHARE, KNOWLEDGE_PIECES),
+        ("encyclopedia", 1.0, ANSWER_PIECES),
+    ):
+        if not (home / name / MANIFEST).exists():
+            passages = beginnings(data / ARTICLES, data / VOCABULARY, share, pieces)
+            found = write_passages(home / name, passages, data / VOCABULARY)
+            log.info("%s: the beginnings of %d articles", name, found["passages"])
+    whole = PassageStore.open(home / "encyclopedia")
+    if not (whole.path / FOLDER / MANIFEST).exists():
+        mark_spans(whole, workers=2)  # a run over Z expects them
     if not (home / "text_spans" / MANIFEST).exists():
-        write_stated(home / "text_spans", marked, text, PassageStore.open(knowledge))
+        write_stated(home / "text_spans", marked, text, PassageStore.open(home / "knowledge"))
 
 
-def beginnings(articles: Path, vocabulary: Path) -> Iterator[tuple[str, Sequence[str]]]:
-    """Title and first sentences of the longest articles, `KNOWLEDGE_PIECES` with special tokens.
+def beginnings(
+    articles: Path, vocabulary: Path, share: float, pieces: int
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Title and first sentences of the longest articles.
 
     As many sentences as fit; if the first does not fit, its first words.
+
+    Args:
+      articles: JSON lines.
+      vocabulary: a BERT vocab.txt.
+      share: of the articles.
+      pieces: most word pieces of title and sentences with special tokens.
     """
     lengths = np.array([len(text) for _, text in _read(articles)])
-    count = max(1, round(KEPT_SHARE * len(lengths)))
+    count = max(1, round(share * len(lengths)))
     chosen = np.zeros(len(lengths), bool)
     chosen[np.argsort(-lengths, kind="stable")[:count]] = True
     words = WordPieces.load(vocabulary)
     for is_long, (title, text) in zip(chosen, _read(articles), strict=True):
-        if is_long:
-            yield title, _beginning(title, text[:_CHARACTERS], words)
+        begin = _beginning(title, text[:_CHARACTERS], words, pieces) if is_long else []
+        if begin:
+            yield title, begin
 
 
 def _read(articles: Path) -> Iterator[tuple[str, str]]:
@@ -105,16 +121,20 @@ def _read(articles: Path) -> Iterator[tuple[str, str]]:
             yield article["title"], article["text"]
 
 
-def _beginning(title: str, text: str, words: WordPieces) -> list[str]:
-    sentences = [text[a:b] for a, b in sentence_bounds(text)]
-    (of_title, _), *pieces = words.pieces([title, *sentences])
-    room = max(KNOWLEDGE_PIECES - 3 - len(of_title), KNOWLEDGE_PIECES // 2)
-    ends = np.cumsum([len(ids) for ids, _ in pieces])
+def _beginning(title: str, text: str, words: WordPieces, pieces: int) -> list[str]:
+    """The sentences; none if the article has no words."""
+    found = [text[a:b] for a, b in sentence_bounds(text)]
+    (of_title, _), *tokenized = words.pieces([title, *found])
+    pairs = [(s, p) for s, p in zip(found, tokenized, strict=True) if len(p[0])]
+    if not pairs:
+        return []
+    room = max(pieces - 3 - len(of_title), pieces // 2)
+    ends = np.cumsum([len(ids) for _, (ids, _) in pairs])
     fitting = int(np.searchsorted(ends, room, "right"))
     if fitting:
-        return sentences[:fitting]
-    _, offsets = pieces[0]
-    return [sentences[0][: offsets[room - 1, 1]]]
+        return [sentence for sentence, _ in pairs[:fitting]]
+    sentence, (_, offsets) = pairs[0]
+    return [sentence[: offsets[room - 1, 1]]]
 
 
 def write_stated(out: Path, marked: SpanStore, text: PassageStore, knowledge: PassageStore) -> None:

@@ -1,6 +1,7 @@
 """Measures a finished run: recall before fine-tuning, exact match, retrieval utility."""
 
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.realm_stage import RealmStage
 from table2_small.bits import bits
-from table2_small.edition import FROM_NOTHING, Edition
 from table2_small.examples import examples
 from table2_small.questions import DEV, read_kept
 
@@ -34,12 +34,23 @@ RECALL_K = 5
 MAX_SENTENCES = 1024  # masked sentences for the final retrieval utility
 
 
+@dataclass(frozen=True)
+class Sets:
+    """The question sets of an edition; see `questions.read_kept`.
+
+    Attributes:
+      evaluated: sets with recall.
+      answered: sets with exact match.
+      most: questions per set for exact match, the first ones; None: all.
+    """
+
+    evaluated: tuple[str, ...]
+    answered: tuple[str, ...]
+    most: int | None
+
+
 def measure_run(
-    workdir: Path,
-    config: ConfigDict,
-    base: ConfigDict,
-    home: Path,
-    edition: Edition = FROM_NOTHING,
+    workdir: Path, config: ConfigDict, base: ConfigDict, home: Path, sets: Sets
 ) -> dict[str, Any]:
     """The metrics of one run, computed in the same way for every row.
 
@@ -48,28 +59,34 @@ def measure_run(
       config: config of the run.
       base: config of row `realm`, whose held-out sentences and masks are used for all rows.
       home: folder with the kept questions.
-      edition: the question sets.
+      sets: the question sets.
+
+    Returns:
+      What `measure_questions` and `measure_text` return.
+    """
+    answerer = Answerer.open(str(workdir))
+    questions = measure_questions(answerer, config, home, sets)
+    return questions | measure_text(workdir, config, base, answerer)
+
+
+def measure_questions(
+    answerer: Answerer, config: ConfigDict, home: Path, sets: Sets
+) -> dict[str, Any]:
+    """Recall before fine-tuning and exact match after it.
 
     Returns:
       `recall_at_5` of NQ dev with the retriever before fine-tuning, and `recall_of` every set;
-      `own_recall_at_5`: of masked held-out sentences, how often the passage known to state them
-      is found; `exact_match`, `reader_oracle`, `recall_at_5_tuned` of NQ dev after fine-tuning,
+      `exact_match`, `reader_oracle`, `recall_at_5_tuned` of NQ dev after fine-tuning,
       `exact_match_of` every set that is answered and `exact_match_of_all` their questions;
-      `by_question`: recall@5 and exact match of each question, see `bits.bits`;
-      `retrieval_utility` in nats per piece on held-out sentences, and its `curve` over the steps;
-      `examples`, for runs that read with their own reader; `seconds` by stage.
+      `by_question`: recall@5 and exact match of each question, see `bits.bits`.
     """
-    answerer = Answerer.open(str(workdir)).by(config.stages.qa.retriever)
-    found = {name: zero_shot(config, answerer, read_kept(home, name)) for name in edition.evaluated}
-    answered = {
-        name: judge(answerer, read_kept(home, name)[: edition.most_answered])
-        for name in edition.answered
-    }
+    answerer = answerer.by(config.stages.qa.retriever)
+    found = {name: zero_shot(config, answerer, read_kept(home, name)) for name in sets.evaluated}
+    answered = {name: judge(answerer, read_kept(home, name)[: sets.most]) for name in sets.answered}
     right = {name: [one.right for one in judged] for name, judged in answered.items()}
     recalls = {name: float(np.mean(values)) for name, values in found.items()}
     exact = {name: float(np.mean(values)) for name, values in right.items()}
     ranks = [one.answer_rank for one in answered[DEV]]
-    finished = read_run(str(workdir))
     return {
         "recall_at_5": recalls[DEV],
         "exact_match": exact[DEV],
@@ -80,11 +97,26 @@ def measure_run(
             "recall_at_5": {name: bits(values) for name, values in found.items()},
             "exact_match": {name: bits(values) for name, values in right.items()},
         },
-        **_on_held_out(workdir, config, base, answerer),
         "reader_oracle": float(np.mean([one.readable for one in answered[DEV]])),
         "recall_at_5_tuned": float(
             np.mean([rank is not None and rank <= RECALL_K for rank in ranks])
         ),
+    }
+
+
+def measure_text(
+    workdir: Path, config: ConfigDict, base: ConfigDict, answerer: Answerer
+) -> dict[str, Any]:
+    """What a run says about masked sentences, and its times.
+
+    Returns:
+      `own_recall_at_5`: of masked held-out sentences, how often the passage known to state them
+      is found; `retrieval_utility` in nats per piece on held-out sentences, and its `curve` over
+      the steps; `examples`, for runs that read with their own reader; `seconds` by stage.
+    """
+    finished = read_run(str(workdir))
+    return {
+        **_on_held_out(workdir, config, base, answerer),
         "curve": finished.values("realm", "held_out_retrieval_utility"),
         "own_curve": finished.values("realm", f"held_out_recall_at_{RECALL_K}"),
         "seconds": finished.stage_seconds,

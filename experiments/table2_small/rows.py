@@ -28,8 +28,7 @@ class Row:
       changes: dotted config key -> value that differs from `realm`.
       times: dotted config key -> factor.
       folders: dotted config key -> folder name under the home of all runs.
-      embedder_of: name of the warm start whose encoder ICT starts from, in a run that all rows of a
-        seed share; "": `model.start`, in the run of the row.
+      embedder_of: name of the warm start whose encoder ICT starts from; not used with --start.
       retriever_of: row whose pre-trained run is used; "": this row.
       reader_of: row whose reader fine-tuning starts from; "": this row.
     """
@@ -94,15 +93,15 @@ _ICT_FROM_START = {"stages.ict.steps": 600, **_ICT_ONLY}
 # Reads what BM25 ranks first; the passages' share in an answer is the embedder's, as in all rows.
 _BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
 ROWS_FROM_START = {
-    "realm": Row(embedder_of=""),
+    "realm": Row(),
     "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
-    "encoder_only": Row(_ICT_FROM_START, retriever_of="ict_only", reader_of="realm"),
-    "ict_only": Row(_ICT_FROM_START, embedder_of=""),
-    "random_token": Row({"masking.scheme": "random_token"}, embedder_of=""),
-    "random_span": Row({"masking.scheme": "random_span"}, embedder_of=""),
-    "stale_30x": Row(times={"refresh.every": 30}, embedder_of=""),
-    "bm25": Row({**_ICT_ONLY, **_BM25}, embedder_of=""),
-    "start": Row(_ICT_ONLY, embedder_of=""),
+    "encoder_only": Row(retriever_of="ict_only", reader_of="realm"),
+    "ict_only": Row(_ICT_FROM_START),
+    "random_token": Row({"masking.scheme": "random_token"}),
+    "random_span": Row({"masking.scheme": "random_span"}),
+    "stale_30x": Row(times={"refresh.every": 30}),
+    "bm25": Row(_BM25, retriever_of="start", reader_of="start"),
+    "start": Row(_ICT_ONLY),
 }
 
 

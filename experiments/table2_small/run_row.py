@@ -11,27 +11,24 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
+from realm_jax.corpus.store import PassageStore
 from realm_jax.interop.save import save_bert
 from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import finetune, run
-from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS
-from table2_small.edition import FROM_NOTHING, Edition
-from table2_small.measure import measure_run
-from table2_small.questions import kept_file
-from table2_small.rows import COPYING, READING, Row, row_config, run_folder
+from table2_small.corpora import SHOWN_SPANS, TAGGED_SPANS, make_corpora
+from table2_small.measure import Sets, measure_run
+from table2_small.questions import ANSWERED, EVALUATED, TRAIN, keep_questions, kept_file
+from table2_small.rows import COPYING, READING, ROWS, Row, row_config, run_folder
 
 log = logging.getLogger(__name__)
+SETS = Sets(EVALUATED, ANSWERED, most=1000)
 COPYING_SHARE = 0.3  # of the reader's steps: language and copying; the rest: names and dates
+PERMUTED_SHARE = 0.5  # of the rows in the copying phase, for a reader from random weights
 
 
 def make_row(
-    name: str,
-    seed: int,
-    workdir: Path,
-    base: ConfigDict,
-    stop: threading.Event,
-    edition: Edition = FROM_NOTHING,
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
 ) -> dict[str, Any]:
     """Runs a row in `workdir` and returns its metrics; finished parts are not repeated.
 
@@ -41,7 +38,6 @@ def make_row(
       workdir: folder of the run; runs in one parent folder share corpora and warm starts.
       base: config of row `realm`.
       stop: stops the run; the same call resumes it.
-      edition: rows, questions and warm start.
 
     Raises:
       Stopped: a stop signal arrived; progress is saved.
@@ -50,32 +46,31 @@ def make_row(
     home, result = workdir.parent, workdir / "row.json"
     if result.exists():
         return dict(json.loads(result.read_text()))
-    row = edition.rows[name]
+    row = ROWS[name]
     for other in filter(None, dict.fromkeys((row.retriever_of, row.reader_of))):
-        make_row(other, seed, run_folder(home, other, seed), base, stop, edition)
+        make_row(other, seed, run_folder(home, other, seed), base, stop)
     config = row_config(base, row, seed, home)
-    config.corpus.questions = str(kept_file(home, edition.train))
+    config.corpus.questions = str(kept_file(home, TRAIN))
     config = config_lib.check(config)
     if row.retriever_of:
         trained = run_folder(home, row.retriever_of, seed)
-        _copy(workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX)
+        copy_parts(
+            workdir, trained, f"{CHECKPOINTS}/realm", f"{CHECKPOINTS}/reader", PUBLISHED_INDEX
+        )
         finetune(str(workdir), config, stop)
     else:
-        reader = warm_reader(home, base, stop, edition)
-        _copy(workdir, reader, f"{CHECKPOINTS}/reader")
-        if row.embedder_of:
-            steps = config.stages.ict.steps
-            warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
-            _copy(workdir, warm, f"{CHECKPOINTS}/ict")
+        copy_parts(workdir, warm_reader(home, base, stop), f"{CHECKPOINTS}/reader")
+        steps = config.stages.ict.steps
+        warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
+        copy_parts(workdir, warm, f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
-    measured = measure_run(workdir, config, base, home, edition)
-    metrics = {"row": name, "seed": seed, **measured}
+    metrics = {"row": name, "seed": seed, **measure_run(workdir, config, base, home, SETS)}
     result.write_text(json.dumps(metrics) + "\n")
     return metrics
 
 
 def warm_reader(
-    home: Path, base: ConfigDict, stop: threading.Event, edition: Edition = FROM_NOTHING
+    home: Path, base: ConfigDict, stop: threading.Event, permuted_share: float = PERMUTED_SHARE
 ) -> Path:
     """Trains the reader from which all runs start, as the paper starts from BERT.
 
@@ -84,9 +79,9 @@ def warm_reader(
     """
     folder, before = home / READING, home / COPYING
     copying = _copying(_only(base, "reader", 0, home), home)
-    copying.stages.reader.permuted_share = edition.copying_permuted
+    copying.stages.reader.permuted_share = permuted_share
     run(str(before), config_lib.check(copying), stop)
-    _copy(folder, before, f"{CHECKPOINTS}/reader")
+    copy_parts(folder, before, f"{CHECKPOINTS}/reader")
     run(str(folder), config_lib.check(_only(base, "reader", 0, home)), stop)
     return folder
 
@@ -145,7 +140,13 @@ def _encoder_of(reader: Path, out: Path, base: ConfigDict) -> Path:
     return out
 
 
-def _copy(workdir: Path, source: Path, *parts: str) -> None:
+def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event) -> None:
+    """Writes the corpora and questions that all runs share."""
+    make_corpora(home, data, base, stop)
+    keep_questions(home, data, PassageStore.open(home / "knowledge"))
+
+
+def copy_parts(workdir: Path, source: Path, *parts: str) -> None:
     """Copies parts of one run into another, once; an interrupted copy is repeated."""
     done = workdir / f"copied_{source.name}.json"
     if done.exists():

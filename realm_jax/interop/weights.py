@@ -157,9 +157,10 @@ def write_weights(folder: Path, weights: Weights) -> None:
     require_new(folder)
     for name, names in weights.networks.items():
         target = folder if len(weights.networks) == 1 else folder / name
-        other_form = name in ("embedder", QUESTIONS) and not weights.sizes.form.is_paper
-        write = write_sentence_transformers if other_form else write_network
-        write(target, names, weights.sizes, weights.vocabulary)
+        embeds = name in ("embedder", QUESTIONS)
+        sizes = weights.sizes if embeds else replace(weights.sizes, form=PAPER)
+        write = write_network if sizes.form.is_paper else write_sentence_transformers
+        write(target, names, sizes, weights.vocabulary)
 
 
 def require_new(folder: Path) -> None:

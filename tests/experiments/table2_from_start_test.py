@@ -13,11 +13,12 @@ from evidence_runs.aggregate import RESAMPLES
 from support import tiny_corpus
 from support.table2_data import CITIES, COUNTRIES, documents, write_articles, write_data
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
-from table2_small import all_questions, encyclopedia, titles
+from table2_small import all_questions, encyclopedia, run_from_start, titles
 from table2_small.bits import bits, from_bits
 from table2_small.questions import kept_file, read_kept
 from table2_small.rows import ROWS_FROM_START, row_config
 
+import realm_jax
 from realm_jax import config as config_lib
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore
@@ -27,30 +28,51 @@ from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.text.vocabulary import write_vocabulary
 
 NO_REALM = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
-ICT_ONLY = {**NO_REALM, "stages.ict.steps": 600}
 BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
 CHANGED = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": "home/ict_only_0"},
-    "encoder_only": {**ICT_ONLY, "stages.qa.reader_from": "home/realm_0"},
-    "ict_only": ICT_ONLY,
+    "encoder_only": {"stages.qa.reader_from": "home/realm_0"},
+    "ict_only": {**NO_REALM, "stages.ict.steps": 600},
     "random_token": {"masking.scheme": "random_token"},
     "random_span": {"masking.scheme": "random_span"},
     "stale_30x": {"refresh.every": 30 * 60},
-    "bm25": {**NO_REALM, **BM25},
+    "bm25": {"stages.qa.reader_from": "home/start_0", **BM25},
     "start": NO_REALM,
 }
 
 
+def changes(base, other):
+    keys = config_lib.keys(base)
+    was, now = ({key: config_lib.value_of(one, key) for key in keys} for one in (base, other))
+    return {key: value for key, value in now.items() if value != was[key]}
+
+
 def test_each_row_differs_from_realm_in_what_it_names():
     base = table2.get_config_from_start()
-    was = {key: config_lib.value_of(base, key) for key in config_lib.keys(base)}
     for name, row in ROWS_FROM_START.items():
-        other = row_config(base, row, base.seed, Path("home"))
-        now = {key: config_lib.value_of(other, key) for key in was}
-        assert {key: value for key, value in now.items() if value != was[key]} == CHANGED[name]
+        assert changes(base, row_config(base, row, base.seed, Path("home"))) == CHANGED[name]
     # BM25 alone decides what is read: as many passages are retrieved as the reader reads
     assert BM25["stages.qa.retriever_passages"] == base.stages.qa.reader_passages
+    retrievers = {name: row.retriever_of for name, row in ROWS_FROM_START.items()}
+    assert {name: of for name, of in retrievers.items() if of} == {
+        "retriever_only": "realm",
+        "encoder_only": "ict_only",
+        "bm25": "start",
+    }
+
+
+def test_answers_come_from_the_whole_encyclopedia_without_further_pre_training(tmp_path):
+    config = table2.get_config_from_start(str(tmp_path))
+    config.stages.qa.retriever = "bm25"
+    # the form of the encoder, which `table2.base_config` reads from its folder
+    config.model.update(projection="none", embedding=config.model.hidden)
+    answers = run_from_start.answers_config(config, tmp_path, tmp_path / "W")
+    assert answers.corpus.knowledge == str(tmp_path / "encyclopedia")
+    steps = {name: stage.steps for name, stage in answers.stages.items() if stage.steps}
+    assert set(steps) == {"qa", "tagger"} and answers.stages.realm.publish_start
+    assert answers.lengths.joint - answers.lengths.query == answers.lengths.passage
+    assert answers.stages.qa.retriever == "bm25"
 
 
 def test_the_config_has_the_sizes_of_the_encoder_except_given_keys(tmp_path):
@@ -75,7 +97,7 @@ def text(tmp_path_factory):
 def test_knowledge_is_the_beginning_of_the_longest_quarter(tmp_path, text):
     write_articles(tmp_path / "articles.xz")
     vocabulary = text.path.parent / "vocab.txt"
-    found = list(encyclopedia.beginnings(tmp_path / "articles.xz", vocabulary))
+    found = list(encyclopedia.beginnings(tmp_path / "articles.xz", vocabulary, 0.25, 64))
     assert [title for title, _ in found] == [f"{country} (country)" for country in COUNTRIES]
     write_passages(tmp_path / "knowledge", found, vocabulary)
     store = PassageStore.open(tmp_path / "knowledge")
@@ -83,11 +105,14 @@ def test_knowledge_is_the_beginning_of_the_longest_quarter(tmp_path, text):
     assert (lengths <= 64).all()
     sentence = len(store.body_ids(0)) // len(found[0][1])
     assert (lengths + sentence > 64).all()  # as many sentences as fit
+    every = list(encyclopedia.beginnings(tmp_path / "articles.xz", vocabulary, 1.0, 96))
+    assert len(every) == 4 * len(COUNTRIES) and len(every[0][1]) > len(found[0][1])
 
 
 def test_a_first_sentence_that_does_not_fit_is_cut(tmp_path, text):
     words = text.vocabulary
-    (kept,) = encyclopedia._beginning("Ora", "river " * 100 + "end.", words)
+    (kept,) = encyclopedia._beginning("Ora", "river " * 100 + "end.", words, 64)
+    assert encyclopedia._beginning("Ora", " ", words, 64) == []
     assert len(words.pieces([kept])[0][0]) == 64 - 3 - len(words.pieces(["Ora"])[0][0])
 
 
@@ -122,10 +147,9 @@ def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path,
 def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, monkeypatch):
     monkeypatch.setattr(titles, "RARE", 1.0)
     write_data(tmp_path, "")
-    leads = encyclopedia.beginnings(
-        tmp_path / encyclopedia.ARTICLES, text.path.parent / "vocab.txt"
-    )
-    write_passages(tmp_path / "knowledge", leads, text.path.parent / "vocab.txt")
+    vocabulary = text.path.parent / "vocab.txt"
+    leads = encyclopedia.beginnings(tmp_path / encyclopedia.ARTICLES, vocabulary, 0.25, 64)
+    write_passages(tmp_path / "knowledge", leads, vocabulary)
     store = PassageStore.open(tmp_path / "knowledge")
     all_questions.keep_all_questions(tmp_path, tmp_path, store)
     counts = json.loads((tmp_path / "questions" / "counts.json").read_text())
@@ -204,7 +228,7 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     data, home, records = tmp_path / "data", tmp_path / "runs", tmp_path / "records"
     data.mkdir()
     write_data(data, "")
-    form = {**LIKE_MINILM, "positions": 96}
+    form = {**LIKE_MINILM, "positions": 160}
     start = write_tiny_encoder(tmp_path / "start", data / "bert-base-uncased-vocab.txt", form)
     few = [f"stages.{stage}.batch=8" for stage in ("reader", "ict", "realm", "qa")]
     few += [f"stages.{stage}.steps=4" for stage in ("reader", "realm", "qa")]
@@ -227,7 +251,7 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     run("--row=bm25")
     run("--row=realm")
     record = json.loads((records / "bm25_0.json").read_text())
-    store = PassageStore.open(home / "knowledge")
+    store = PassageStore.open(home / "encyclopedia")
     questions = read_kept(home, "nq_dev")
     best, _ = Bm25.open(store).search([q.text for q in questions], 5)
     said = [
@@ -235,10 +259,14 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
         for q, found in zip(questions, best, strict=True)
     ]
     assert from_bits(record["by_question"]["recall_at_5"]["nq_dev"]).tolist() == said
+    assert not (home / "bm25_0" / "checkpoints").exists()  # it uses the run of `start`
     realm = json.loads((records / "realm_0.json").read_text())
-    assert [step for step, _ in realm["curve"]] == [2, 4]
-    assert not (home / "realm_0" / "checkpoints" / "ict").exists()
+    assert [step for step, _ in realm["curve"]] == [2, 4] and "examples" in realm
+    assert realm["seconds"].keys() == {"realm", "qa"}
+    assert realm["own_recall_at_5"] >= 0
     made = rows.aggregate_rows(records)
     assert list(made["rows"]) == ["realm", "bm25"]
+    answerer = realm_jax.open(str(home / "realm_0" / "answers"))
+    assert answerer.ask(CITIES[0]).passages
     kept_file(home, "nq_dev").unlink()  # finished rows are not measured again
     run("--row=realm")

@@ -66,6 +66,22 @@ def vectors(folder):
     return np.asarray(realm_jax.interop.load(str(folder)).embed(*rows()))
 
 
+def test_an_encoder_with_a_reader_that_has_a_span_head_comes_back(tmp_path):
+    """The reader's folder says nothing about the form of the embedder."""
+    config = tiny_config(**{f"model__{key}": value for key, value in FORM.items()})
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
+    names = ("embedder", "reader", "span_head")
+    params = jax.device_get(Modules(config.model, V, names).init(jax.random.key(0)))
+    weights = weights_of_run(params, config.model, 5, tmp_path / "vocab.txt", longest=40)
+    write_weights(tmp_path / "W", weights)
+    again = open_weights(tmp_path / "W")
+    assert again.sizes.form == weights.sizes.form and again.sizes.widest == 5
+    for network, arrays in weights.networks.items():
+        assert again.networks[network].keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(again.networks[network][name], array)
+
+
 def test_form_and_arrays_survive_import_and_export(made, tmp_path):
     weights = open_weights(made)
     form = weights.sizes.form

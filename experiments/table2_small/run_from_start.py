@@ -1,0 +1,131 @@
+"""One run of a row that starts from an encoder: pre-training, then answers over the whole Z.
+
+A run has two folders. In `HOME/ROW_SEED` networks are pre-trained with the smaller Z, whose index
+is built often. In its folder `answers`, the whole Z is indexed once, and the networks are
+fine-tuned on questions and judged. Rows that combine two other rows have only the second folder.
+"""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from realm_jax import config as config_lib
+from realm_jax.cli.jobs import run_both
+from realm_jax.corpus.store import PassageStore
+from realm_jax.inference.answerer import Answerer
+from realm_jax.interop.weights import weights_of_run, write_weights
+from realm_jax.models.modules import Parameters
+from realm_jax.report.run_data import read_run
+from realm_jax.storage.layout import CHECKPOINTS, VOCABULARY, RunDir
+from realm_jax.trainer.checkpoint import final_params
+from table2_small import all_questions
+from table2_small.encyclopedia import ANSWER_PIECES, make_encyclopedia
+from table2_small.measure import Sets, measure_questions, measure_text
+from table2_small.questions import kept_file
+from table2_small.rows import ROWS_FROM_START, row_config, run_folder
+from table2_small.run_row import copy_parts, warm_reader
+
+SETS = Sets(tuple(all_questions.JUDGED), tuple(all_questions.JUDGED), most=None)
+ANSWERS = "answers"  # folder of the second run
+JOINT_PIECES = ANSWER_PIECES + 40  # of a question with a passage
+
+
+def prepare(home: Path, data: Path, tagger: Path | None) -> None:
+    """Writes the corpora and questions that all runs share; see `make_encyclopedia`."""
+    make_encyclopedia(home, data, tagger)
+    all_questions.keep_all_questions(home, data, PassageStore.open(home / "knowledge"))
+
+
+def make_row(
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+) -> dict[str, Any]:
+    """Runs a row in `workdir` and returns its metrics; finished parts are not repeated.
+
+    Args:
+      name: key of `ROWS_FROM_START`.
+      seed: seed of the run.
+      workdir: folder of the run; runs in one parent folder share corpora and the reader.
+      base: config of row `realm`.
+      stop: stops the run; the same call resumes it.
+
+    Raises:
+      Stopped: a stop signal arrived; progress is saved.
+      RealmError: see the message.
+    """
+    home, result = workdir.parent, workdir / "row.json"
+    if result.exists():
+        return dict(json.loads(result.read_text()))
+    row = ROWS_FROM_START[name]
+    config = row_config(base, row, seed, home)
+    retriever = pretrain(row.retriever_of or name, seed, base, home, stop)
+    reader = pretrain(row.reader_of or name, seed, base, home, stop)
+    weights = write_start(workdir / "weights", retriever, reader, base)
+    of_answers = answers_config(config, home, weights)
+    run_both(str(workdir / ANSWERS), of_answers, stop)
+    answerer = Answerer.open(str(workdir / ANSWERS))
+    measured = measure_questions(answerer, of_answers, home, SETS)
+    trained = Answerer.open(str(retriever))
+    measured |= measure_text(retriever, config_lib.check(config), base, trained)
+    answering = read_run(str(workdir / ANSWERS))
+    measured["seconds"] |= answering.stage_seconds
+    measured["index_seconds"] += sum(record["seconds"] for record in answering.refreshes)
+    metrics = {"row": name, "seed": seed, **measured}
+    result.write_text(json.dumps(metrics) + "\n")
+    shutil.rmtree(workdir / ANSWERS / CHECKPOINTS)  # gigabytes
+    return metrics
+
+
+def pretrain(name: str, seed: int, base: ConfigDict, home: Path, stop: threading.Event) -> Path:
+    """The finished folder of a row that is not combined from others; it is trained if needed."""
+    workdir = run_folder(home, name, seed)
+    if not RunDir(workdir).end_marker.exists():
+        config = row_config(base, ROWS_FROM_START[name], seed, home)
+        copy_parts(workdir, taught_reader(home, base, stop), f"{CHECKPOINTS}/reader")
+        run_both(str(workdir), config_lib.check(config), stop)
+    return workdir
+
+
+def taught_reader(home: Path, base: ConfigDict, stop: threading.Event) -> Path:
+    """The run that teaches the reader's heads, once for all rows; its words are not permuted."""
+    return warm_reader(home, base, stop, permuted_share=0.0)
+
+
+def write_start(out: Path, retriever: Path, reader: Path, base: ConfigDict) -> Path:
+    """Writes the embedder of one run and the reader of another as start weights.
+
+    Returns:
+      The folder.
+    """
+    networks = {
+        "embedder": _params(retriever, "realm")["embedder"],
+        "reader": _params(reader, "realm")["reader"],
+        "span_head": _params(reader, "reader")["span_head"],
+    }
+    vocabulary = Path(base.corpus.knowledge) / VOCABULARY
+    shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
+    write_weights(out, weights_of_run(networks, base.model, base.lengths.answer, vocabulary))
+    return out
+
+
+def _params(workdir: Path, stage: str) -> Parameters:
+    trained = final_params(RunDir(workdir), stage)
+    assert trained is not None
+    return trained[1]
+
+
+def answers_config(config: ConfigDict, home: Path, weights: Path) -> ConfigDict:
+    """The config of the second run of a row: no pre-training; the whole Z, in longer rows."""
+    answers = ConfigDict(config.to_dict())
+    answers.model.start = str(weights)
+    answers.corpus.update(knowledge=str(home / "encyclopedia"), pretraining="", spans="")
+    answers.corpus.questions = str(kept_file(home, all_questions.TRAIN))
+    answers.lengths.update(passage=ANSWER_PIECES, joint=JOINT_PIECES)
+    for stage in ("reader", "ict", "realm"):
+        answers.stages[stage].steps = 0
+    answers.stages.realm.publish_start = True
+    answers.stages.qa.reader_from = ""  # `weights` has the reader
+    return config_lib.check(answers)
