@@ -150,13 +150,13 @@ class Commands:
         before = texts(self._folder / "run" / "corpus")
         arguments = COMMANDS[self._command].format(self._folder).split(" ")
         process = self._start(arguments, point)
-        return process.process.wait(120.0), before, None
+        return process.process.wait(600.0), before, None
 
     def _serve(self, point):
         workdir = f"--workdir={self._folder}/run"
         process = self._start(["serve", "--port=0", workdir], point)
         try:
-            process.until(lambda: "serving http" in process.out.read_text(), "server", 120.0)
+            process.until(lambda: "serving http" in process.out.read_text(), "server", 600.0)
             url = process.out.read_text().split()[1]
             for number in range(MOST_EDITS):
                 i, text = 2 * (number % 2), f"the {number} river"
@@ -166,7 +166,7 @@ class Commands:
                     break
                 assert texts(self._folder / "run" / "corpus") == after
             process.process.send_signal(signal.SIGTERM)
-            return process.process.wait(60.0), before, after
+            return process.process.wait(600.0), before, after
         finally:
             process.process.send_signal(signal.SIGKILL)
 
@@ -176,7 +176,7 @@ def _edit(url, edit):
     headers, data = {"Content-Type": "application/json"}, json.dumps(edit).encode()
     request = urllib.request.Request(f"{url}api/passages", data, headers, method="PUT")
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=600) as reply:
             return reply.status == 200
     except (OSError, http.client.HTTPException):  # the server was killed
         return False

@@ -44,7 +44,8 @@ BUILDER = {
     "published_index.published": 2,
 }
 EITHER = {"retention.unlisted": 1}  # in either job
-POINTS = TRAINER | BUILDER | EITHER
+SEGMENTS = {"segment.finished": 6}  # of an index of four segments
+POINTS = TRAINER | BUILDER | EITHER | SEGMENTS
 IN_MAKE_TEST = [
     ("checkpoint.committed", "kill_both"),
 ]
@@ -108,9 +109,9 @@ def hung_processes(jobs, command):
 def run_case(folder, fork_server, knowledge, point, do):
     """Runs one case from the first process to the finished run."""
     # with keep=1, the retention of both jobs deletes something even in such a short run
-    jobs = TwoJobs(
-        folder, fork_server, knowledge, STEPS, EVERY, refresh__keep=1, checkpoint__keep=1
-    )
+    changes = {"refresh__keep": 1, "checkpoint__keep": 1}
+    changes |= {"search__segment_passages": 12} if point in SEGMENTS else {}
+    jobs = TwoJobs(folder, fork_server, knowledge, STEPS, EVERY, **changes)
     first = jobs.start(**{VARIABLE: f"{point}:{POINTS[point]}=hang"})
     try:
         do(*hung_processes(jobs, first))
