@@ -150,3 +150,5 @@ def test_a_message_is_bounded_and_an_object(reception, monkeypatch):
     joined[0]._socket.sendall(b"[1]\n")
     joined[1]._socket.sendall(json.dumps({"value": "x" * 200}).encode() + b"\n")
     assert first.receive() == {} and second.receive() == {}
+    joined[0]._socket.sendall(b"no JSON\n\xff\n")
+    assert first.receive() == {} and first.receive() == {}

@@ -44,6 +44,8 @@ def test_a_million_passages_by_hand():
     assert found["staleness_steps"] == pytest.approx(1.5 * 6258.2 + 250)
     assert found["index_bytes"] == 320e6
     assert found["evaluation_seconds"] == pytest.approx(0.1)  # one batch of 512 queries
+    three_batches = make_plan(evaluation__queries="1025")
+    assert three_batches["evaluation_seconds"] == pytest.approx(0.3)
     hours = (200_000 * 0.2 + 200 * 0.1) / 3600
     assert found["days"] == pytest.approx(hours / 24)
     assert found["chip_hours"] == pytest.approx(hours * 80)
