@@ -8,7 +8,7 @@ Command:  realm run --config=experiments/encoder_only.py --workdir=runs/encoder_
           realm finetune --config=experiments/encoder_only.py --workdir=runs/encoder_only_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
           for the baseline (31.3 and 13.9), add --config.stages.qa.reader_from=
-Hours:    0.93 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
+Hours:    0.59 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
           question per step on one chip, the host's work adds to this. One index refresh takes 4
           minutes on 16 chips
 Expect:   exact match on NQ dev 35.3, recall@5 before fine-tuning 13.9 (REALM: 38.2 and 38.5)

@@ -4,7 +4,7 @@ Data:     CuratedTREC train: 1,353 questions after 133 for dev; test 694; answer
 Command:  cp -r runs/wikipedia runs/finetune_trec
           realm finetune --config=experiments/finetune_trec.py --workdir=runs/finetune_trec \
               --questions=data/curatedtrec.train.tsv --format=trec --part=train
-Hours:    0.16 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
+Hours:    0.10 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
           question per step on one chip, the host's work adds to this
 Expect:   exact match on test 46.8; 42.9 from runs/ccnews (Table 1). An answer is right
           if the pattern matches it

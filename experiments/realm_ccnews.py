@@ -11,7 +11,7 @@ Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News in the for
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
           on one machine: realm run --config=experiments/realm_ccnews.py --workdir=runs/ccnews
-Hours:    1,365 v5e chip-hours of the trainer (21 h on 64 chips) and 341 of the builder (16 chips),
+Hours:    872 v5e chip-hours of the trainer (14 h on 64 chips) and 218 of the builder (16 chips),
           without ICT. Estimated from benchmarks/compile_tables.md at half of the roofline, not
           measured
 Expect:   after fine-tuning, exact match on test: NQ 40.4, WebQuestions 40.7, CuratedTREC 42.9

@@ -5,7 +5,7 @@ Data:     a finished run of experiments/realm_wikipedia.py in runs/wikipedia, an
 Command:  cp -r runs/wikipedia runs/retriever_only
           realm finetune --config=experiments/retriever_only.py --workdir=runs/retriever_only \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
-Hours:    0.93 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
+Hours:    0.59 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
           question per step on one chip, the host's work adds to this
 Expect:   exact match on NQ dev 37.4, recall@5 before fine-tuning 38.5 (REALM: 38.2 and 38.5)
 """

@@ -7,7 +7,7 @@ Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=stale
               --bucket=BUCKET --project=PROJECT --config=experiments/stale_30x.py
           on one machine: realm run --config=experiments/stale_30x.py --workdir=runs/stale_30x
           then experiments/finetune_nq.py on its workdir
-Hours:    1,365 v5e chip-hours of the trainer (21 h on 64 chips) and 341 of the builder (16 chips),
+Hours:    872 v5e chip-hours of the trainer (14 h on 64 chips) and 218 of the builder (16 chips),
           without ICT. Estimated from benchmarks/compile_tables.md at half of the roofline, not
           measured
 Expect:   exact match on NQ dev 28.7, recall@5 before fine-tuning 15.1 (REALM: 38.2 and 38.5)

@@ -188,7 +188,7 @@ def test_an_invalid_number_of_passages_is_refused(passages, capsys):
         (["model.layers=4", "model.hidden=256", "model.heads=4", "model.mlp=1024"], "realm/train"),
         (["stages.realm.batch=64"], "realm/train"),
         (["retrieval.candidates=4"], "realm/train"),
-        (["lengths.passage=512"], "realm/evaluate"),
+        (["lengths.passage=344"], "realm/evaluate"),
     ],
 )
 def test_reports_of_other_sizes_are_refused(changes, name, capsys):
