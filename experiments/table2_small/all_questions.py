@@ -47,13 +47,8 @@ def keep_all_questions(home: Path, data: Path, store: PassageStore) -> None:
     for name in TRAINED:
         read = read_source(data, name)
         fresh = [question for question in read if question.text.casefold() not in judged]
-        said, kept = rule.said_and_kept(fresh)
-        counts[name] = {
-            "read": len(read),
-            "not_judged": len(fresh),
-            "said": len(said),
-            "kept": len(kept),
-        }
+        kept = rule.kept(fresh)
+        counts[name] = {"read": len(read), "not_judged": len(fresh), "kept": len(kept)}
         training += kept
     write_questions(kept_file(home, TRAIN), training)
     log.info("questions: %s", counts)

@@ -52,7 +52,7 @@ class AnsweringPassages:
     def few(self, question: Question, most: int) -> list[int]:
         """The passages that contain the answer; empty if there are more than `most`."""
         finder, found = accepted(question), []
-        for row in sorted(self._candidates(question)):
+        for row in sorted(self.candidates(question)):
             if question.expression:
                 says = finder.may_be_in(self._bodies[row])
             else:
@@ -63,7 +63,8 @@ class AnsweringPassages:
                 return []
         return found
 
-    def _candidates(self, question: Question) -> set[int]:
+    def candidates(self, question: Question) -> set[int]:
+        """The passages with all words of an answer; no other passage contains the answer."""
         if question.expression:
             return set(range(len(self._bodies)))
         found: set[int] = set()
@@ -92,6 +93,17 @@ class QuestionRule:
             if not self._titles.named(pieces).isdisjoint(rows)
         ]
         return [question for question, _ in said], kept
+
+    def kept(self, questions: list[Question]) -> list[Question]:
+        """The kept questions alone; the passages of the others are not searched for answers."""
+        texts = question_rows([q.text for q in questions], self._vocabulary, QUESTION_PIECES)
+        found = []
+        for question, pieces in zip(questions, texts.ids, strict=True):
+            named = self._titles.named(pieces)
+            if not named.isdisjoint(self._passages.candidates(question)):
+                rows = self._passages.few(question, self._most)
+                found += [] if named.isdisjoint(rows) else [question]
+        return found
 
 
 def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
