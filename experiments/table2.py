@@ -209,6 +209,7 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
     With `--warm` only what the rows share: corpora, questions and the reader.
     """
+    from evidence_runs.measure import commit
     from table2_small.rows import COPYING, READING
 
     row, seed, edition = arguments.row, arguments.seed, edition_of(arguments)
@@ -237,7 +238,8 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     records.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", records / "counts.json")
     if row:
-        kept.write_text(json.dumps({**metrics, "overrides": overrides}) + "\n")
+        made = {**metrics, "overrides": overrides, "commit": commit()}
+        kept.write_text(json.dumps(made) + "\n")
     else:
         for name in (COPYING, READING):
             shutil.copyfile(home / name / "logs" / "reader.jsonl", records / f"{name}.jsonl")

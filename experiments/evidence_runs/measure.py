@@ -66,7 +66,7 @@ class Measurement:
             "queries": report["queries"],
             "training": training,
             "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
-            "commit": _commit(),
+            "commit": commit(),
             "overrides": list(self.overrides) if training else [],
             "commands": self.commands,
             "by_query": self._by_query(run_file),
@@ -147,7 +147,7 @@ class Measurement:
         return output
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of this folder; with `+` if files have changed since."""
     told = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
     return subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()

@@ -6,7 +6,7 @@ import numpy as np
 from table2_small.rows import ROWS_FROM_START
 
 from evidence_runs.markdown import NOT_RUN, markdown
-from evidence_runs.rows import PAIRS
+from evidence_runs.rows import MEASURES, PAIRS
 
 SETS = {
     "nq_dev": "NQ dev",
@@ -25,6 +25,17 @@ SUMMARY = {
 }
 
 
+# Claims of the paper, and two that it does not make: the rows that are compared.
+CLAIMS = {
+    "REALM's retriever and reader beat ICT's": ("realm", "ict_only"),
+    "A fresh index beats one that is 30 times staler": ("realm", "stale_30x"),
+    "Salient spans beat random spans": ("realm", "random_span"),
+    "Random spans beat random tokens": ("random_span", "random_token"),
+    "REALM beats the encoder it starts from": ("realm", "start"),
+    "REALM beats BM25": ("realm", "bm25"),
+}
+
+
 def row_tables(made: dict[str, Any]) -> dict[str, str]:
     """Markdown of each table, by name."""
     return {
@@ -32,6 +43,7 @@ def row_tables(made: dict[str, Any]) -> dict[str, str]:
         "rows_exact": _rows_table(made, "exact_match"),
         "rows_utility": _utility_table(made),
         "rows_differences": _differences_table(made),
+        "verdicts": _verdicts_table(made),
         "summary": _summary_table(made),
     }
 
@@ -71,6 +83,27 @@ def _differences_table(made: dict[str, Any]) -> str:
             cells = [_points(own[measure][name]) if own else NOT_RUN for name in SETS]
             lines.append((f"`{one}` − `{other}`", title, *cells))
     return markdown(("rows", "measure", *SETS.values()), lines)
+
+
+def _verdicts_table(made: dict[str, Any]) -> str:
+    lines = []
+    for claim, (one, other) in CLAIMS.items():
+        own = made["row_differences"].get(f"{one}_over_{other}")
+        cells = [_verdict(own[measure]) if own else NOT_RUN for measure in MEASURES]
+        lines.append((claim, *cells))
+    training = made["row_training"].get("realm")
+    curve = [value for _, value in training["utility"]] if training else []
+    rises = f"from {curve[0]:.2f} to {curve[-1]:.2f} nats" if curve else NOT_RUN
+    lines.append(("Retrieval utility rises in pre-training", rises, ""))
+    return markdown(("claim", "recall@5", "exact match"), lines)
+
+
+def _verdict(figures: dict[str, dict[str, float]]) -> str:
+    """On how many sets the interval of the difference is above or below zero."""
+    better = sum(figure["low"] > 0 for figure in figures.values())
+    worse = sum(figure["high"] < 0 for figure in figures.values())
+    word = "Yes" if better and not worse else "No" if worse and not better else "Not shown"
+    return f"**{word}**: better on {better}, worse on {worse} of {len(figures)} sets"
 
 
 def _summary_table(made: dict[str, Any]) -> str:

@@ -209,6 +209,13 @@ def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
     shown = row_tables.row_tables({**made, "collections": {}})
     assert "| `realm` | 37.5 (" in shown["rows_recall"] and "| `start` | – |" in shown["rows_exact"]
     assert "60: 0.25, 120: 1.00 | 2, 2 |" in shown["rows_utility"]
+    assert set(row_tables.CLAIMS.values()) == set(rows.PAIRS)
+    # CuratedTREC is the same in both rows; no row was run for the last claim
+    assert "ICT's | **Yes**: better on 3, worse on 0 of 4 sets |" in shown["verdicts"]
+    assert "| REALM beats BM25 | – | – |" in shown["verdicts"]
+    assert "from 0.25 to 1.00 nats" in shown["verdicts"]
+    swapped = {name: {"low": -0.2, "high": -0.1} for name in "ab"} | {"c": {"low": 0, "high": 1}}
+    assert row_tables._verdict(swapped) == "**No**: better on 0, worse on 2 of 3 sets"
     assert "| ICT | – | 25.0 | 25.0 | 25.0 | 25.0 |" in shown["summary"]
     assert "| the encoder and BM25 | – | – |" in shown["summary"]
 
