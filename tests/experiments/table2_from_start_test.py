@@ -33,10 +33,10 @@ CHANGED = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": "home/ict_only_0"},
     "encoder_only": {"stages.qa.reader_from": "home/realm_0"},
-    "ict_only": {**NO_REALM, "stages.ict.steps": 600},
+    "ict_only": {**NO_REALM, "stages.ict.steps": 400},
     "random_token": {"masking.scheme": "random_token"},
     "random_span": {"masking.scheme": "random_span"},
-    "stale_30x": {"refresh.every": 30 * 60},
+    "stale_30x": {"refresh.every": 30 * 100},
     "bm25": {"stages.qa.reader_from": "home/start_0", **BM25},
     "start": NO_REALM,
 }
@@ -71,7 +71,7 @@ def test_answers_come_from_the_whole_encyclopedia_without_further_pre_training(t
     assert answers.corpus.knowledge == str(tmp_path / "encyclopedia")
     steps = {name: stage.steps for name, stage in answers.stages.items() if stage.steps}
     assert set(steps) == {"qa", "tagger"} and answers.stages.realm.publish_start
-    assert answers.lengths.joint - answers.lengths.query == answers.lengths.passage
+    assert answers.lengths.passage < answers.lengths.joint - 20
     assert answers.stages.qa.retriever == "bm25"
 
 
