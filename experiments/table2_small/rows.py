@@ -89,7 +89,7 @@ ROWS = {
     ),
 }
 # Rows of the edition that starts from an encoder. The embedder of `realm` needs no ICT.
-_ICT_FROM_START = {"stages.ict.steps": 400, **_ICT_ONLY}
+_ICT_FROM_START = {"stages.ict.steps": 300, **_ICT_ONLY}
 # Reads what BM25 ranks first; the passages' share in an answer is the embedder's, as in all rows.
 _BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
 ROWS_FROM_START = {

@@ -33,7 +33,7 @@ CHANGED = {
     "realm": {},
     "retriever_only": {"stages.qa.reader_from": "home/ict_only_0"},
     "encoder_only": {"stages.qa.reader_from": "home/realm_0"},
-    "ict_only": {**NO_REALM, "stages.ict.steps": 400},
+    "ict_only": {**NO_REALM, "stages.ict.steps": 300},
     "random_token": {"masking.scheme": "random_token"},
     "random_span": {"masking.scheme": "random_span"},
     "stale_30x": {"refresh.every": 30 * 100},
