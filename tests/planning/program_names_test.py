@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 from support.tiny_corpus import tiny_config
 
+from realm_jax import config as config_lib
 from realm_jax.parallel.sharding import local_mesh, make_mesh
 from realm_jax.planning import programs
+from realm_jax.planning.compile_report import MOST_HBM
+from realm_jax.planning.reference_reports import REFERENCE_REPORTS, read_reports
 
 PACKAGE = Path(programs.__file__).parents[1]
 OF_OTHER_VERBS = ("answer/", "report/", "tagger/", "import/")  # programs of neither job
+OF_EACH_PROGRAM = {"name", "job", "hbm_share", "hbm_bytes_peak", "flops_per_chip"}
+OF_EACH_PROGRAM |= {"roofline_seconds", "collectives"}  # of `realm compile --step=all --json`
 STEPS = {f"stages__{name}__steps": 5 for name in ("reader", "ict", "realm", "qa")}
 
 
@@ -62,6 +67,22 @@ def test_every_compiled_program_is_in_the_source(lowered):
         assert one.program == (programs.ENTRIES[name].program or name)
         named = any(re.fullmatch(pattern, one.program) for pattern in patterns)
         assert named or one.program == "restore"  # a copy of arrays; no program runs
+
+
+@pytest.mark.parametrize("topology", ["v4:4x4x4", "v5e:8x8", "v5p:4x4x4", "v6e:8x8", "2xv5e:8x8"])
+def test_every_program_of_the_papers_run_was_compiled_and_fits(topology):
+    """`make compile-tables` compiles those that have no report."""
+    reports = {
+        one["name"]: one for one in read_reports(REFERENCE_REPORTS) if one["topology"] == topology
+    }
+    config = config_lib.load("realm_wikipedia")
+    assert set(programs.names(config)) <= reports.keys()
+    for name in programs.names(config):
+        report = reports[name]
+        assert report.keys() >= OF_EACH_PROGRAM
+        assert report["program"] == (programs.ENTRIES[name].program or name)
+        assert report["job"] == programs.ENTRIES[name].job
+        assert report["hbm_share"] <= MOST_HBM and all(report["checks"].values())
 
 
 def test_both_jobs_have_programs(lowered):
