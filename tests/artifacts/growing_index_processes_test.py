@@ -25,7 +25,7 @@ from realm_jax.text.vocabulary import write_vocabulary
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["support.grown_run", "pytest"])
-SIZE = 12
+SIZE, SHARED = 12, 3  # passages; one that both processes write
 
 
 @pytest.fixture
@@ -39,12 +39,14 @@ def grown(tmp_path):
     return run, corpus, bring_up_to_date(run, open_newest(run, corpus))
 
 
-def edit(workdir, corpus, number, edits):
-    """Replaces a passage of this process and adds one, several times; compacts in between."""
+def edit(workdir, corpus, number, edits, both):
+    """Replaces a passage of its own and a shared one, adds one, and again; compacts in between."""
     run = RunDir(workdir)
     current = open_newest(run, corpus)
+    both.wait()
     for n in range(edits):
-        write(corpus, (number, f"{number} was {n}"), (None, f"{os.getpid()} {n}"))
+        written = f"{os.getpid()} {n}"
+        write(corpus, (number, f"{number} was {n}"), (SHARED, written), (None, written))
         current = bring_up_to_date(run, current)
         if n % 4 == number:
             compact(corpus)
@@ -55,8 +57,9 @@ def test_two_writers_lose_nothing_and_readers_see_whole_versions(grown, edits):
     run, corpus, held = grown
     queries = np.ones((1, grown_run.DIMS), np.float32)
     before = held.index.searcher.search(queries, SIZE)
+    both = PROCESSES.Barrier(2)
     writers = [
-        PROCESSES.Process(target=edit, args=(run.workdir, corpus, number, edits))
+        PROCESSES.Process(target=edit, args=(run.workdir, corpus, number, edits, both))
         for number in (1, 2)
     ]
     for writer in writers:
