@@ -56,9 +56,10 @@ def random_lengths(kind: str, rng: np.random.Generator, count: int) -> np.ndarra
 
 
 class RandomStore:
-    """The part of `PassageStore` that `data.rows` uses, filled with random tokens."""
+    """The part of `PassageStore` that a training stage uses, filled with random tokens."""
 
     vocabulary = VOCABULARY
+    corpus_hash = "random"
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -69,6 +70,10 @@ class RandomStore:
 
     def __len__(self) -> int:
         return PASSAGES
+
+    def live_ids(self) -> np.ndarray:
+        """Returns the ids of all passages."""
+        return np.arange(PASSAGES)
 
     def title_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns start and end positions of titles in `flat`."""

@@ -24,7 +24,7 @@ from realm_jax import config as config_lib
 def get_config() -> ConfigDict:
     """The defaults in bfloat16; the backward pass recomputes attention, to fit into 16 GB per chip.
 
-    On a v6e, `--config.model.remat=full --config.optimizer.accumulate_steps=2` is faster.
+    docs/how_to/train_on_pods.md has faster flags for v5e and v6e.
     """
     config = config_lib.default()
     config.corpus.knowledge = "runs/wikipedia/corpus"
