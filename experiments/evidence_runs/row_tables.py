@@ -23,8 +23,6 @@ SUMMARY = {
     "the encoder and BM25": ("start_hybrid", ""),
     "REALM and BM25": ("realm_hybrid", ""),
 }
-
-
 # Claims of the paper, and two that it does not make: the rows that are compared.
 CLAIMS = {
     "REALM's retriever and reader beat ICT's": ("realm", "ict_only"),
