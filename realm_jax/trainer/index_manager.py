@@ -83,8 +83,7 @@ class IndexManager:
         self._mesh, self._placed = mesh, placement(config.search)
         process = hosts.process_index()
         self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
-        self._renewal = contextlib.ExitStack()  # ended by `close`
-        self._renewal.enter_context(self._lease.renewed())  # also while the main thread waits
+        self._renewal = contextlib.ExitStack()  # from the first opened index until `close`
         self._reported: set[int] = set()  # index steps whose refusal by a process was logged
         self._recent: dict[int, PublishedIndex] = {}  # indexes of the last few steps, by index step
         self._offered: PublishedIndex | None = None
@@ -298,6 +297,8 @@ class IndexManager:
         # Batches are prefetched: a checkpoint of the index before this one may still be written.
         in_use = {index for _, index in self.swaps[-3:]}
         in_use |= {self.current.step} if self.current is not None else set()
+        if not self._lease.held:
+            self._renewal.enter_context(self._lease.renewed())  # also while the main thread waits
         self._lease.hold({PUBLISHED_INDEX: self._required() | in_use | {index_step}})
         folder = self._run.published_index / step_name(index_step)
         failpoint("index.leased")
@@ -325,6 +326,6 @@ class IndexManager:
 
     def close(self) -> None:
         """Stops watching. The lease stays until it expires, so a resumed run finds its index."""
-        self._renewal.close()
         self._closed.set()
         self._watcher.close()
+        self._renewal.close()

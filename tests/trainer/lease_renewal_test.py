@@ -41,20 +41,26 @@ def assert_renewed(run, reader, what, step):
     assert step in leased(run, what)
 
 
+def renewals():
+    return {thread for thread in threading.enumerate() if thread.name == "renewal"}
+
+
 def test_trainer_keeps_its_index_during_a_long_step(run, monkeypatch):
     vectors = np.eye(4, 8, dtype=np.float32)
     arguments = (np.arange(4), vectors, {"w": np.zeros(1)}, {"corpus_hash": "c0ffee"}, "{}")
     publish_index(run, 0, ExactSearcher(vectors), *arguments)
     monkeypatch.setattr(index_manager, "Lease", SHORT)
+    before = renewals()
     manager = IndexManager(
         run, tiny_config(refresh__mode="async"), {"c0ffee"}.__contains__, [], set
     )
     try:
+        assert renewals() == before  # nothing is leased before the first index is opened
         manager.for_step(0)
         assert_renewed(run, "trainer", PUBLISHED_INDEX, 0)
     finally:
         manager.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "renewal"]
+    assert renewals() == before
 
 
 def test_builder_keeps_its_snapshot_during_a_long_refresh(run, tiny, monkeypatch):
