@@ -132,7 +132,7 @@ def _differences(records: Records) -> dict[str, Any]:
 
 
 def _training(records: Records) -> dict[str, Any]:
-    """What a run measured on held-out sentences, without labels, and its minutes; by seed."""
+    """What a run measured on held-out sentences, without labels, and its cost; by seed."""
     found: dict[str, Any] = {}
     for collection in COLLECTIONS:
         own = records.get((collection, "realm"), [])
@@ -143,6 +143,7 @@ def _training(records: Records) -> dict[str, Any]:
                     "utility": record["training"]["held_out_retrieval_utility"],
                     "p_null": record["training"]["held_out_p_null"],
                     "minutes": round(sum(record["seconds"].values()) / 60, 1),
+                    "device": record["device"],
                 }
                 for record in own
             ]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEMS, TRAINED
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
@@ -67,6 +69,7 @@ class Measurement:
             "training": training,
             "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
             "commit": commit(),
+            "device": jax.devices()[0].device_kind,
             "overrides": list(self.overrides) if training else [],
             "commands": self.commands,
             "by_query": self._by_query(run_file),

@@ -66,10 +66,10 @@ def _training_table(made: dict[str, Any]) -> str:
             own = NOT_RUN if start is None or gain is None else f"{value - start:+.3f}"
             curve = ", ".join(f"{utility:.2f}" for _, utility in run["utility"])
             null = f"{run['p_null'][-1][1]:.3f}" if run["p_null"] else NOT_RUN
-            cells = (curve or NOT_RUN, null, own, f"{run['minutes']:.0f}")
+            cells = (curve or NOT_RUN, null, own, f"{run['minutes']:.0f}", run["device"])
             lines.append((name, str(run["seed"]), *cells))
-    head = ("collection", "seed", "utility at each evaluation", "p(null)", "gain", "minutes")
-    return markdown(head, lines)
+    measured = ("utility at each evaluation", "p(null)", "gain", "minutes", "device")
+    return markdown(("collection", "seed", *measured), lines)
 
 
 def _reference_table(made: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from realm_jax.models import fused_attention
 from realm_jax.models.operations import add_bias, dropout, over_last, product
 
 _BY_PLATFORM = {"tpu": "pallas"}  # `auto`; `xla` elsewhere
+_GPUS = ("gpu", "cuda")
 _PROJECTIONS = ("query", "key", "value")
 _PADDING_SCORE = -1e9  # finite, so that a row of padding only gives no NaN
 
@@ -46,7 +47,7 @@ def self_attention(
       [G, T, n, d], or [G, T, n d] of the kernel, whose heads lie side by side.
 
     Raises:
-      ConfigError: `cudnn` without a GPU, or with dropout.
+      ConfigError: `cudnn` without a GPU, in float32, or with dropout.
     """
     kind, rate = chosen(kind), 0.0 if drop is None else rate
     if kind == "pallas":
@@ -103,19 +104,30 @@ def _cudnn(
     rate: float,
     drop: Array | None,
 ) -> Float[Array, "G T n d"]:
-    """cuDNN's attention for each block; JAX offers it without dropout. Not run on a GPU yet."""
-    if rate or _platform() not in ("gpu", "cuda"):
+    """cuDNN's attention for each block; JAX offers it without dropout.
+
+    cuDNN gets the length of each row instead of its mask: real tokens come first. It takes no
+    empty row, so a row of padding attends to its first position.
+    """
+    if rate or _platform() not in _GPUS or query.dtype != jnp.bfloat16:
         raise ConfigError(
             "cuDNN's attention does not serve this program",
             where="config.model.attention",
-            expected="a GPU, and model.dropout=0 in training",
-            found=f"platform {_platform()}, dropout rate {rate}",
+            expected="a GPU, model.compute=bfloat16, and model.dropout=0 in training",
+            found=f"platform {_platform()}, {query.dtype}, dropout rate {rate}",
             fix="--config.model.attention=xla",
         )
 
     def of_rows(q: Array, k: Array, v: Array, mask: Array, _: Array | None) -> Array:
+        lengths = jnp.maximum(mask.sum(-1, dtype=jnp.int32), 1)
+        everywhere = jnp.full_like(lengths, q.shape[1])
         return jax.nn.dot_product_attention(
-            q, k, v, mask=mask[:, None, None, :], implementation="cudnn"
+            q,
+            k,
+            v,
+            query_seq_lengths=everywhere,
+            key_value_seq_lengths=lengths,
+            implementation="cudnn",
         )
 
     return _by_block(of_rows, query, key, value, masks, None)

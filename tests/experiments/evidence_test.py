@@ -24,6 +24,7 @@ def test_the_committed_page_and_json_equal_the_records():
 def write_record(folder, collection, system, seed, values):
     mean = sum(values) / len(values)
     record = {"collection": collection, "system": system, "seed": seed, "seconds": {"train": 90}}
+    record["device"] = "cpu"
     record |= {"ndcg_at_10": mean, "recall_at_100": 1.0}
     curve = [[100, 0.5], [300, 0.75]]
     record["training"] = {"held_out_retrieval_utility": curve, "held_out_p_null": curve}
@@ -55,7 +56,7 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     made |= rows.aggregate_rows(tmp_path / "none")
     page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
     page = tables.with_tables(page, made)
-    assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 |" in page and "old" not in page
+    assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 | cpu |" in page and "old" not in page
     assert "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 |" in page
 
 
