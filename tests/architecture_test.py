@@ -159,6 +159,13 @@ def test_each_file_is_short_and_has_a_docstring(path):
         assert ast.get_docstring(tree(path))
 
 
+def test_files_outside_the_package_are_short():
+    folders = (TESTS.parent / name for name in ("benchmarks", "experiments", "launch", "tests"))
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    assert len(paths) > 100
+    assert not [path for path in paths if len(path.read_text().splitlines()) > MAX_LINES]
+
+
 def test_module_names_say_what_is_in_them():
     parts = {part for path in FILES for part in path.relative_to(PACKAGE).with_suffix("").parts}
     assert not parts & VAGUE_NAMES

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.finished_run import write_finished_run
+from support.other_formats import state_dict, write_hugging_face_folder
 from support.tiny_corpus import tiny_config
 
 from realm_jax.cli.main import main
@@ -66,6 +68,18 @@ def vocabulary(tiny):
     return tiny.folder.parent / "vocab.txt"
 
 
+@pytest.fixture
+def theirs(tmp_path):
+    """Writes random weights of a kind as another library does, and returns their folder."""
+
+    def write(kind: str, **description: object) -> Path:
+        return write_hugging_face_folder(
+            tmp_path / f"their-{kind}", state_dict(kind), **description
+        )
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, tiny):
     """A finished run with random weights; tests only read it."""
@@ -87,6 +101,7 @@ def config_file(tmp_path_factory, tiny):
     path = tmp_path_factory.mktemp("experiment") / "tiny.py"
     path.write_text(
         f"""
+from support.other_formats import state_dict, write_hugging_face_folder
 from support.tiny_corpus import tiny_config
 
 

@@ -168,7 +168,7 @@ KINDS = {
                 "test_weights_that_cannot_be_used_are_refused_with_the_reason",
                 "test_sharded_and_padded_weights_are_read",
             ],
-            "cli/weights_verbs_test.py": [
+            "cli/import_verb_test.py": [
                 "test_weights_without_a_vocabulary_are_imported_with_a_warning"
             ],
             "cli/mistakes_test.py": ["test_a_mistake_gets_an_error_message_and_no_traceback"],

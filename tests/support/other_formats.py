@@ -11,6 +11,7 @@ from support.tiny_corpus import vocabulary
 
 LAYERS, HIDDEN, HEADS, MLP, POSITIONS, EMBEDDING, SPAN = 2, 16, 4, 32, 64, 8, 32
 VOCABULARY = len(vocabulary())
+KINDS = ("bert", "embedder", "scorer", "encoder", "reader", "openqa")  # of models
 BERT_CONFIG: dict[str, Any] = {  # config.json of a Hugging Face model
     "model_type": "bert",
     "hidden_act": "gelu_new",
@@ -87,7 +88,7 @@ class RandomWeights:
 
 
 def state_dict(kind: str, seed: int = 0) -> Names:
-    """Returns a model of a kind that `interop.recognise` knows.
+    """Returns a model of one of `KINDS`.
 
     As in the published checkpoints, the dictionary also holds weights that the model does not use.
     """

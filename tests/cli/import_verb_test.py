@@ -1,24 +1,20 @@
-"""`realm import` and `realm export`: output, written files, and refused input."""
+"""`realm import`: output, written files, and refused input."""
 
 import json
-import shutil
 
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
-from support import other_formats
+from safetensors.numpy import save_file
+from support.other_formats import HIDDEN, KINDS, POSITIONS, state_dict
+from support.other_formats import VOCABULARY as V
 from support.tiny_corpus import tiny_config
 
 import realm_jax.interop
-from realm_jax.artifacts.export import read_export
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.interop.weights import open_weights
 from realm_jax.models.modules import Modules
-
-KINDS = ("bert", "embedder", "scorer", "encoder", "reader", "openqa")
-V = other_formats.VOCABULARY
 
 
 def rows(seed=0):
@@ -27,17 +23,6 @@ def rows(seed=0):
     mask = np.arange(12) < np.array([[12], [9], [6]])
     segments = np.broadcast_to(np.arange(12) >= 4, (3, 12)).astype(np.int32)
     return ids, mask, segments
-
-
-@pytest.fixture
-def theirs(tmp_path):
-    def write(kind, **description):
-        folder = tmp_path / f"their-{kind}"
-        return other_formats.write_hugging_face_folder(
-            folder, other_formats.state_dict(kind), **description
-        )
-
-    return write
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +60,7 @@ def test_a_run_starts_from_imported_weights(realm, theirs, tmp_path, kind):
     model = tiny_config().model
     drawn = Modules(model, V, ("embedder", "reader", "span_head")).init(jax.random.key(0))
     loaded = load_networks(str(ours), jax.device_get(drawn), model)
-    names = other_formats.state_dict(kind)
+    names = state_dict(kind)
     of = {"openqa": "embedder.realm.", "scorer": "embedder.realm.", "bert": "bert."}
     words = names[f"{of.get(kind, 'realm.')}embeddings.word_embeddings.weight"]
     np.testing.assert_array_equal(loaded["embedder"]["bert"]["word"], words)
@@ -92,13 +77,13 @@ def test_a_run_starts_from_imported_weights(realm, theirs, tmp_path, kind):
 
 def test_import_lists_unused_and_missing_weights(realm, theirs, tmp_path):
     source = theirs("encoder")
-    names = other_formats.state_dict("encoder")
+    names = state_dict("encoder")
     lost = ["realm.encoder.layer.1.output.dense.bias", "cls.predictions.transform.dense.weight"]
     for name in lost:
         del names[name]
-    names["cls.seq_relationship.weight"] = np.zeros((2, other_formats.HIDDEN), np.float32)
+    names["cls.seq_relationship.weight"] = np.zeros((2, HIDDEN), np.float32)
     names["foo.weight"] = np.zeros(3, np.float32)
-    names["realm.embeddings.position_ids"] = np.arange(other_formats.POSITIONS)[None]
+    names["realm.embeddings.position_ids"] = np.arange(POSITIONS)[None]
     save_file(names, source / "model.safetensors")
     ours = tmp_path / "ours"
     report = realm("import", f"--from={source}", f"--to={ours}", "--json").json()
@@ -175,8 +160,8 @@ def test_unsupported_models_are_refused(realm, theirs, tmp_path, description, wo
 
 def test_an_untied_decoder_is_refused_if_it_is_used(realm, theirs, tmp_path):
     for kind in ("encoder", "reader"):
-        source, names = theirs(kind), other_formats.state_dict(kind)
-        names["cls.predictions.decoder.weight"] = np.ones((V, other_formats.HIDDEN), np.float32)
+        source, names = theirs(kind), state_dict(kind)
+        names["cls.predictions.decoder.weight"] = np.ones((V, HIDDEN), np.float32)
         save_file(names, source / "model.safetensors")
         result = realm("import", f"--from={source}", f"--to={tmp_path / kind}", "--json")
         if kind == "encoder":
@@ -186,7 +171,7 @@ def test_an_untied_decoder_is_refused_if_it_is_used(realm, theirs, tmp_path):
 
 
 def test_two_different_towers_of_a_scorer_stay_separate(realm, theirs, tmp_path):
-    source, names = theirs("scorer"), other_formats.state_dict("scorer")
+    source, names = theirs("scorer"), state_dict("scorer")
     names["query_embedder.cls.dense.weight"] = names["query_embedder.cls.dense.weight"] * 2 + 1
     save_file(names, source / "model.safetensors")
     realm("import", f"--from={source}", f"--to={tmp_path / 'two'}")
@@ -210,135 +195,6 @@ def test_block_records_are_converted_only_when_asked(realm, theirs, tmp_path):
     realm("import", f"--from={records}", f"--to={tmp_path / 'c'}").refused("--block-records")
 
 
-def test_existing_files_are_not_overwritten(realm, theirs, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "mine.txt").write_text("mine")
-    for verb in ("import", "export"):
-        realm(verb, f"--from={theirs('bert')}", f"--to={tmp_path / 'a'}").refused("already exists")
-    assert len(list((tmp_path / "a").iterdir())) == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_export_and_import_round_trip_bit_for_bit(realm, theirs, tmp_path, kind):
-    ours, out, back = (tmp_path / name for name in ("ours", "out", "back"))
-    realm("import", f"--from={theirs(kind)}", f"--to={ours}")
-    realm("export", f"--from={ours}", f"--to={out}", "--layout=hf")
-    realm("import", f"--from={out}", f"--to={back}")
-    first, last = (open_weights(path).networks for path in (ours, back))
-    assert first.keys() == last.keys()
-    jax.tree.map(np.testing.assert_array_equal, first, last)
-    assert sorted(p.relative_to(ours) for p in ours.rglob("*")) == sorted(
-        p.relative_to(back) for p in back.rglob("*")
-    )
-
-
-@pytest.mark.parametrize("kind", ["embedder", "openqa"])
-def test_the_sentence_transformers_layout_round_trips_bit_for_bit(realm, theirs, tmp_path, kind):
-    ours, out = tmp_path / "ours", tmp_path / "out"
-    realm("import", f"--from={theirs(kind)}", f"--to={ours}")
-    realm("export", f"--from={ours}", f"--to={out}", "--layout=sentence-transformers")
-    first, last = open_weights(ours).networks["embedder"], open_weights(out).networks["embedder"]
-    assert first.keys() == last.keys()
-    for name, array in first.items():
-        np.testing.assert_array_equal(last[name], array, err_msg=name)
-    scaled = load_file(out / "3_Dense" / "model.safetensors")["linear.weight"]
-    np.testing.assert_array_equal(scaled, first["cls.dense.weight"] * 4096)
-    modules = json.loads((out / "modules.json").read_text())
-    assert [(out / module["path"]).is_dir() for module in modules] == [True] * 5
-
-
-def test_the_sentence_layout_needs_embedder_and_vocabulary(realm, theirs, tmp_path):
-    layout = "--layout=sentence-transformers"
-    realm("export", f"--from={theirs('reader')}", f"--to={tmp_path / 'a'}", layout).refused(
-        "no such network", "embedder", "reader"
-    )
-    source = theirs("embedder")
-    (source / "vocab.txt").unlink()
-    realm("export", f"--from={source}", f"--to={tmp_path / 'a'}", layout).refused("vocab.txt")
-
-
-def test_all_networks_of_a_finished_run_are_exported(realm, finished, tmp_path):
-    out = tmp_path / "out"
-    report = realm("export", f"--workdir={finished.workdir}", f"--to={out}", "--json").json()
-    networks = ["embedder", "question_embedder", "question_reader", "reader"]
-    assert report["networks"] == networks
-    exported = read_export(finished).networks
-    model = tiny_config().model
-    for name in networks:
-        kind = "embedder" if "embedder" in name else "reader"
-        drawn = jax.tree.map(np.zeros_like, {kind: exported[name]})
-        loaded = load_networks(str(out / name), drawn, model)[kind]
-        jax.tree.map(np.testing.assert_array_equal, loaded, exported[name])
-    drawn = {"span_head": jax.tree.map(np.zeros_like, exported["span_head"])}
-    loaded = load_networks(str(out), drawn, model)
-    jax.tree.map(np.testing.assert_array_equal, loaded["span_head"], exported["span_head"])
-    assert (out / "embedder" / "vocab.txt").is_file()
-
-
-@pytest.mark.parametrize("has_card", [True, False])
-def test_a_missing_model_card_is_reported_before_an_upload(
-    realm, finished, tmp_path, monkeypatch, has_card
-):
-    """The upload itself is tested in tests/interop/hub_test.py."""
-    monkeypatch.setattr("realm_jax.interop.hub.upload", lambda folder, name: name)
-    run = shutil.copytree(finished.workdir, tmp_path / "run")
-    card = run / "export" / "README.md"
-    card.unlink(missing_ok=True)
-    if has_card:
-        card.write_text("# A model")
-    to = tmp_path / "out"
-    done = realm("export", f"--workdir={run}", f"--to={to}", "--push-to-hub=org/new")
-    assert done.code == 0
-    assert ("no model card" in done.err) is not has_card
-    assert (to / "README.md").exists() is has_card
-
-
-def _garbage(path):
-    path.write_bytes(path.read_bytes() + b"garbage")
-
-
-def _cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def _no_header(path):
-    path.write_bytes(b"\0" * 8 + path.read_bytes()[8:])
-
-
-@pytest.mark.parametrize("damage", [_garbage, _cut, _no_header])
-@pytest.mark.parametrize("layout", ["hf", "sentence-transformers"])
-def test_check_recognises_weights_and_names_a_damaged_file(
-    realm, finished, tmp_path, layout, damage
-):
-    out = tmp_path / "exported"
-    realm("export", f"--workdir={finished.workdir}", f"--to={out}", f"--layout={layout}")
-    sound = realm("check", out, "--json")
-    assert (sound.code, sound.json()["kind"]) == (0, "weights"), sound.err
-    assert "no checksums" in sound.err
-    files = sorted(out.rglob("*.safetensors"))
-    assert len(files) == 4
-    for path in files:
-        kept = path.read_bytes()
-        damage(path)
-        result = realm("check", out, "--json")
-        assert (result.code, result.json()["kind"]) == (1, "weights")
-        assert [one["file"] for one in result.json()["problems"]] == [str(path.relative_to(out))]
-        assert "NOT SOUND" in result.err and "a complete safetensors file" in result.err
-        path.write_bytes(kept)
-
-
-def test_check_verifies_imported_weights(realm, theirs, tmp_path):
-    ours = tmp_path / "ours"
-    realm("import", f"--from={theirs('bert')}", f"--to={ours}")
-    assert realm("check", ours).err == "weights: can be read; these files keep no checksums\n"
-    (ours / "vocab.txt").write_text("[PAD]\n")
-    result = realm("check", ours)
-    assert (result.code, "vocab.txt" in result.err) == (1, True)
-    (ours / "model.safetensors").unlink()
-    result = realm("check", ours)
-    assert (result.code, "unknown: NOT SOUND" in result.err) == (1, True)
-
-
 def test_the_model_refuses_missing_networks_and_invalid_ids(theirs):
     model = realm_jax.interop.load(str(theirs("encoder")))
     ids, mask, segments = rows()
@@ -348,17 +204,9 @@ def test_the_model_refuses_missing_networks_and_invalid_ids(theirs):
     for wrong in ((ids + V, mask, segments), (ids, mask, segments + 2), (ids - V, mask, segments)):
         with pytest.raises(InputError, match="out of range"):
             model.hidden(*wrong)
-    long = np.zeros((1, other_formats.POSITIONS + 1), np.int32)
+    long = np.zeros((1, POSITIONS + 1), np.int32)
     with pytest.raises(InputError, match="row length"):
         model.hidden(long, long, long)
-
-
-@pytest.mark.parametrize("damage", [_cut, lambda path: save_file({"a": np.zeros(3)}, path)])
-def test_a_damaged_sentence_transformers_module_is_refused(realm, theirs, tmp_path, damage):
-    out = tmp_path / "out"
-    realm("export", f"--from={theirs('embedder')}", f"--to={out}", "--layout=sentence-transformers")
-    damage(out / "3_Dense" / "model.safetensors")
-    realm("import", f"--from={out}", f"--to={tmp_path / 'a'}").refused("3_Dense/model.safetensors")
 
 
 def test_weight_files_outside_of_the_folder_are_refused(theirs):

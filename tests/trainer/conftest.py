@@ -1,0 +1,28 @@
+"""A run folder, and index managers on it."""
+
+import pytest
+from searched_indexes import CORPUS
+from support.tiny_corpus import tiny_config
+
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+@pytest.fixture
+def make_manager(run):
+    """Creates index managers, and closes them after the test."""
+    made = []
+
+    def make(mode="async", replay=(), stop=None, **changes):
+        config = tiny_config(refresh__mode=mode, **changes)
+        made.append(IndexManager(run, config, {CORPUS}.__contains__, list(replay), set, stop))
+        return made[-1]
+
+    yield make
+    for index in made:
+        index.close()

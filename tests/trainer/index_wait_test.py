@@ -1,0 +1,65 @@
+"""A training step waits for an index: time limits, staleness and the stop signal."""
+
+import threading
+
+import pytest
+from searched_indexes import publish, search
+
+from realm_jax.errors import RealmError
+from realm_jax.trainer import index_wait
+from realm_jax.trainer.index_wait import WaitInterrupted
+
+
+def test_the_wait_for_the_first_index_times_out_with_the_state_of_the_builder(make_manager):
+    with pytest.raises(RealmError, match="no heartbeat received"):
+        make_manager(refresh__wait_seconds=0.05).for_step(0)
+
+
+def test_a_long_wait_logs_the_command_that_builds_the_index(run, make_manager, monkeypatch, caplog):
+    monkeypatch.setattr(index_wait, "LOG_AFTER_SECONDS", 0.0)
+    with caplog.at_level("INFO"), pytest.raises(RealmError):
+        make_manager(refresh__wait_seconds=0.05, builder__poll_seconds=0.01).for_step(0)
+    assert f"of any step, built by `realm index --workdir={run.workdir}`" in caplog.text
+
+
+def test_the_stop_signal_ends_the_wait(make_manager):
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(WaitInterrupted):
+        make_manager(stop=stop).for_step(0)
+
+
+def test_a_step_waits_if_the_index_is_too_stale(run, make_manager):
+    publish(run, 0)
+    index = make_manager(refresh__every=3, refresh__max_staleness=4, builder__poll_seconds=0.01)
+    assert [search(index, step) for step in range(5)] == [0] * 5
+    later = threading.Timer(0.3, publish, (run, 3))
+    later.start()
+    assert search(index, 5) == 3
+    later.join()
+    assert [search(index, step) for step in (6, 7)] == [3, 3]
+    assert index.swaps == [(0, 0), (5, 3)]
+
+
+def test_the_wait_for_a_newer_index_can_be_stopped_and_times_out(run, make_manager):
+    publish(run, 0)
+    stop = threading.Event()
+    limits = {"refresh__max_staleness": 2, "builder__poll_seconds": 0.01}
+    index = make_manager(stop=stop, **limits)
+    search(index, 2)
+    stop.set()
+    with pytest.raises(WaitInterrupted):
+        search(index, 3)
+    impatient = make_manager(refresh__wait_seconds=0.05, **limits)
+    search(impatient, 2)
+    with pytest.raises(RealmError, match="an index of step 1 or newer within"):
+        search(impatient, 3)
+
+
+def test_a_resumed_run_does_not_start_with_a_stale_index(run, make_manager):
+    publish(run, 0)
+    index = make_manager(refresh__max_staleness=2, builder__poll_seconds=0.01)
+    later = threading.Timer(0.3, publish, (run, 6))
+    later.start()
+    assert search(index, 7) == 6
+    later.join()
