@@ -26,13 +26,12 @@ from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import initial_params
+from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.prefetch import Prefetcher
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.state import make_state
 from realm_jax.trainer.step import make_step
-
-CORPUS_HASH = "drawn"
 
 
 def usual_buckets(config: config_lib.ConfigDict, store: Any, source: Any) -> Any:
@@ -89,7 +88,8 @@ class Training:
         self.store = RandomStore()
         self.mesh = make_mesh(config.mesh, jax.devices()[:1])
         self.text = text_class(config)
-        self.index = manager_class(self.run, self.config, CORPUS_HASH, [], set)
+        accepts = Knowledge(self.store, self.config).accepts
+        self.index = manager_class(self.run, self.config, accepts, [], set)
         self.stage = RealmStage(self.config, self.store, self.text, self.text, self.index)
         optimizer = make_optimizer(config.optimizer, self.stage.settings)
         params = initial_params(config, self.stage.modules, {}, self.mesh)
@@ -108,7 +108,7 @@ class Training:
         searcher = build_searcher(search.kind, vectors, search)
         rows = np.arange(self._rows) % PASSAGES
         query_params = jax.device_get(self.state.parameters["embedder"])
-        fields = {"corpus_hash": CORPUS_HASH}
+        fields = {"corpus_hash": self.store.corpus_hash}
         publish_index(self.run, step, searcher, rows, vectors, query_params, fields, "{}")
 
     def steps(
