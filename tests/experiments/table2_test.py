@@ -14,6 +14,7 @@ from table2_small import aggregate, corpora, questions, run_row, tables, titles
 from table2_small.rows import COPYING, PAPER, READING, ROWS, in_order, row_config
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.run_config import newest_config
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
@@ -242,7 +243,7 @@ def test_an_embedder_starts_from_the_reader_of_the_named_row(home, stop):
     base = tiny_table2(home)
     for name in (READING, COPYING):
         folder = run_row.warm_ict(home, 0, 2, name, base, stop)
-        started = json.loads((folder / "config.json").read_text())["model"]["start"]
+        started = newest_config(RunDir(folder)).model.start
         word = load_file(Path(started) / "model.safetensors")[
             "bert.embeddings.word_embeddings.weight"
         ]
