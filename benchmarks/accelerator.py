@@ -1,13 +1,15 @@
-"""One GPU: speed of the REALM step and of the embedder, with each kind of attention, and PyTorch.
+r"""One GPU: speed of the REALM step and of the embedder, with each kind of attention, and PyTorch.
 
-Command:  XLA_PYTHON_CLIENT_MEM_FRACTION=0.5 python benchmarks/accelerator.py [--quick] [--json]
+Command:  XLA_FLAGS=--xla_gpu_autotune_level=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5 \
+              python benchmarks/accelerator.py [--quick] [--json] [--size=base] [--kind=xla]
 Data:     none: tokens are random, with the lengths of English Wikipedia (`random_text.QUANTILES`)
 Needs:    a GPU; for the comparison also torch and transformers (any version with BERT). The
           variable leaves half of the memory to PyTorch
 Output:   for the step and for the embedder: milliseconds (median of rounds in which the variants
           take turns), the model-FLOPs utilisation (`mfu`) and `ratio_vs_torch`; whether two runs of
           the same steps give the same bits; the rate of a bfloat16 product of 8192 x 8192 matrices
-Time:     about two minutes, most of it compilation
+Time:     not known: on an H100, with autotuning, it had not ended after four minutes. XLA_FLAGS
+          above turns autotuning off; each part is printed when it is measured
 
 BERT-base in bfloat16, lengths 96/288/384, eight candidates, no dropout. A step is forward, backward
 and AdamW. The FLOPs of `mfu` are those of non-padding tokens, without recomputation and without
@@ -16,6 +18,7 @@ The peak is that of the product measured in the same run. Ours packs rows; PyTor
 scaled dot-product attention and autocast, and is not compiled.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,7 +50,7 @@ from realm_jax.trainer.step import make_step
 KINDS = ("xla", "cudnn")  # values of model.attention
 QUERIES, EMBEDDED = 8, 512  # per step; passages per call of the embedder
 PRODUCT = 8192
-COMPARED = ("loss", "gradient_norm")  # metrics of the first step, in the order of KINDS
+COMPARED = ("loss", "gradient_norm")  # metrics of the first step, in the order of the kinds
 Step = Callable[[], Any]
 
 
@@ -55,37 +58,42 @@ def main() -> None:
     """Measures and prints."""
     parser = make_parser(__doc__, quick=True)
     parser.add_argument("--size", default="base")
+    parser.add_argument("--kind", action="append", help="of attention; may be repeated")
     arguments = parser.parse_args()
-    runtime.start()
+    runtime.start_interruptible()
     rounds, config = 3 if arguments.quick else 9, gpu_config(arguments.size)
+    kinds = arguments.kind or list(KINDS)
     peak = product_rate()
     report = {"device": jax.devices()[0].device_kind, "product_tflops": round(peak / 1e12)}
-    for name, measure in (("step", measure_step), ("embedder", measure_embedder)):
-        report[name] = measure(config, peak, rounds)
     write_report(report, arguments)
+    for name, measure in (("embedder", measure_embedder), ("step", measure_step)):
+        write_report({name: measure(config, kinds, peak, rounds)}, arguments)
+        sys.stdout.flush()
 
 
-def measure_step(config: ConfigDict, peak: float, rounds: int) -> dict[str, Any]:
+def measure_step(config: ConfigDict, kinds: list[str], peak: float, rounds: int) -> dict[str, Any]:
     """Times the training step, and repeats it from the same start."""
     drawn = RandomText(config).batch(1, QUERIES)
     shape = (QUERIES, config.retrieval.candidates)
     hits = np.random.default_rng(2).integers(PASSAGES, size=shape)
     padded = padded_batch(config, RandomStore(), drawn, hits)
-    steps = {kind: RealmSteps(with_attention(config, kind), drawn, hits) for kind in KINDS}
+    steps = {kind: RealmSteps(with_attention(config, kind), drawn, hits) for kind in kinds}
     first = {kind: jax.device_get(step.run()) for kind, step in steps.items()}
     same = {kind: step.same_bits_twice() for kind, step in steps.items()}
     variants = {kind: step.run for kind, step in steps.items()}
     variants |= torch_step(config, padded, PIECES)
     found = compared(variants, step_flops(padded, config), peak, rounds)
-    metrics = {name: [first[kind][name].item() for kind in KINDS] for name in COMPARED}
+    metrics = {name: [first[kind][name].item() for kind in kinds] for name in COMPARED}
     return found | {"same_bits_twice": same, "first_step": metrics}
 
 
-def measure_embedder(config: ConfigDict, peak: float, rounds: int) -> dict[str, Any]:
+def measure_embedder(
+    config: ConfigDict, kinds: list[str], peak: float, rounds: int
+) -> dict[str, Any]:
     """Times the embedding of padded passages."""
     ids = np.random.default_rng(3).integers(PASSAGES, size=EMBEDDED)
     rows = passage_rows(RandomStore(), ids, config.lengths.passage)
-    variants = {kind: embedder(with_attention(config, kind), rows) for kind in KINDS}
+    variants = {kind: embedder(with_attention(config, kind), rows) for kind in kinds}
     variants |= torch_embedder(config, rows, PIECES)
     return compared(variants, passage_flops(config, rows.mask).sum(), peak, rounds)
 
@@ -105,19 +113,20 @@ def compared(variants: dict[str, Step], flops: float, peak: float, rounds: int) 
         name: {"ms": round(1e3 * one, 2), "mfu": round(flops / one / peak, 3)}
         for name, one in seconds.items()
     }
-    for name in KINDS:
-        if "torch" in seconds:
-            found[name]["ratio_vs_torch"] = round(seconds["torch"] / seconds[name], 2)
+    if "torch" in seconds:
+        for name, one in seconds.items():
+            found[name]["ratio_vs_torch"] = round(seconds["torch"] / one, 2)
     return found
 
 
 def product_rate() -> float:
-    """FLOPs per second of a bfloat16 product of two square matrices."""
-    a, b = jax.random.normal(jax.random.key(0), (2, PRODUCT, PRODUCT), jnp.bfloat16)
+    """FLOPs per second of a bfloat16 product of two square matrices; small ones on a CPU."""
+    size = 256 if jax.default_backend() == "cpu" else PRODUCT
+    a, b = jax.random.normal(jax.random.key(0), (2, size, size), jnp.bfloat16)
     product = jax.jit(lambda a, b: a @ b)
     repeated = lambda: jax.block_until_ready([product(a, b) for _ in range(20)])  # noqa: E731
     seconds, _ = time_in_turns({"product": repeated}, 5)
-    return 20 * 2.0 * PRODUCT**3 / seconds["product"]
+    return 20 * 2.0 * size**3 / seconds["product"]
 
 
 def with_attention(config: ConfigDict, kind: str) -> ConfigDict:

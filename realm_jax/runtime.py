@@ -19,6 +19,7 @@ UNUSED_DAYS = 30  # compiled programs unused for this many days are deleted from
 # Programs that took at least this many seconds to compile are cached. The default of JAX, 1 s,
 # leaves out most programs of a start.
 _CACHE_FROM_SECONDS = "0.2"
+_GPU_REPEATS = "--xla_gpu_deterministic_ops=true"
 
 
 def start(*, devices: int = 0, threads: int = 0, mostly_idle: bool = False) -> threading.Event:
@@ -62,6 +63,16 @@ def variable_problem(error: Exception) -> RealmError | None:
         found=message[:200],
         fix=f"unset {' '.join(named)}",
     )
+
+
+def warn_if_bits_differ(platform: str) -> None:
+    """Logs how a resumed run repeats bit for bit, if its devices do not do so by default."""
+    if platform == "gpu" and _GPU_REPEATS not in os.environ.get("XLA_FLAGS", ""):
+        log.warning(
+            "a run that is resumed on a GPU differs in the last bits from one that was not "
+            "interrupted; for the same bits set XLA_FLAGS=%s",
+            _GPU_REPEATS,
+        )
 
 
 def device_problem() -> RealmError | None:

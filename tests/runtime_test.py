@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from realm_jax import runtime
 from realm_jax.runtime import UNUSED_DAYS
 
 _FAULTS = """
@@ -107,3 +108,15 @@ def test_unused_compiled_programs_are_deleted(tmp_path):
     _hits(XDG_CACHE_HOME=tmp_path)
     assert not (folder / "old-cache").exists()
     assert (folder / "recent-cache").exists()
+
+
+def test_a_run_on_a_gpu_is_told_how_it_repeats_bit_for_bit(monkeypatch, caplog):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    runtime.warn_if_bits_differ("cpu")
+    assert not caplog.messages
+    runtime.warn_if_bits_differ("gpu")
+    named = caplog.messages[0].rpartition("XLA_FLAGS=")[2]
+    caplog.clear()
+    monkeypatch.setenv("XLA_FLAGS", named)
+    runtime.warn_if_bits_differ("gpu")
+    assert not caplog.messages

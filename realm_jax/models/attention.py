@@ -17,9 +17,11 @@ from jaxtyping import Array, Bool, Float, Float32, Key
 from realm_jax.errors import ConfigError
 from realm_jax.models import fused_attention
 from realm_jax.models.operations import add_bias, dropout, over_last, product
+from realm_jax.models.whole_tiles import TILE
 
 _BY_PLATFORM = {"tpu": "pallas"}  # `auto`; `xla` elsewhere
 _GPUS = ("gpu", "cuda")
+_TILES = {"pallas": TILE, "cudnn": 2}  # word pieces; row widths become multiples of them
 _PROJECTIONS = ("query", "key", "value")
 _PADDING_SCORE = -1e9  # finite, so that a row of padding only gives no NaN
 
@@ -37,8 +39,8 @@ def self_attention(
     Args:
       x: G packed streams of T positions (see `Bert.packed`).
       w: kernels [H, n, d] and biases [n, d] of a layer.
-      masks: one mask [G, rows, width] per block; True on real tokens. For `pallas` widths are whole
-        tiles (`models.whole_tiles`).
+      masks: one mask [G, rows, width] per block; True on real tokens. Widths are whole tiles
+        (`row_tile`).
       kind: `config.model.attention`.
       rate: dropout rate of the attention weights.
       drop: random key of dropout; None in evaluation.
@@ -68,6 +70,14 @@ def project_mixed(
 def chosen(kind: str) -> str:
     """The kind of attention that `config.model.attention` means for the traced program."""
     return _BY_PLATFORM.get(_platform(), "xla") if kind == "auto" else kind
+
+
+def row_tile(kind: str) -> int:
+    """Row widths must be multiples of this, in word pieces.
+
+    The TPU kernel reads tiles of bfloat16; cuDNN's backward pass refuses odd widths.
+    """
+    return _TILES.get(chosen(kind), 1)
 
 
 def _platform() -> str:
@@ -107,7 +117,8 @@ def _cudnn(
     """cuDNN's attention for each block; JAX offers it without dropout.
 
     cuDNN gets the length of each row instead of its mask: real tokens come first. It takes no
-    empty row, so a row of padding attends to its first position.
+    empty row, so a row of padding attends to its first position. On an H100 the training step ran
+    while all rows had even widths; with `row_tile` it has not run on a GPU yet.
     """
     if rate or _platform() not in _GPUS or query.dtype != jnp.bfloat16:
         raise ConfigError(

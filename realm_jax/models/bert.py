@@ -15,9 +15,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 
-from realm_jax.models.attention import chosen, project_mixed, self_attention
+from realm_jax.models.attention import project_mixed, row_tile, self_attention
 from realm_jax.models.operations import LAYER_NORM_EPS, add_bias, dropout, gelu, layer_norm, product
-from realm_jax.models.whole_tiles import TILE, Block, WholeTiles
+from realm_jax.models.whole_tiles import Block, WholeTiles
 
 # Activations that `model.remat` keeps besides the input of a layer. The sums go into layer norms,
 # `inner` into GELU: the backward pass repeats only the products of the other activations.
@@ -137,7 +137,7 @@ class Bert(nnx.Module):
           key: random key of dropout; None in evaluation.
           extra: additional input embeddings, summed with BERT's three.
         """
-        tiles = WholeTiles(blocks, TILE if chosen(self.attention) == "pallas" else 1)
+        tiles = WholeTiles(blocks, row_tile(self.attention))
         blocks = tiles.blocks(blocks)
         ids, _, segments = (
             jnp.concatenate([part.reshape(len(part), -1) for part in kind], axis=1)

@@ -1,7 +1,7 @@
-"""Packed streams whose rows are whole tiles of a TPU, as `models.fused_attention` needs them.
+"""Packed streams whose rows are whole tiles, as the fused kinds of attention need them.
 
-A row of 97 pieces is stored as one of 112. Only the integers of the input are padded; the encoder
-then runs on the longer streams.
+On a TPU a row of 97 pieces is stored as one of 112. Only the integers of the input are padded; the
+encoder then runs on the longer streams.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-TILE = 16  # pieces of a tile of bfloat16 in device memory
+TILE = 16  # pieces of a tile of bfloat16 in a TPU's memory
 
 # Rows of one width in G streams: token ids, mask (True on real tokens), segments; each [G, n, w].
 Block = tuple[Int[Array, "G _ _"], Bool[Array, "G _ _"], Int[Array, "G _ _"]]
@@ -24,7 +24,7 @@ class WholeTiles:
       tile: widths become multiples of it; 1 changes nothing.
     """
 
-    def __init__(self, blocks: Sequence[Block], tile: int = TILE):
+    def __init__(self, blocks: Sequence[Block], tile: int):
         shapes = [ids.shape[1:] for ids, _, _ in blocks]
         self._widths = [-(-width // tile) * tile for _, width in shapes]
         self._unchanged = all(

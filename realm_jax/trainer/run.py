@@ -22,6 +22,7 @@ from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.connections import connect
 from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
+from realm_jax.runtime import warn_if_bits_differ
 from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.storage.leases import Lease
@@ -72,6 +73,7 @@ def run(
         training.claim()
         if hosts.is_leader():
             warn_truncated_passages(prepared.inputs.knowledge, config)
+            warn_if_bits_differ(prepared.mesh.devices.flat[0].platform)
         with background():
             training.beat("start", 0)
             training.warm_start()

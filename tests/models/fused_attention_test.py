@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import ConfigError
+from realm_jax.models import bert
 from realm_jax.models.attention import self_attention
 from realm_jax.models.fused_attention import Form, attend_on_mesh, draw_seeds, keep
 from realm_jax.models.modules import Modules
@@ -111,3 +112,19 @@ def test_cudnn_is_refused_without_a_gpu(operands):
     x = jnp.ones((GROUPS, operands[0].shape[2], 8))
     with pytest.raises(ConfigError, match="cuDNN"):
         self_attention(x, w, operands[1], "cudnn", 0.1, None)
+
+
+def test_rows_of_cudnn_have_an_even_width(monkeypatch):
+    config = tiny_config(model__attention="cudnn", lengths__query=11)
+    modules = Modules(config.model, 30, ("embedder",))
+    networks = modules.bind(jax.jit(modules.init)(jax.random.key(0)))
+    widths = []
+
+    def attention(x, w, masks, *_):
+        widths.extend(mask.shape[2] for mask in masks)
+        return jnp.zeros((*x.shape[:2], *w["query_bias"].shape), x.dtype)
+
+    monkeypatch.setattr(bert, "self_attention", attention)
+    rows = jnp.ones((3, 11), jnp.int32)
+    networks.embedder.embed(rows, rows > 0, 0 * rows)
+    assert set(widths) == {12}
