@@ -24,6 +24,8 @@ PAIRS = (
     ("realm", "ict"),
     ("realm_hybrid", "start_hybrid"),
 )
+# Values of `stages.realm.least_utility`: below it a run exports the encoder it started from.
+THRESHOLDS = (0.1, 0.5)
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
@@ -47,6 +49,7 @@ def aggregate(folder: Path) -> dict[str, Any]:
         "gain": _gains(records),
         "differences": _differences(records),
         "training": _training(records),
+        "rule": _rule(records),
     }
 
 
@@ -142,9 +145,40 @@ def _training(records: Records) -> dict[str, Any]:
                     "seed": record["seed"],
                     "utility": record["training"]["held_out_retrieval_utility"],
                     "p_null": record["training"]["held_out_p_null"],
+                    "success_at_5": record["training"]["success_at_5"],
                     "minutes": round(sum(record["seconds"].values()) / 60, 1),
                     "device": record["device"],
                 }
                 for record in own
             ]
     return found
+
+
+def _rule(records: Records) -> list[dict[str, Any]]:
+    """What each threshold decides for the runs at hand, and the gain over the start it leaves.
+
+    A run below the threshold counts as the start: so it is exported.
+    """
+    both = [
+        name for name in COLLECTIONS if (name, "realm") in records and (name, "start") in records
+    ]
+    found = []
+    for threshold in THRESHOLDS:
+        trained, strata = [], []
+        for name in both:
+            start = _by_query(records[name, "start"], "ndcg_at_10")
+            runs = records[name, "realm"]
+            kept = [_last_utility(record) >= threshold for record in runs]
+            values = [
+                _by_query([record], "ndcg_at_10") if keep else start
+                for record, keep in zip(runs, kept, strict=True)
+            ]
+            trained += [name] * any(kept)
+            strata.append(np.mean(values, axis=0) - start)
+        if strata:
+            found.append({"threshold": threshold, "trained": trained, "gain": _difference(strata)})
+    return found
+
+
+def _last_utility(record: dict[str, Any]) -> float:
+    return record["training"]["held_out_retrieval_utility"][-1][1]

@@ -106,11 +106,13 @@ def _verdict(figures: dict[str, dict[str, float]]) -> str:
 
 def _summary_table(made: dict[str, Any]) -> str:
     """Means over the collections that have all systems of the table that were measured."""
-    measured = [system for system, _ in SUMMARY.values()]
-    common = [own for own in made["collections"].values() if all(one in own for one in measured)]
+    collections = made["collections"].values()
+    systems = [system for system, _ in SUMMARY.values()]
+    measured = [system for system in systems if any(system in own for own in collections)]
+    common = [own for own in collections if all(one in own for one in measured)]
     lines = []
     for title, (system, row) in SUMMARY.items():
-        ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common]
+        ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common if system in own]
         rows = made["rows"].get(row)
         cells = [f"{np.mean(ndcg):.3f}" if ndcg else NOT_RUN]
         for measure in ("recall_at_5", "exact_match"):

@@ -19,6 +19,7 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
         "differences": _differences_table(made),
         "gain": _gain_table(made),
         "training": _training_table(made),
+        "rule": _rule_table(made),
         "reference": _reference_table(made),
     } | row_tables(made)
 
@@ -66,10 +67,21 @@ def _training_table(made: dict[str, Any]) -> str:
             own = NOT_RUN if start is None or gain is None else f"{value - start:+.3f}"
             curve = ", ".join(f"{utility:.2f}" for _, utility in run["utility"])
             null = f"{run['p_null'][-1][1]:.3f}" if run["p_null"] else NOT_RUN
-            cells = (curve or NOT_RUN, null, own, f"{run['minutes']:.0f}", run["device"])
-            lines.append((name, str(run["seed"]), *cells))
-    measured = ("utility at each evaluation", "p(null)", "gain", "minutes", "device")
+            found = run["success_at_5"]
+            success = f"{found['start']:.2f} to {found['realm']:.2f}" if found else NOT_RUN
+            cells = (curve or NOT_RUN, null, success, own)
+            cost = (f"{run['minutes']:.0f}", run["device"])
+            lines.append((name, str(run["seed"]), *cells, *cost))
+    measured = ("utility at each evaluation", "p(null)", "success@5", "gain", "minutes", "device")
     return markdown(("collection", "seed", *measured), lines)
+
+
+def _rule_table(made: dict[str, Any]) -> str:
+    lines = [
+        (f"{one['threshold']}", ", ".join(one["trained"]) or "none", _difference(one["gain"]))
+        for one in made["rule"]
+    ]
+    return markdown(("threshold", "training is kept for", "mean gain over `start`"), lines)
 
 
 def _reference_table(made: dict[str, Any]) -> str:

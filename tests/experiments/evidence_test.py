@@ -27,7 +27,11 @@ def write_record(folder, collection, system, seed, values):
     record["device"] = "cpu"
     record |= {"ndcg_at_10": mean, "recall_at_100": 1.0}
     curve = [[100, 0.5], [300, 0.75]]
-    record["training"] = {"held_out_retrieval_utility": curve, "held_out_p_null": curve}
+    record["training"] = {
+        "held_out_retrieval_utility": curve,
+        "held_out_p_null": curve,
+        "success_at_5": {"start": 0.25, "realm": 0.5},
+    }
     counts = {"ndcg_at_10": [round(1e4 * one) for one in values], "recall_at_100": [10_000] * 4}
     path = folder / f"{collection}.{system}.{seed}.json"
     path.write_text(json.dumps(record | {"by_query": counts}))
@@ -56,8 +60,20 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     made |= rows.aggregate_rows(tmp_path / "none")
     page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
     page = tables.with_tables(page, made)
-    assert "| adi | 0 | 0.50, 0.75 | 0.750 | +0.100 | 2 | cpu |" in page and "old" not in page
+    assert (
+        "| adi | 0 | 0.50, 0.75 | 0.750 | 0.25 to 0.50 | +0.100 | 2 | cpu |" in page
+        and "old" not in page
+    )
     assert "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 |" in page
+
+
+def test_a_run_below_the_threshold_counts_as_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(aggregate, "THRESHOLDS", (0.5, 0.8))  # the last utility is 0.75
+    write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
+    write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
+    kept, stopped = aggregate.aggregate(tmp_path)["rule"]
+    assert kept["trained"] == ["adi"] and kept["gain"]["mean"] == 0.1
+    assert stopped["trained"] == [] and stopped["gain"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
 def test_untrained_systems_run_with_the_config_of_the_experiment():
