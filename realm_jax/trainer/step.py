@@ -57,7 +57,7 @@ def make_step(
         gradients, metrics = mean_over_parts(of_part, batch, stage.weight, parts, mesh)
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
         params = optax.apply_updates(state.parameters, updates)
-        metrics |= {"gradient_norm": optax.global_norm(gradients)}
+        metrics |= {"gradient_norm": optax.tree.norm(gradients)}
         return TrainState(state.step + 1, params, moments), metrics
 
     outputs = (shardings, replicated(mesh))

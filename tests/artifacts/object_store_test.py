@@ -10,6 +10,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from support.builder_thread import building
 from support.finished_run import write_finished_run
 from support.object_store import BUCKET, serve_object_store
 from support.tiny_corpus import tiny_config
@@ -269,14 +270,8 @@ def test_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch)
 
 def both(workdir, config, stop):
     """Runs the trainer in this thread, the index builder in another."""
-    over = threading.Event()
-    builder = threading.Thread(target=index_builder.run, args=(workdir, 0.05, over))
-    builder.start()
-    try:
+    with building(workdir, 0.05):
         trainer.run(workdir, config, stop)
-    finally:
-        over.set()
-        builder.join(PATIENCE)
 
 
 class StopAt(threading.Event):

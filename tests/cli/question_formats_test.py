@@ -5,11 +5,11 @@ import shutil
 import threading
 
 import pytest
+from support.builder_thread import building
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.export import read_export
-from realm_jax.index_builder import run as index_builder
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.inputs import open_inputs
@@ -23,14 +23,8 @@ def pretrained(tiny, tmp_path_factory):
     """A run after pre-training, without fine-tuning."""
     workdir = tmp_path_factory.mktemp("pretrained") / "run"
     config = tiny_config(tiny.folder, model__layers=1, stages__realm__steps=STEPS)
-    stop = threading.Event()
-    builder = threading.Thread(target=index_builder.run, args=(str(workdir), 0.02, stop))
-    builder.start()
-    try:
+    with building(workdir):
         trainer.run(str(workdir), config, threading.Event())
-    finally:
-        stop.set()
-        builder.join(300)
     return workdir
 
 

@@ -4,9 +4,9 @@ import collections
 import threading
 
 import pytest
+from support.builder_thread import building
 from support.tiny_corpus import tiny_config
 
-from realm_jax.index_builder import run as index_builder
 from realm_jax.parallel import hosts
 from realm_jax.trainer import run as trainer
 
@@ -37,13 +37,8 @@ def test_a_realm_step_needs_two_agreements(asked, tiny, tmp_path, mode):
     config = tiny_config(
         tiny.folder, model__layers=1, stages__realm__steps=STEPS, refresh__mode=mode
     )
-    stop = threading.Event()
-    arguments = (str(tmp_path), config.builder.poll_seconds, stop)
-    builder = threading.Thread(target=index_builder.run, args=arguments)
-    builder.start()
-    trainer.run(str(tmp_path), config, threading.Event())
-    stop.set()
-    builder.join()
+    with building(tmp_path):
+        trainer.run(str(tmp_path), config, threading.Event())
     chosen = {0} | set(range(0, STEPS, config.refresh.every) if mode == "sync" else ())
     found = {step: sorted(topics) for step, topics in asked.items()}
     assert found.pop(STEPS) == ["index", "realm/recall"]  # final index and evaluation

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.builder_thread import building
 from support.processes import environment
 from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import Stopped
-from realm_jax.index_builder import run as index_builder
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.logs import read_log
@@ -111,12 +111,8 @@ def start(tmp_path, compiled):
 @pytest.fixture
 def builder(tmp_path):
     """Runs the index builder in a thread."""
-    stop = threading.Event()
-    thread = threading.Thread(target=index_builder.run, args=(str(tmp_path / "run"), 0.02, stop))
-    thread.start()
-    yield
-    stop.set()
-    thread.join(PATIENCE)
+    with building(tmp_path / "run"):
+        yield
 
 
 def listening(process):
@@ -190,11 +186,8 @@ def test_hosts_that_load_different_segments_train_with_the_losses_of_one(
     built = {one["index_step"]: one["candidates"] for one in read_log(run.indexes)}
     searched = [(one["index_step"], one["candidates"]) for one in read_log(run.swaps)]
     assert len(searched) >= 3 and all(built[step] == found for step, found in searched)
-    stop = threading.Event()
-    thread = threading.Thread(target=index_builder.run, args=(str(single.root), 0.02, stop))
-    thread.start()
-    trainer.run(str(single.root), tiny_config(tiny.folder, **settings), threading.Event())
-    thread.join(PATIENCE)
+    with building(single.root):
+        trainer.run(str(single.root), tiny_config(tiny.folder, **settings), threading.Event())
     for name in ("loss", "held_out_loss"):
         expected, found = (values_of(one.root, "realm", name) for one in (single, run))
         assert expected

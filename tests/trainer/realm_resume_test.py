@@ -1,6 +1,5 @@
 """REALM pre-training with a real index builder: a resumed run equals an uninterrupted one."""
 
-import contextlib
 import json
 import shutil
 import threading
@@ -8,6 +7,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from support.builder_thread import building
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
@@ -44,21 +44,9 @@ def changed(config, **changes):
     return other.lock()
 
 
-@contextlib.contextmanager
-def builder(workdir):
-    stop = threading.Event()
-    thread = threading.Thread(target=index_builder.run, args=(str(workdir), POLL, stop))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(TIMEOUT)
-
-
 def run_with_builder(workdir, config):
     """Runs both jobs until the run has ended, the builder in a thread."""
-    trainer.run(str(workdir), config, threading.Event(), lambda: builder(workdir))
+    trainer.run(str(workdir), config, threading.Event(), lambda: building(workdir))
 
 
 def stop_while_waiting(workdir, config, built):
