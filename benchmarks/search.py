@@ -2,6 +2,7 @@
 
 Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--only=NAME,...]
               [--vectors=FILE.npy --queries=FILE.npy] [--folder=DIR] [--json] [--plot=FILE]
+              [--seconds=2]
 Data:     random vectors of 128 dimensions around sqrt(N) cluster centres of different weight;
           queries are rows with noise. Or two float32 arrays of your own, for example from a trained
           embedder; use a separate --folder for them
@@ -37,7 +38,7 @@ from realm_jax import config as config_lib
 from realm_jax.retrieval.searcher import build_searcher, load_searcher
 
 DIMS, QUERIES, K, BLOCK = 128, 1000, 8, 1 << 18
-SECONDS = 2.0  # duration of a speed measurement
+SECONDS = 2.0  # default of --seconds
 QUICK = "100000"
 LEAVES_SEARCHED = (3, 5, 10, 25, 50, 100, 200)
 # name -> changes to config.search
@@ -69,12 +70,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="comma-separated searchers; default: all")
     parser.add_argument("--folder", type=Path, default=Path("runs/search"))
     parser.add_argument("--plot", default="search.svg")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a speed measurement")
     parser.add_argument("--part", nargs=3, metavar=("PART", "NAME", "ROWS"), help="internal")
     arguments = parser.parse_args()
     if arguments.part:
-        part, name, size = arguments.part
-        measure = {"build": measure_build, "search": measure_search}[part]
-        sys.stdout.write(json.dumps(measure(arguments.folder, name, int(size))) + "\n")
+        sys.stdout.write(json.dumps(measure_part(arguments, *arguments.part)) + "\n")
         return
     rows = []
     sizes = list(map(int, (QUICK if arguments.quick else arguments.rows).split(",")))
@@ -86,17 +86,17 @@ def main() -> None:
         make_data(arguments.folder, size)
         for name in arguments.only.split(",") if arguments.only else (*OURS, *PEERS):
             if size <= MAX_ROWS.get(name, size):
-                rows += measure_searcher(arguments.folder, name, size)
+                rows += measure_searcher(arguments, name, size)
     plot(rows, arguments.plot)
     write_report({"rows": rows}, arguments)
 
 
-def measure_searcher(folder: Path, name: str, size: int) -> list[dict[str, Any]]:
+def measure_searcher(arguments: Any, name: str, size: int) -> list[dict[str, Any]]:
     """Returns the rows of one searcher; an empty list if its package is not installed."""
-    kept = folder / f"{name.replace(' ', '_')}_{size}.json"
+    kept = arguments.folder / f"{name.replace(' ', '_')}_{size}.json"
     if not kept.exists():
-        build = run_part(folder, "build", name, size)
-        found = build and run_part(folder, "search", name, size)
+        build = run_part(arguments, "build", name, size)
+        found = build and run_part(arguments, "search", name, size)
         if not build or not found:
             return []
         loaded = {key: found[key] for key in ("load_s", "load_peak_bytes", "loaded_bytes")}
@@ -108,15 +108,23 @@ def measure_searcher(folder: Path, name: str, size: int) -> list[dict[str, Any]]
     return rows
 
 
-def run_part(folder: Path, part: str, name: str, size: int) -> dict[str, Any] | None:
+def run_part(arguments: Any, part: str, name: str, size: int) -> dict[str, Any] | None:
     """Runs "build" or "search" in a new process; returns its report, or None if it fails."""
-    command = [sys.executable, __file__, f"--folder={folder}", "--part", part, name, str(size)]
+    command = [sys.executable, __file__, f"--folder={arguments.folder}"]
+    command += [f"--seconds={arguments.seconds}", "--part", part, name, str(size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"{name}, {size} rows, {part}: exit code {done.returncode}\n")
         return None
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
+
+
+def measure_part(arguments: Any, part: str, name: str, size: str) -> dict[str, Any]:
+    """The work of the process that `run_part` starts."""
+    if part == "build":
+        return measure_build(arguments.folder, name, int(size))
+    return measure_search(arguments.folder, name, int(size), arguments.seconds)
 
 
 def copy_data(folder: Path, vectors: Path, queries: Path) -> int:
@@ -184,7 +192,7 @@ def measure_build(folder: Path, name: str, size: int) -> dict[str, Any]:
     return {"build_s": round(seconds, 1), "build_peak_bytes": peak.bytes, "bytes": on_disk}
 
 
-def measure_search(folder: Path, name: str, size: int) -> dict[str, Any]:
+def measure_search(folder: Path, name: str, size: int, seconds: float) -> dict[str, Any]:
     """Loads a searcher; returns its memory, and recall and speed at each search width."""
     source = folder / f"{name.replace(' ', '_')}_{size}"
     queries = np.array(load_data(folder, "queries", size))
@@ -198,16 +206,16 @@ def measure_search(folder: Path, name: str, size: int) -> dict[str, Any]:
     for width, search in points(searcher):
         rows, few = search(queries), queries[:64]
         same = [len(np.intersect1d(a, b)) for a, b in zip(rows, exact_hits, strict=True)]
-        batch = queries if speed(search, few) > QUERIES / SECONDS else few
+        batch = queries if speed(search, few, seconds) > QUERIES / seconds else few
         with BusyCores():
-            under_load = speed(search, batch)
+            under_load = speed(search, batch, seconds)
         found.append(
             {
                 "leaves_searched": width,
                 "recall_at_8": round(float(np.mean(same)) / K, 4),
-                "qps": round(speed(search, batch)),
+                "qps": round(speed(search, batch, seconds)),
                 "qps_under_load": round(under_load),
-                "latency_ms": round(1000 / speed(search, queries[:1]), 3),
+                "latency_ms": round(1000 / speed(search, queries[:1], seconds), 3),
             }
         )
     return {**loaded, "loaded_bytes": anonymous_bytes() - before, "points": found}
@@ -242,15 +250,15 @@ def faiss_widths(index: Any) -> Iterator[Point]:
         yield width, lambda queries, wanted=wanted: index.search(queries, K, params=wanted)[1]
 
 
-def speed(search: Callable[[np.ndarray], np.ndarray], queries: np.ndarray) -> float:
-    """Returns the median queries per second of repeated searches for the same batch."""
+def speed(search: Callable[[np.ndarray], np.ndarray], queries: np.ndarray, seconds: float) -> float:
+    """Returns the median queries per second of searches for the same batch, for some seconds."""
     search(queries)
-    seconds: list[float] = []
-    while sum(seconds) < SECONDS or len(seconds) < 3:
+    spent: list[float] = []
+    while sum(spent) < seconds or len(spent) < 3:
         began = time.perf_counter()
         search(queries)
-        seconds.append(time.perf_counter() - began)
-    return len(queries) / statistics.median(seconds)
+        spent.append(time.perf_counter() - began)
+    return len(queries) / statistics.median(spent)
 
 
 class BusyCores:

@@ -2,6 +2,7 @@
 
 Command:  python benchmarks/segments.py [--quick] [--rows=1000000,13350000] [--segments=1,4,16]
               [--searcher=NAME] [--hosts=1] [--queries=1000] [--folder=DIR] [--json]
+              [--seconds=2]
 Data:     random vectors of 128 dimensions around sqrt(N) cluster centres of different weight;
           queries are rows with noise. Rows are drawn again for each segment, not kept on disk
 Output:   `rows`: {rows, segments, hosts, share_searched, recall_at_8, qps, latency_ms, build_s,
@@ -32,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from command_line import make_parser, write_report
-from search import BLOCK, DIMS, OURS, K, PeakMemory, anonymous_bytes, speed
+from search import BLOCK, DIMS, OURS, SECONDS, K, PeakMemory, anonymous_bytes, speed
 
 from realm_jax import config as config_lib
 from realm_jax.index_builder.built_segments import segment_search
@@ -58,14 +59,14 @@ def main() -> None:
     parser.add_argument("--searcher", default="scann bfloat16", choices=OURS)
     parser.add_argument("--hosts", type=int, default=1, help="processes that share the segments")
     parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a speed measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/segments"))
     parser.add_argument("--part", nargs=4, metavar=("PART", "ROWS", "SEGMENTS", "HOSTS"))
     arguments = parser.parse_args()
     if arguments.part:
         part, *numbers = arguments.part
         measure = {"build": measure_build, "search": measure_search}[part]
-        found = measure(arguments.folder, arguments.searcher, *map(int, numbers))
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(measure(arguments, *map(int, numbers))) + "\n")
         return
     rows = []
     for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
@@ -92,7 +93,8 @@ def kept(path: Path, arguments: Any, part: str, *numbers: int) -> dict[str, Any]
     """The measurement in a file; if it does not exist, runs the part in a new process first."""
     if not path.exists():
         command = [sys.executable, __file__, f"--folder={arguments.folder}"]
-        command += [f"--searcher={arguments.searcher}", "--part", part, *map(str, numbers)]
+        command += [f"--searcher={arguments.searcher}", f"--seconds={arguments.seconds}"]
+        command += ["--part", part, *map(str, numbers)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         path.write_text(done.stdout.splitlines()[-1])
         sys.stderr.write(f"{part} {numbers}: {path.read_text()}\n")
@@ -156,11 +158,11 @@ def make_queries(folder: Path, size: int, count: int) -> None:
     np.save(exact_hits, best[0])
 
 
-def measure_build(folder: Path, name: str, size: int, segments: int, _: int) -> dict[str, Any]:
+def measure_build(arguments: Any, size: int, segments: int, _: int) -> dict[str, Any]:
     """Builds and saves the segments, one after the other."""
-    index, rows = index_folder(folder, name, size, segments), Rows(size)
-    config = config_lib.default()
-    config.search.update(OURS[name])
+    index = index_folder(arguments.folder, arguments.searcher, size, segments)
+    config, rows = config_lib.default(), Rows(size)
+    config.search.update(OURS[arguments.searcher])
     options = segment_search(config, size)
     ends = [number * size // segments for number in range(segments + 1)]
     seconds, highest, start = 0.0, 0, anonymous_bytes()
@@ -180,10 +182,11 @@ def measure_build(folder: Path, name: str, size: int, segments: int, _: int) -> 
     return {"build_s": round(seconds, 1), "build_peak_bytes": highest, "bytes": on_disk}
 
 
-def measure_search(folder: Path, name: str, size: int, segments: int, hosts: int) -> dict[str, Any]:
+def measure_search(arguments: Any, size: int, segments: int, hosts: int) -> dict[str, Any]:
     """Loads the segments in as many processes as there are hosts; recall and speed."""
+    folder, seconds = arguments.folder, arguments.seconds
     queries, right = (np.load(folder / f"{what}_{size}.npy") for what in ("queries", "right"))
-    index = index_folder(folder, name, size, segments)
+    index = index_folder(folder, arguments.searcher, size, segments)
     with Hosts(index, hosts) as searcher:
         points = []
         for share in SHARES if searcher.has_leaves else (None,):
@@ -191,12 +194,12 @@ def measure_search(folder: Path, name: str, size: int, segments: int, hosts: int
             found = searcher.search(queries)
             same = [len(np.intersect1d(a, b)) for a, b in zip(found, right, strict=True)]
             recall = float(np.mean(same)) / K
-            latencies = [speed(searcher.search, queries[n : n + 1]) for n in range(5)]
+            latencies = [speed(searcher.search, queries[n : n + 1], seconds) for n in range(5)]
             points.append(
                 {
                     "share_searched": share,
                     "recall_at_8": round(recall, 4),
-                    "qps": round(speed(searcher.search, queries)),
+                    "qps": round(speed(searcher.search, queries, seconds)),
                     "latency_ms": round(1000 / statistics.median(latencies), 3),
                 }
             )

@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_PACKAGES = {PACKAGE, PACKAGE / "interop"}  # their __init__.py exports names
 MAX_LINES = 350
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
-OTHER_TEST_FOLDERS = {"docs", "experiments", "faults", "support"}
+OTHER_TEST_FOLDERS = {"benchmarks", "docs", "experiments", "faults", "support"}
 FLOORS = [  # a module imports only from its own package and from lower floors
     {"errors", "defaults", "moved_keys"},
     {"config_checks", "config_paths"},
