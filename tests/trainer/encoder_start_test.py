@@ -1,12 +1,12 @@
 """Runs that start from an encoder: as it is, and trained with every part of its form."""
 
-import contextlib
 import json
 import threading
 
 import jax
 import numpy as np
 import pytest
+from support.builder_thread import building
 from support.finished_run import write_finished_run
 from support.tiny_corpus import tiny_config, vocabulary, write_tiny_corpus
 from support.tiny_encoder import write_tiny_encoder
@@ -15,7 +15,6 @@ import realm_jax
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import MismatchError
-from realm_jax.index_builder.run import run as build
 from realm_jax.interop import load
 from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
@@ -55,19 +54,7 @@ def finished(workdir, tiny, encoder, **changes):
     config.model.update(start=str(encoder), like_start=True, layers=1)
     make_like(config, open_weights(encoder).sizes, ())
     config.lock()
-    stop = threading.Event()
-
-    @contextlib.contextmanager
-    def builder():
-        thread = threading.Thread(target=build, args=(str(workdir), 0.02, stop))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
-    train(str(workdir), config, threading.Event(), builder)
+    train(str(workdir), config, threading.Event(), lambda: building(workdir))
     return RunDir(str(workdir))
 
 
