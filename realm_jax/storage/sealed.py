@@ -62,7 +62,8 @@ def read(path: epath.Path, **fields: FieldType) -> dict[str, Any] | None:
         that this package wrote it.
 
     Raises:
-      DamageError: the file is cut short or altered, or a field is missing or of another type.
+      DamageError: the file is cut short or altered, or a field is missing, of another type or
+        negative.
     """
     data = files.read_bytes(path)
     if data is None:
@@ -73,14 +74,18 @@ def read(path: epath.Path, **fields: FieldType) -> dict[str, Any] | None:
 
 
 def require_fields(content: dict[str, Any], path: epath.Path, fields: dict[str, FieldType]) -> None:
-    """Raises a DamageError if a field of the content of `path` is missing or of another type."""
+    """Raises a DamageError if a field of the content of `path` is missing or of another type.
+
+    Numbers are counts, steps or seconds, so a negative one is refused too.
+    """
     for name, kind in fields.items():
-        if not isinstance(content.get(name), kind):
+        value = content.get(name)
+        if not isinstance(value, kind) or (isinstance(value, int | float) and value < 0):
             raise DamageError(
                 "file has other content than expected",
                 where=path,
-                expected=f"a field {name} of type {_name(kind)}",
-                found=repr(content.get(name)),
+                expected=f"a field {name} of type {_name(kind)}, not negative if it is a number",
+                found=repr(value),
             )
 
 
