@@ -7,7 +7,8 @@ Needs:    a GPU; for the comparison also torch and transformers (any version wit
           variable leaves half of the memory to PyTorch
 Output:   for the step and for the embedder: milliseconds (median of rounds in which the variants
           take turns), the model-FLOPs utilisation (`mfu`) and `ratio_vs_torch`; whether two runs of
-          the same steps give the same bits; the rate of a bfloat16 product of 8192 x 8192 matrices
+          the same steps give the same bits; loss and gradient norm of the first step of each kind;
+          the rate of a bfloat16 product of 8192 x 8192 matrices; three reports in turn
 Time:     not known: on an H100, with autotuning, it had not ended after four minutes. XLA_FLAGS
           above turns autotuning off; each part is printed when it is measured
 

@@ -73,7 +73,6 @@ def run(
         training.claim()
         if hosts.is_leader():
             warn_truncated_passages(prepared.inputs.knowledge, config)
-            warn_if_bits_differ(prepared.mesh.devices.flat[0].platform)
         with background():
             training.beat("start", 0)
             training.warm_start()
@@ -134,6 +133,7 @@ class _Training:
         The checks of `prepare` are repeated: another trainer may have held the lock since then.
         """
         if hosts.is_leader():
+            warn_if_bits_differ(self._mesh.devices.flat[0].platform)
             check_steps_not_reduced(self._run_dir, self._config)
             save_run_config(self._run_dir, self._config)
             save_corpora(self._run_dir, corpora_of(self._inputs))
