@@ -59,6 +59,7 @@ _LEAST: dict[str, float] = {
     "retrieval.rerank": 0,
     "refresh.wait_seconds": 0,
     "refresh.max_staleness": 0,
+    "refresh.segment_max_age": 0,
     "checkpoint.every": 0,
     "report.peak_flops": 0,
     "report.examples": 0,

@@ -259,7 +259,7 @@ def _optimizer() -> ConfigDict:
     # Micro-batches per step, whose gradients are summed; only one has activations in memory at a
     # time. realm, tagger: the update equals that of the whole batch. ict, qa: negatives come from
     # the same micro-batch, so there are fewer. reader: the masked LM update is exact, the span loss
-    # is the mean over micro-batches. Each micro-batch draws its own dropout.
+    # is the mean over micro-batches. Each draws its own dropout.
     optimizer.accumulate_steps = 1
     optimizer.warmup_share = 0.1  # share of a stage's steps with a rising learning rate
     optimizer.warmup_max_steps = 10_000  # most warm-up steps of a stage
@@ -270,12 +270,12 @@ def _refresh() -> ConfigDict:
     """Snapshots and the swap to fresh indexes."""
     refresh = ConfigDict()
     # `async`: the trainer never waits; `sync`: it waits for every index; `rolling`: async, and each
-    # snapshot refreshes only the stalest segment of each builder.
+    # snapshot refreshes one segment of each builder: the one with most probe hits times age.
     refresh.mode = "async"
     refresh.every = 500  # steps between snapshots
-    # Bound on staleness in steps: if the index is older, the trainer waits for a newer one. At
-    # least refresh.every - 1; 0: no bound, as in the paper.
+    # Staleness in steps above which the trainer waits: at least refresh.every - 1. 0: never (paper)
     refresh.max_staleness = 0
+    refresh.segment_max_age = 4000  # steps; rolling: an older segment comes before all others
     # Snapshots and published indexes that retention keeps. In sync mode also the indexes since the
     # newest checkpoint, which a resumed run searches again.
     refresh.keep = 3

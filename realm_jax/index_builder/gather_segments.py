@@ -7,6 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
+from jaxtyping import Float32
+
 from realm_jax.artifacts.published_index import KIND as INDEX
 from realm_jax.corpus.concatenated import Concatenated
 from realm_jax.errors import DamageError, Stopped
@@ -14,7 +17,7 @@ from realm_jax.index_builder import embed_corpus
 from realm_jax.index_builder.build import BuiltIndex
 from realm_jax.index_builder.built_segments import KIND, Segment, open_segment
 from realm_jax.index_builder.embed_corpus import Progress
-from realm_jax.index_builder.recall import merged
+from realm_jax.index_builder.recall import PROBE_HITS, merged
 from realm_jax.index_builder.rolling import open_kept
 from realm_jax.index_builder.segment_maker import SegmentMaker
 from realm_jax.index_builder.worker import Worker
@@ -58,21 +61,38 @@ def made_segments(
                 return
 
 
-def joined(segments: list[Segment], settings: str) -> tuple[BuiltIndex, Concatenated]:
+def joined(segments: list[Segment], maker: SegmentMaker) -> tuple[BuiltIndex, Concatenated]:
     """The index of all segments, and the vectors of all rows in float16.
 
-    Its recall is that of the segments that were made, its `seconds` are sums over all workers.
-    `settings`: see `settings_of`.
+    Its recall is that of the segments that were made, its `seconds` are sums over all workers. The
+    entry of a segment in the manifest has `probe_hits`: see `probe_hits`.
     """
-    names = segments[0].seconds
+    names, hits = segments[0].seconds, probe_hits(segments, maker.queries)
+    trained = [one.trained | {"probe_hits": n} for one, n in zip(segments, hits, strict=True)]
     built = BuiltIndex(
         SegmentedSearcher([segment.searcher for segment in segments]),
         merged([one.asked for one in segments if one.asked is not None]).recall(),
         merged([one.passages for one in segments if one.passages is not None]).recall(),
-        {"segments": [segment.trained for segment in segments], "segment_settings": settings},
+        {"segments": trained, "segment_settings": maker.settings},
         {name: sum(segment.seconds[name] for segment in segments) for name in names},
     )
     return built, Concatenated([segment.vectors for segment in segments])
+
+
+def probe_hits(segments: list[Segment], queries: Float32[np.ndarray, "B E"]) -> list[int]:
+    """How many of the first ten hits of each probe query are in each segment."""
+    scores = [_scores(segment, queries) for segment in segments]
+    number = np.repeat(np.arange(len(scores)), [part.shape[1] for part in scores])
+    best = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :PROBE_HITS]
+    counts: list[int] = np.bincount(number[best].ravel(), minlength=len(scores)).tolist()
+    return counts
+
+
+def _scores(segment: Segment, queries: Float32[np.ndarray, "B E"]) -> Float32[np.ndarray, "B K"]:
+    """The scores of the hits in a segment; those of a kept one are not stored."""
+    if segment.asked is not None:
+        return segment.asked.scores
+    return segment.searcher.search(queries, min(PROBE_HITS, len(segment.vectors)))[1]
 
 
 def _finish(

@@ -156,7 +156,7 @@ def _made(
     maker = SegmentMaker(run_dir, config, embedder, order)
     poll = config.builder.poll_seconds
     with made_segments(run_dir, maker, worker, stop, poll, progress) as made:
-        together = joined(made, maker.settings)
+        together = joined(made, maker)
         require_floor(together[0].recall, floor, where)
         yield together
 

@@ -1,4 +1,4 @@
-"""`refresh.mode=rolling`: a refresh makes the stalest segments, and keeps the others.
+"""`refresh.mode=rolling`: a refresh makes one segment of each worker, and keeps the others.
 
 Queries are embedded with the parameters of the newest snapshot; the vectors of a kept segment are
 of the snapshot that its entry in the manifest names.
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeptIndex:
-    """The last index, whose segments are kept except the stalest.
+    """The last index, whose segments are kept except those that `to_make` chooses.
 
     Attributes:
       step: of the index.
@@ -39,15 +39,27 @@ class KeptIndex:
     step: int
     entries: list[dict[str, Any]]
 
-    def stalest(self, workers: int) -> list[int]:
-        """The segments to make: the stalest of each worker; in a tie, the first."""
+    def to_make(self, workers: int, step: int, max_age: int) -> list[int]:
+        """The segments to make, one of each worker.
+
+        A segment older than `max_age` comes first, the oldest before all others. Else it is the
+        segment whose hits are most out of date: the number of probe hits times the age. In a tie,
+        the oldest, then the first.
+
+        Args:
+          workers: number of workers; segment s belongs to worker s % workers.
+          step: of the snapshot of this refresh. An age is a difference to it, in steps.
+          max_age: `refresh.segment_max_age`.
+        """
         count = len(self.entries)
         own = [range(worker, count, workers) for worker in range(min(workers, count))]
-        return sorted(min(numbers, key=self._snapshot_step) for numbers in own)
 
-    def _snapshot_step(self, number: int) -> int:
-        step: int = self.entries[number]["snapshot_step"]
-        return step
+        def priority(number: int) -> tuple[int, int, int]:
+            entry = self.entries[number]
+            age = step - entry["snapshot_step"]
+            return max(0, age - max_age), entry.get("probe_hits", 0) * age, age
+
+        return sorted(max(numbers, key=priority) for numbers in own)
 
 
 def newest_to_keep(run: RunDir, before: int, settings: str) -> int:

@@ -55,6 +55,7 @@ class SegmentMaker:
       settings: see `settings_of`.
       kept: the index whose segments are kept (`rolling`); None: all segments are made.
       numbers: of the segments to make.
+      queries: [B, E], the probe queries of the snapshot.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class SegmentMaker:
         self.kept = None if order.kept == NONE else kept_index(run, order.kept, self.settings)
         self.numbers = list(range(len(self.bounds)))
         if self.kept is not None:
-            self.numbers = self.kept.stalest(order.workers)
-        self._queries = embedder.probes()
+            most = config.refresh.segment_max_age
+            self.numbers = self.kept.to_make(order.workers, order.step, most)
+        self.queries = embedder.probes()
         rows = passage_rows(len(embedder.ids), config.builder.probes)
         self._passages = embedder.embed(embedder.ids[rows])
 
@@ -103,7 +105,7 @@ class SegmentMaker:
         ids = self._embedder.ids[start:end]
         vectors = embed_corpus(self._config, ids, self._embedder.embed, shards, stop, progress)
         embedded = time.monotonic()
-        probes = Probes(vectors, self._queries)
+        probes = Probes(vectors, self.queries)
         fitted = fit(self._step, self._config, vectors, probes, lambda: self._last(number))
         where = f"segment {number} of the index of step {self._step}"
         require_floor(fitted.recall, self._config.builder.recall_floor, where)

@@ -24,8 +24,8 @@ class WorkOrder:
       shard: passages of a shard.
       corpus_hash: of the knowledge corpus.
       settings: see `built_segments.settings_of`; workers read the config again if it changes.
-      kept: step of the index whose segments are kept, except the stalest of each worker
-        (`rolling`); -1: all segments are made.
+      kept: step of the index whose segments are kept, except one of each worker (`rolling`);
+        -1: all segments are made.
     """
 
     step: int

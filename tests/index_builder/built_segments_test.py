@@ -6,16 +6,14 @@ import shutil
 import threading
 import weakref
 
-import jax
 import numpy as np
 import pytest
+from support.index_of_segments import config_of, damage, opened, shards_of
 from support.object_store import BUCKET, serve_object_store
-from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.corpus.generations import write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import RealmError, Stopped
@@ -24,9 +22,7 @@ from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.built_segments import segment_bounds, segment_search
 from realm_jax.index_builder.recall import PROBE_HITS, Probes, merged
 from realm_jax.index_builder.refresh import refresh
-from realm_jax.index_builder.rolling import KeptIndex
 from realm_jax.index_builder.worker import Worker
-from realm_jax.models.modules import Modules
 from realm_jax.parallel import hosts
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.encoder import Encoder
@@ -36,61 +32,6 @@ from realm_jax.retrieval.spread_searcher import is_of_other_host, load_spread
 from realm_jax.storage import commit, files, follow
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir, step_name
-
-
-def config_of(tiny, **changes):
-    """Four segments of ten passages, in shards of four."""
-    settings = {"model__layers": 1, "search__segment_passages": 12, "builder__shard": 4}
-    return tiny_config(tiny.folder, **{**settings, **changes})
-
-
-@pytest.fixture(scope="module")
-def parameters(tiny):
-    modules = Modules(config_of(tiny).model, tiny.store.vocabulary.size, ("embedder",))
-    return jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
-
-
-@pytest.fixture
-def run(tmp_path):
-    return RunDir(tmp_path / "run")
-
-
-@pytest.fixture
-def publish(parameters):
-    def publish(run, step, config):
-        as_json, probes = config_lib.to_json(config), random_probes(config)
-        publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
-        return read_snapshot(run.snapshots / step_name(step))
-
-    return publish
-
-
-@pytest.fixture
-def embedded(monkeypatch):
-    """First passage ids of the shards that were embedded, in order."""
-    embedded, embed_passages = [], Encoder.embed_passages
-
-    def recorded(self, params, store, ids):
-        if len(ids) <= 4:  # not the passages that are probe queries
-            embedded.append(int(ids[0]))
-        return embed_passages(self, params, store, ids)
-
-    monkeypatch.setattr(Encoder, "embed_passages", recorded)
-    return embedded
-
-
-def shards_of(*segments):
-    return [start for one in segments for start in (10 * one, 10 * one + 4, 10 * one + 8)]
-
-
-def opened(run, step=2):
-    return open_index(run.published_index / step_name(step))
-
-
-def damage(path):
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
 
 
 def equal(one, other):
@@ -266,32 +207,6 @@ def test_each_segment_keeps_its_partitions(run, publish, tiny, monkeypatch, capl
     assert "segment 1 of step 4 cannot be re-encoded" in caplog.text
 
 
-def test_a_rolling_refresh_makes_the_stalest_segment_and_keeps_the_others(
-    run, publish, embedded, tiny, caplog
-):
-    config = config_of(tiny, refresh__mode="rolling", builder__recall_floor=0.9)
-    made = []
-    for step in (2, 4, 6, 8, 10, 12):
-        embedded.clear()
-        metrics = refresh(run, publish(run, step, config), threading.Event())
-        assert metrics["recall"] == metrics["recall_passages"] == 1.0
-        made.append(embedded.copy())
-        if step == 8:  # it is not kept if it is damaged
-            damage(run.published_index / step_name(step) / "searcher" / "hidden.npy")
-    assert made[:4] == [shards_of(0, 1, 2, 3), shards_of(0), shards_of(1), shards_of(2)]
-    assert made[4:] == [shards_of(0, 1, 2, 3), shards_of(0)]
-    steps = [[one["snapshot_step"] for one in opened(run, s).manifest["segments"]] for s in (6, 12)]
-    assert steps == [[4, 6, 2, 2], [12, 10, 10, 10]]
-    first, third = opened(run, 2), opened(run, 6)
-    np.testing.assert_array_equal(third.vectors[20:], first.vectors[20:])
-    np.testing.assert_array_equal(third.rows, np.arange(40))
-    assert "index of step 8 is not kept" in caplog.text
-    embedded.clear()
-    other = config_of(tiny, refresh__mode="rolling", search__segment_passages=20)
-    refresh(run, publish(run, 14, other), threading.Event())
-    assert embedded == list(range(0, 40, 4))
-
-
 @pytest.mark.slow
 def test_segments_on_an_object_store_are_those_on_a_disk(publish, tiny, tmp_path, monkeypatch):
     """A host that loads some segments reads only their files."""
@@ -312,14 +227,6 @@ def test_segments_on_an_object_store_are_those_on_a_disk(publish, tiny, tmp_path
         assert index.searcher.kind == "spread" and len(index.rows) == 40
         read = {one.path.split("segment_0000")[1][0] for one in traffic.of("GET", "segment_0000")}
         assert read == {"0", "2"}
-
-
-def test_each_worker_makes_its_stalest_segment():
-    steps = [8, 4, 2, 4, 6]
-    kept = KeptIndex(8, [{"snapshot_step": step} for step in steps])
-    assert kept.stalest(1) == [2]
-    assert kept.stalest(2) == [1, 2]
-    assert kept.stalest(9) == [0, 1, 2, 3, 4]
 
 
 def test_removed_passages_are_not_in_the_index(run, publish, tiny, tmp_path):
