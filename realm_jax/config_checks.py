@@ -161,6 +161,9 @@ def _check_stages(values: Mapping[str, Any]) -> None:
     fits = values["stages.reader.null_share"] <= most
     at_most = f"at most {most}, which is 1 - stages.reader.neighbour_share"
     _require(values, "stages.reader.null_share", fits, at_most)
+    stop, least = (values[f"stages.realm.{name}_utility"] for name in ("stop", "least"))
+    at_most = f"0, or at most {least} (stages.realm.least_utility)"
+    _require(values, "stages.realm.stop_utility", not stop or stop <= least, at_most)
     has_reader = not values["stages.ict.from_reader"] or values["stages.reader.steps"] > 0
     _require(values, "stages.ict.from_reader", has_reader, "False, or stages.reader.steps above 0")
 

@@ -193,8 +193,7 @@ def _reader() -> ConfigDict:
     # Share of rows with a neighbouring passage instead of the right one, not to be trusted.
     stage.neighbour_share = 0.0
     stage.null_share = 0.0  # share of rows that are shown with the null passage
-    # Share of rows with rare word pieces permuted consistently, so that facts cannot be memorised.
-    stage.permuted_share = 0.0
+    stage.permuted_share = 0.0  # share of rows with rare pieces permuted: no fact can be memorised
     # Share of rows with [MASK] hidden from attention, as a question has none; train the span head.
     stage.hidden_mask_share = 0.0
     return stage
@@ -223,6 +222,7 @@ def _realm() -> ConfigDict:
     stage.publish_start = False
     # Held-out utility (nats per piece) below which the embedder ends as it began; 0: none.
     stage.least_utility = 0.0
+    stage.stop_utility = 0.0  # the utility at an evaluation below which the stage ends; 0: none
     return stage
 
 

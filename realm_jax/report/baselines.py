@@ -175,13 +175,31 @@ def baselines_section(run: RunData) -> list[Element]:
         "knowledge corpus. A held-out sentence needs its known evidence, or another passage with "
         "the hidden words; a question needs a passage with an accepted answer. "
     )
-    advice = " ".join(_advice(SETS[name], found[name]) for name in SETS if name in found)
+    advice = _why_not_kept(run)
+    advice += " ".join(_advice(SETS[name], found[name]) for name in SETS if name in found)
     numbers = tuple(range(1, len(head)))
     return [table(head, rows, numbers), element("p", note + advice, class_="note")]
 
 
+def _why_not_kept(run: RunData) -> str:
+    """Why the export has the encoder as it came; empty if it has the trained one."""
+    if run.last("realm", "embedder_kept") != 0.0:
+        return ""
+    utility, trained = (
+        run.last("realm", name) for name in ("held_out_retrieval_utility", "trained_steps")
+    )
+    after = "" if trained is None else f" after {trained:.0f} steps"
+    return (
+        f"Retrieval utility on held-out text is {utility:+.2f}{after}, below "
+        f"stages.realm.least_utility = {run.config.stages.realm.least_utility}: passages help too "
+        "little to fill blanks, so the encoder is exported as it came. "
+    )
+
+
 def _advice(name: str, shares: dict[str, Any]) -> str:
     best = max(LABELS, key=lambda retriever: shares[retriever])
+    if best == "start" and shares["realm"] == shares["start"]:
+        return f"On {name}, the encoder is best; training did not change its share."
     follows = {
         "bm25": "BM25 is best: use --retriever=bm25, or train longer.",
         "start": "training made the encoder worse: use the encoder as it came.",

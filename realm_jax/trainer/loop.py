@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -75,33 +76,17 @@ def train(
     step_function = profiler.traced(step_function, first)
     start_time = time.monotonic()
     step_metrics = _step_metrics(run, config, stage, mesh, first)
-    nonfinite = NonFiniteDetector(run, stage.name)
-
-    def flush() -> None:
-        nonfinite.flush()
-        step_metrics.flush()
-
-    def save(state: TrainState) -> None:
-        flush()
-        publisher.wait()  # a run resumed from this checkpoint does not publish earlier snapshots
-        checkpoints.save(state, fields(int(state.step)))
-
+    between = _BetweenSteps(
+        run, config, stage, publisher, checkpoints, evaluation, step_metrics, fields, first
+    )
     batches = _batches(stage, mesh, first, steps)
     try:
         for step in range(first, steps):
-            if _due(step, config.refresh.every):
-                flush()
-                publisher.publish(step, state.parameters)
-                if hosts.is_leader():
-                    heartbeat.beat(run, "trainer", stage=stage.name, step=step)
-            if step > first and _due(step, config.checkpoint.every):
-                save(state)  # before the evaluation, so that a failed one is not repeated
-            if step > first and _due(step, stage.settings.evaluate_every):
-                flush()
-                step_metrics.write(step, **stage.evaluate(step, state.parameters, evaluation))
+            if between.ends(step, state):
+                break
             batch = batches.get(step, stop, state.parameters)
             if not _all_go_on(stage, step, batch is not None and not stop.is_set()):
-                save(state)
+                between.save(state)
                 raise Stopped(stage.name, step)
             if step == first:
                 step_metrics.count_flops(
@@ -110,18 +95,77 @@ def train(
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
             failpoint("step.dispatched")
-            nonfinite.add(step, batch, metrics, wait=_due(step, config.report.every))
+            between.nonfinite.add(step, batch, metrics, wait=_due(step, config.report.every))
             step_metrics.add(step, metrics)
-        flush()
+        between.flush()
         state, final = _concluded(stage, steps, state, evaluation)
         publisher.publish(steps, state.parameters)
-        save(state)
+        between.save(state)
         step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
     finally:
         profiler.close()
         step_metrics.close()
         batches.close()
     return state.parameters
+
+
+@dataclass
+class _BetweenSteps:
+    """What reads the params between two steps: snapshots, evaluations and checkpoints.
+
+    Attributes:
+      first: the first step of this process.
+      nonfinite: checks every dispatched step before anything is saved.
+    """
+
+    run: RunDir
+    config: ConfigDict
+    stage: Stage
+    publisher: Publisher | NoPublisher
+    checkpoints: Checkpoints
+    evaluation: Evaluation
+    step_metrics: StepMetrics
+    fields: Callable[[int], dict[str, Any]]
+    first: int
+
+    def __post_init__(self) -> None:
+        self.nonfinite = NonFiniteDetector(self.run, self.stage.name)
+
+    def ends(self, step: int, state: TrainState) -> bool:
+        """Publishes, evaluates and saves what is due before batch `step`; whether training ends.
+
+        An evaluation comes after the checkpoint, so that a failed one is not repeated; but before
+        it if the stage may end, because a run resumed from the checkpoint would train on.
+        """
+        config, stage, is_first = self.config, self.stage, step == self.first
+        if _due(step, config.refresh.every):
+            self.flush()
+            self.publisher.publish(step, state.parameters)
+            if hosts.is_leader():
+                heartbeat.beat(self.run, "trainer", stage=stage.name, step=step)
+        evaluates = not is_first and _due(step, stage.settings.evaluate_every)
+        if evaluates and stage.may_end and self._evaluate_and_end(step, state):
+            return True
+        if not is_first and _due(step, config.checkpoint.every):
+            self.save(state)
+        return evaluates and not stage.may_end and self._evaluate_and_end(step, state)
+
+    def flush(self) -> None:
+        """Waits for all dispatched steps, checks them and writes their metrics."""
+        self.nonfinite.flush()
+        self.step_metrics.flush()
+
+    def save(self, state: TrainState) -> None:
+        """Saves a checkpoint."""
+        self.flush()
+        self.publisher.wait()  # a resumed run does not publish earlier snapshots
+        self.checkpoints.save(state, self.fields(int(state.step)))
+
+    def _evaluate_and_end(self, step: int, state: TrainState) -> bool:
+        self.flush()
+        measured = self.stage.evaluate(step, state.parameters, self.evaluation)
+        self.step_metrics.write(step, **measured)
+        return self.stage.ends(measured)
 
 
 def _all_go_on(stage: Stage, step: int, ready: bool) -> bool:
@@ -132,10 +176,16 @@ def _all_go_on(stage: Stage, step: int, ready: bool) -> bool:
 def _concluded(
     stage: Stage, steps: int, state: TrainState, evaluation: Evaluation
 ) -> tuple[TrainState, dict[str, float]]:
-    """The state to keep after the last step, and its metrics on held-out data."""
-    metrics = stage.evaluate(steps, state.parameters, evaluation)
+    """The state to keep, at step `steps`, and its metrics on held-out data.
+
+    If the stage has ended earlier, the metric `trained_steps` says where.
+    """
+    trained = int(state.step)
+    metrics = stage.evaluate(trained, state.parameters, evaluation)
     kept, metrics = stage.conclude(state.parameters, metrics)
-    return TrainState(state.step, kept, state.optimizer), metrics
+    if trained < steps:
+        metrics |= {"trained_steps": float(trained)}
+    return TrainState(state.step + (steps - trained), kept, state.optimizer), metrics
 
 
 def _start(

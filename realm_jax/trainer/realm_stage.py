@@ -67,6 +67,7 @@ class RealmStage:
         self._embedded = EmbedderRows(config, store.vocabulary)
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
+        self.may_end = bool(self.settings.stop_utility)
         self._held_out, self._embedder_before = held_out, embedder
         self._size = self.settings.batch // groups
         self._warned = False
@@ -190,6 +191,19 @@ class RealmStage:
         if recall is not None:
             metrics[f"held_out_recall_at_{self._config.evaluation.recall_k}"] = recall
         return metrics
+
+    def ends(self, metrics: dict[str, float]) -> bool:
+        """Whether held-out utility is below `stages.realm.stop_utility`."""
+        least, utility = self.settings.stop_utility, metrics.get("held_out_retrieval_utility")
+        if not least or utility is None or utility >= least:
+            return False
+        log.warning(
+            "held-out retrieval utility is %.3f, below stages.realm.stop_utility=%.3f: the stage "
+            "ends here",
+            utility,
+            least,
+        )
+        return True
 
     def conclude(
         self, params: Parameters, metrics: dict[str, float]

@@ -38,12 +38,14 @@ class Stage(Protocol):
       modules: the modules that the stage trains.
       prefetchable: whether a thread can build batches ahead of the steps, because that takes
         neither params nor devices.
+      may_end: whether an evaluation can end the stage (`ends`).
     """
 
     name: str
     settings: ConfigDict
     modules: Modules
     prefetchable: bool
+    may_end: bool
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
@@ -83,13 +85,16 @@ class Stage(Protocol):
           evaluation: computes metrics of batches with the loss of this stage.
         """
 
+    def ends(self, metrics: dict[str, float]) -> bool:
+        """Whether the stage ends before its last step, given the metrics of `evaluate`."""
+
     def conclude(
         self, params: Parameters, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
         """Chooses the params to keep after the last step; `params` or parts of the first ones.
 
         Args:
-          params: after the last step, on the devices.
+          params: after the last step that was trained, on the devices.
           metrics: of `evaluate` with these params.
 
         Returns:
@@ -102,6 +107,12 @@ class Stage(Protocol):
 
 class IndexFreeStage:
     """Base class of stages that search no index."""
+
+    may_end = False
+
+    def ends(self, metrics: dict[str, float]) -> bool:
+        """They end after their last step."""
+        return False
 
     def conclude(
         self, params: Parameters, metrics: dict[str, float]

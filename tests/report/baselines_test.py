@@ -5,8 +5,11 @@ import pytest
 from support.finished_run import random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
-from realm_jax.report.baselines import LABELS, compare_with_baselines
+from realm_jax.report.baselines import LABELS, baselines_section, compare_with_baselines
+from realm_jax.report.html import page
+from realm_jax.report.run_data import RunData
 from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.recall import EmbeddedCorpus
 
@@ -66,3 +69,22 @@ def test_a_sentence_succeeds_by_another_passage_with_the_hidden_words(compared, 
         right.append(any(f" {hidden} " in body for body in spaced))
     assert found["held_out"]["bm25"] == pytest.approx(np.mean(right))
     assert np.mean(right) > 0
+
+
+def section(config, records, **shares):
+    """The section of a run with these log records and shares of held-out sentences."""
+    measured = {"baselines": {"k": 5, "held_out": {"queries": 8, **shares}}}
+    run = RunData(RunDir("run"), config, {"realm": records}, [], [], {}, {}, measured)
+    return page("title", "", baselines_section(run)).decode()
+
+
+def test_the_report_says_why_the_encoder_was_not_changed():
+    config = tiny_config(stages__realm__least_utility=0.5)
+    last = {"step": 6, "held_out_retrieval_utility": 0.125, "embedder_kept": 0.0}
+    same = {"bm25": 0.25, "start": 0.75, "realm": 0.75, "hybrid": 0.5}
+    text = section(config, [last], **same)
+    assert "+0.12, below stages.realm.least_utility = 0.5" in text
+    assert "training did not change its share" in text and "worse" not in text
+    assert "+0.12 after 2 steps, below" in section(config, [last | {"trained_steps": 2.0}], **same)
+    kept = section(config, [last | {"embedder_kept": 1.0}], **same | {"realm": 0.5})
+    assert "least_utility" not in kept and "training made the encoder worse" in kept

@@ -14,13 +14,14 @@ from support.tiny_encoder import write_tiny_encoder
 import realm_jax
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.snapshots import read_snapshot
-from realm_jax.errors import MismatchError
+from realm_jax.errors import MismatchError, Stopped
 from realm_jax.interop import load
 from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.embedder import null_score_of, temperature_of
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.run import run as train
 
 FORM = {
@@ -126,6 +127,32 @@ def test_a_trained_embedder_is_kept_only_if_retrieval_is_useful(tiny, encoder, t
     assert all(jax.tree.leaves(same)) == (not kept)
     reader = jax.tree.map(np.array_equal, exported["reader"], first["reader"])
     assert not all(jax.tree.leaves(reader))  # the reader keeps what it has learned
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_stage_ends_at_an_evaluation_with_too_little_utility(
+    tiny, encoder, tmp_path, monkeypatch, killed
+):
+    """Also if it was killed at the evaluation: no checkpoint of that step exists before it."""
+    utility = {"stages__realm__least_utility": 1e9, "stages__realm__stop_utility": 1e9}
+    changes = {"stages__realm__steps": 6, "stages__realm__evaluate_every": 2, **utility}
+    changes |= {"checkpoint__every": 2, "refresh__every": 2}
+    if killed:
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            patch.setattr(RealmStage, "evaluate", stopped)
+            finished(tmp_path / "run", tiny, encoder, **changes)
+        assert commit.latest(RunDir(tmp_path / "run").checkpoints("realm")) is None
+    run = finished(tmp_path / "run", tiny, encoder, **changes)
+    records = [json.loads(line) for line in (run.logs / "realm.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in records if "held_out_retrieval_utility" in one] == [2, 6]
+    assert (records[-1]["trained_steps"], records[-1]["embedder_kept"]) == (2, 0)
+    assert commit.latest(run.checkpoints("realm")) == commit.latest(run.export) == 6
+    first = read_snapshot(run.snapshots / step_name(0)).params["embedder"]
+    jax.tree.map(np.testing.assert_array_equal, read_export(run).networks["embedder"], first)
+
+
+def stopped(stage, step, *_):
+    raise Stopped("realm", step)
 
 
 @pytest.mark.slow
