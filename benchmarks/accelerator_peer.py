@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from step_peers import bert_sizes
 
 Variants = dict[str, Callable[[], Any]]  # empty if PyTorch or transformers is not installed
 
@@ -80,17 +81,7 @@ def _torch() -> Any:
 def _bert(config: ConfigDict, pieces: int) -> Any:
     from transformers import BertConfig, BertModel
 
-    model = config.model
-    size = BertConfig(
-        vocab_size=pieces,
-        hidden_size=model.hidden,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads,
-        intermediate_size=model.mlp,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        attn_implementation="sdpa",
-    )
+    size = BertConfig(**bert_sizes(config, pieces), attn_implementation="sdpa")
     return BertModel(size, add_pooling_layer=False).cuda().train()
 
 

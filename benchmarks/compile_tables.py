@@ -8,7 +8,6 @@ Time:     a training step takes 7 CPU minutes and 5 GiB of memory, other program
 
 import argparse
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import plan, seconds
 from realm_jax.planning.programs import names
 from realm_jax.planning.reference_reports import REFERENCE_REPORTS, read_reports, reports_for
+from realm_jax.runtime import realm_command
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parent / "experiments" / "realm_wikipedia.py"
@@ -52,15 +52,8 @@ def compile_all(slices: list[str]) -> None:
         for program in names(config_lib.load(CONFIG)):
             if (name, program) in kept:
                 continue
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "realm_jax.cli.main",
-                "compile",
-                f"--step={program}",
-            ]
-            command += [f"--topology={name}", f"--config={CONFIG}", f"--save={REFERENCE_REPORTS}"]
+            command = realm_command("compile", f"--step={program}", f"--topology={name}")
+            command += [f"--config={CONFIG}", f"--save={REFERENCE_REPORTS}"]
             changes = {"mesh.replica": slice_of(name).slices, **FASTER.get(name, {})}
             command += [f"--config.{key}={value}" for key, value in changes.items()]
             subprocess.run(command, check=True)

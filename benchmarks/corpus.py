@@ -9,10 +9,6 @@ Output:   `builds`: `realm corpus build` on parts of the sample, each in a new p
 Time:     three minutes on two cores; --quick (an eighth of the sample, once) twenty seconds
 """
 
-import json
-import os
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -22,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from command_line import make_parser, write_report
+from corpus_build import timed_build
 
 from realm_jax import runtime
 from realm_jax.corpus.store import PassageStore
@@ -67,24 +64,10 @@ def build_corpus(files: list[Path], out: Path, vocabulary: Path, workers: int) -
     folder.mkdir()
     for number, path in enumerate(files):
         (folder / f"{number:03}").symlink_to(path)
-    flags = {
-        "format": "wikiextractor",
-        "input": folder,
-        "vocab": vocabulary,
-        "out": out,
-        "workers": workers,
-    }
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "corpus", "build", "--json"]
-    before = os.times()
-    done = subprocess.run(
-        command + [f"--{name}={value}" for name, value in flags.items()],
-        stdout=subprocess.PIPE,
-        check=True,
+    report = timed_build(
+        format="wikiextractor", input=folder, vocab=vocabulary, out=out, workers=workers
     )
-    after = os.times()
-    report = json.loads(done.stdout)
-    cpu = after.children_user + after.children_system
-    cpu -= before.children_user + before.children_system
+    cpu = report["cpu_seconds"]
     return {
         "passages": report["passages"],
         "seconds": report["seconds"],

@@ -13,11 +13,7 @@ Time:     --quick (an eighth of the sample) two minutes on two cores; else eight
 
 import bz2
 import html
-import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -26,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 from command_line import make_parser, write_report
+from corpus_build import timed_build
 from pyarrow import parquet
 
 from realm_jax.corpus.documents import Document
@@ -111,24 +108,9 @@ def _marked(text: str) -> Iterator[str]:
 
 def measure(form: str, input: Path, out: Path, vocabulary: Path) -> dict[str, Any]:
     """Runs `realm corpus build` with one worker; CPU time, because machines are busy."""
-    flags = {"format": form, "input": input, "out": out, "vocab": vocabulary}
-    command = [sys.executable, "-m", "realm_jax.cli.main", "corpus", "build", "--json"]
-    before = os.times()
-    done = subprocess.run(
-        command + [f"--{name}={value}" for name, value in flags.items()],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    after = os.times()
-    report = json.loads(done.stdout)
-    cpu = after.children_user + after.children_system
-    cpu -= before.children_user + before.children_system
-    kept = ("documents", "passages", "pieces", "seconds", "peak_memory_bytes")
-    return {
-        "input_bytes": input.stat().st_size,
-        "cpu_seconds": cpu,
-        **{key: report[key] for key in kept},
-    }
+    report = timed_build(format=form, input=input, out=out, vocab=vocabulary)
+    kept = ("documents", "passages", "pieces", "seconds", "cpu_seconds", "peak_memory_bytes")
+    return {"input_bytes": input.stat().st_size, **{key: report[key] for key in kept}}
 
 
 if __name__ == "__main__":

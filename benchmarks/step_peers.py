@@ -31,17 +31,10 @@ def torch_variants(
     except ImportError as error:
         sys.stderr.write(f"not compared with PyTorch: {error} (pip install -e '.[bench]')\n")
         return {}
-    model = config.model
     size = RealmConfig(
-        vocab_size=pieces,
-        hidden_size=model.hidden,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads,
-        intermediate_size=model.mlp,
-        retriever_proj_size=model.embedding,
+        **bert_sizes(config, pieces),
+        retriever_proj_size=config.model.embedding,
         num_candidates=config.retrieval.candidates,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
     )
     inputs = [torch_inputs(batch) for batch in batches]
 
@@ -64,6 +57,20 @@ def torch_variants(
         return step
 
     return {"torch": partial(make_step, False), "torch bf16": partial(make_step, True)}
+
+
+def bert_sizes(config: ConfigDict, pieces: int) -> dict[str, Any]:
+    """The sizes of `config.model` as arguments of a config of transformers, without dropout."""
+    model = config.model
+    return {
+        "vocab_size": pieces,
+        "hidden_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "intermediate_size": model.mlp,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
 
 
 def torch_inputs(padded: Any) -> tuple[dict[str, Any], dict[str, Any]]:

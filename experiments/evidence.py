@@ -15,16 +15,14 @@ Expect:   docs/evidence.md
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.cli.launching import check_overrides
-from realm_jax.errors import InputError, RealmError
+from realm_jax.cli.scripts import exit_with, parse_script, script_parser
+from realm_jax.errors import InputError
 
 SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
@@ -43,9 +41,7 @@ def get_config() -> ConfigDict:
 
 def main() -> int:
     """Measures systems on collections, and writes the table of all finished records."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--collection", action="append", help="may be repeated; default: all")
     parser.add_argument("--system", action="append", help="may be repeated; default: all")
     parser.add_argument("--seed", type=int, action="append", help=f"default: 0 to {SEEDS - 1}")
@@ -56,11 +52,7 @@ def main() -> int:
     parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="measure what has no record yet")
     parser.add_argument("--tables", action="store_true", help="only write the table")
-    arguments, overrides = parser.parse_known_args()
-    try:
-        check_overrides(overrides)
-    except InputError as error:
-        parser.error(str(error))
+    arguments, overrides = parse_script(parser)
     if arguments.all or arguments.system or arguments.collection:
         if not arguments.start:
             parser.error("--start is required")
@@ -122,9 +114,4 @@ def write_tables() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RealmError as error:
-        sys.exit(str(error))
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)  # the command has printed its error
+    exit_with(main)

@@ -13,7 +13,6 @@ A question is answered from the passages of all articles, held-out ones too: the
 question is not given.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -24,8 +23,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.cli.scripts import exit_with, parse_script, script_parser
 from realm_jax.corpus.input_files import Wanted, streams
-from realm_jax.errors import InputError, RealmError
+from realm_jax.errors import InputError
+from realm_jax.runtime import realm_command
 
 HELD_OUT_EVERY = 10  # articles
 QUESTIONS = 8_000  # training questions, at equal distances; each is used once
@@ -45,13 +46,11 @@ def get_config() -> ConfigDict:
 
 def main() -> int:
     """Splits SQuAD, builds the corpus, trains, evaluates and exports; a rerun resumes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD v1.1 train, JSON")
     parser.add_argument("--start", required=True, help="folder or ORG/NAME of an encoder")
     parser.add_argument("--home", type=Path, required=True, help="folder of all results")
-    arguments, overrides = parser.parse_known_args()
+    arguments, overrides = parse_script(parser)
     home, start = arguments.home, arguments.start
     home.mkdir(parents=True, exist_ok=True)
     write_parts(read_articles(arguments.squad), home)
@@ -114,7 +113,7 @@ def sample(articles: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 def _realm(*arguments: str, output: Path | None = None) -> None:
     """Runs `realm` with these arguments; its error ends this script."""
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", *arguments]
+    command = realm_command(*arguments)
     if output is None:
         subprocess.run(command, check=True)
         return
@@ -123,9 +122,4 @@ def _realm(*arguments: str, output: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RealmError as error:
-        sys.exit(str(error))
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)  # the command has printed its error
+    exit_with(main)

@@ -27,8 +27,8 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
-from realm_jax.cli.launching import check_overrides
-from realm_jax.errors import InputError, RealmError
+from realm_jax.cli.scripts import parse_script, script_parser
+from realm_jax.errors import RealmError
 from realm_jax.tagging.small_tagger import tagger_config
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
 
 def main() -> None:
     """Runs rows, and writes the tables of all finished runs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--row", help="name of a row in table2_small/rows.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workdir", type=Path, help="folder of the run; default: HOME/ROW_SEED")
@@ -128,11 +126,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs of --all; default: 1")
     parser.add_argument("--tables", action="store_true", help="only write tables and plots")
     parser.add_argument("--no-tables", action="store_true", help="do not write tables and plots")
-    arguments, overrides = parser.parse_known_args()
-    try:
-        check_overrides(overrides)
-    except InputError as error:
-        parser.error(str(error))
+    arguments, overrides = parse_script(parser)
     default_records = RUNS_FROM_START if arguments.start else RUNS
     arguments.records = arguments.records or default_records
     arguments.home = arguments.home or Path("runs") / default_records.name

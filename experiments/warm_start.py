@@ -9,7 +9,6 @@ Expect:   2.1 nats per masked token (in 40 % of the rows the passage does not co
 Only stage `reader` is trained, on facts that are not held out.
 """
 
-import argparse
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
-from realm_jax.cli.launching import check_overrides
+from realm_jax.cli.scripts import parse_script, script_parser
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
 from realm_jax.defaults import STAGES
 from realm_jax.interop.names import SPAN_HEAD
@@ -45,20 +44,18 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
 
 def main() -> None:
     """Trains, then writes the weights into the package, or into the folder of --to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--workdir", default="runs/warm_start")
     parser.add_argument(
         "--to", type=Path, help="folder for the weights; default: that of the package"
     )
-    arguments, overrides = parser.parse_known_args()
+    arguments, overrides = parse_script(parser)
     stop = runtime.start()
     if not VOCABULARY.is_file():
         learn_vocabulary(VOCABULARY)
     build_almanac(Path(arguments.workdir) / "corpus")
     config = get_config(f"{arguments.workdir}/corpus")
-    for override in check_overrides(overrides):
+    for override in overrides:
         key, _, value = override.removeprefix("--config.").partition("=")
         config_lib.set_key(config, key, value)
     config_lib.check(config)

@@ -32,6 +32,7 @@ from realm_jax.cli.launching import (
     run_all,
     train_command,
 )
+from realm_jax.cli.scripts import script_parser
 from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice
 
@@ -49,9 +50,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     Raises:
       RealmError: an invalid name, zone, bucket, topology or config.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--project", default="PROJECT", help="Google Cloud project")
     parser.add_argument("--bucket", default="BUCKET", help="bucket for runs and corpora")
     parser.add_argument("--zone", default="", help="default: the first zone with this kind of TPU")

@@ -32,6 +32,7 @@ from realm_jax.cli.launching import (
     index_command,
     train_command,
 )
+from realm_jax.cli.scripts import script_parser
 from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice
 
@@ -53,9 +54,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     Raises:
       RealmError: an invalid name, bucket, image, topology or config key.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--bucket", default="BUCKET", help="bucket for runs and corpora")
     parser.add_argument("--image", default="IMAGE", help="container image with this package")
     parser.add_argument("--name", default="realm", help="name of the run and of the JobSet")

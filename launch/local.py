@@ -17,10 +17,12 @@ import subprocess
 import sys
 import time
 
+from realm_jax import runtime
 from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.exit_codes import DONE, ERROR, STOPPED
 from realm_jax.cli.launching import check_overrides, index_command, train_command
 from realm_jax.cli.main import main as realm
+from realm_jax.cli.scripts import script_parser
 from realm_jax.errors import RealmError
 
 _STOP_TIMEOUT = 60.0  # seconds between SIGTERM and SIGKILL
@@ -32,9 +34,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     Raises:
       RealmError: an argument that is neither a flag nor a config override.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--workdir", required=True, help="run folder; an existing run is resumed")
     parser.add_argument("--config", required=True, help="recipe name or Python file")
     parser.add_argument("--processes", type=positive, default=1, help="number of trainer processes")
@@ -69,8 +69,7 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
 
 def run(wanted: list[list[str]]) -> int:
     """Runs the commands in parallel; returns the exit code of the first that failed, or 0."""
-    here = [sys.executable, "-P", "-m", "realm_jax.cli.main"]
-    running = [subprocess.Popen([*here, *command[1:]]) for command in wanted]
+    running = [subprocess.Popen(runtime.realm_command(*command[1:])) for command in wanted]
     failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
     before = {
         name: signal.signal(name, lambda number, _: failed.append(STOPPED))

@@ -47,6 +47,11 @@ def start(*, devices: int = 0, threads: int = 0, mostly_idle: bool = False) -> t
     return stop
 
 
+def realm_command(*arguments: object) -> list[str]:
+    """The command of `realm` for a child process, which imports nothing from the current folder."""
+    return [sys.executable, "-P", "-m", "realm_jax.cli.main", *map(str, arguments)]
+
+
 def variable_problem(error: Exception) -> RealmError | None:
     """The error about an environment variable that JAX refuses; None if `error` is another one."""
     message = str(error).partition("\n")[0]

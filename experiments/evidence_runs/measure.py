@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEM
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
 from realm_jax.inference.judged import measure
+from realm_jax.runtime import realm_command
 
 UNIT = 1e4  # values of queries are stored as integers
 MEASURES = ("ndcg_at_10", "recall_at_100")
@@ -137,7 +137,7 @@ class Measurement:
     def _realm(self, *arguments: str) -> str:
         """Runs `realm` and returns its output."""
         began = time.monotonic()
-        command = [sys.executable, "-P", "-m", "realm_jax.cli.main", *arguments]
+        command = realm_command(*arguments)
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         shown = " ".join(["realm", *arguments])
         folders = {str(self.judged): f"DATA/{self.judged.name}", self.start: "START"}

@@ -5,7 +5,6 @@ is built often. In its folder `answers`, the whole Z is indexed once, and the ne
 fine-tuned on questions and judged. Rows that combine two other rows have only the second folder.
 """
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -27,7 +26,7 @@ from table2_small.encyclopedia import ANSWER_PIECES, make_encyclopedia
 from table2_small.measure import Sets, measure_questions, measure_text
 from table2_small.questions import kept_file
 from table2_small.rows import ROWS_FROM_START, row_config, run_folder
-from table2_small.run_row import copy_parts, warm_reader
+from table2_small.run_row import copy_parts, kept_metrics, warm_reader
 
 SETS = Sets(tuple(all_questions.JUDGED), tuple(all_questions.JUDGED), most=None)
 ANSWERS = "answers"  # folder of the second run
@@ -45,23 +44,14 @@ def prepare(home: Path, data: Path, tagger: Path | None) -> None:
 def make_row(
     name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
 ) -> dict[str, Any]:
-    """Runs a row in `workdir` and returns its metrics; finished parts are not repeated.
+    """`run_row.make_row` for a key of `ROWS_FROM_START`."""
+    return kept_metrics(workdir, lambda: _measured(name, seed, workdir, base, stop))
 
-    Args:
-      name: key of `ROWS_FROM_START`.
-      seed: seed of the run.
-      workdir: folder of the run; runs in one parent folder share corpora and the reader.
-      base: config of row `realm`.
-      stop: stops the run; the same call resumes it.
 
-    Raises:
-      Stopped: a stop signal arrived; progress is saved.
-      RealmError: see the message.
-    """
-    home, result = workdir.parent, workdir / "row.json"
-    if result.exists():
-        return dict(json.loads(result.read_text()))
-    row = ROWS_FROM_START[name]
+def _measured(
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+) -> dict[str, Any]:
+    home, row = workdir.parent, ROWS_FROM_START[name]
     config = row_config(base, row, seed, home)
     retriever = pretrain(row.retriever_of or name, seed, base, home, stop)
     reader = pretrain(row.reader_of or name, seed, base, home, stop)
@@ -75,10 +65,8 @@ def make_row(
     answering = read_run(str(workdir / ANSWERS))
     measured["seconds"] |= answering.stage_seconds
     measured["index_seconds"] += sum(record["seconds"] for record in answering.refreshes)
-    metrics = {"row": name, "seed": seed, **measured}
-    result.write_text(json.dumps(metrics) + "\n")
     shutil.rmtree(workdir / ANSWERS / CHECKPOINTS)  # gigabytes
-    return metrics
+    return {"row": name, "seed": seed, **measured}
 
 
 def pretrain(name: str, seed: int, base: ConfigDict, home: Path, stop: threading.Event) -> Path:

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,21 @@ def make_row(
       Stopped: a stop signal arrived; progress is saved.
       RealmError: see the message.
     """
-    home, result = workdir.parent, workdir / "row.json"
-    if result.exists():
-        return dict(json.loads(result.read_text()))
-    row = ROWS[name]
+    return kept_metrics(workdir, lambda: _measured(name, seed, workdir, base, stop))
+
+
+def kept_metrics(workdir: Path, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The metrics of a finished row; if there are none, measures and keeps them."""
+    result = workdir / "row.json"
+    if not result.exists():
+        result.write_text(json.dumps(measured()) + "\n")
+    return dict(json.loads(result.read_text()))
+
+
+def _measured(
+    name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
+) -> dict[str, Any]:
+    home, row = workdir.parent, ROWS[name]
     for other in filter(None, dict.fromkeys((row.retriever_of, row.reader_of))):
         make_row(other, seed, run_folder(home, other, seed), base, stop)
     config = row_config(base, row, seed, home)
@@ -64,9 +76,7 @@ def make_row(
         warm = warm_ict(home, seed, steps, row.embedder_of, base, stop)
         copy_parts(workdir, warm, f"{CHECKPOINTS}/ict")
         run_both(str(workdir), config, stop)
-    metrics = {"row": name, "seed": seed, **measure_run(workdir, config, base, home, SETS)}
-    result.write_text(json.dumps(metrics) + "\n")
-    return metrics
+    return {"row": name, "seed": seed, **measure_run(workdir, config, base, home, SETS)}
 
 
 def warm_reader(

@@ -55,13 +55,30 @@ def fusion_of(arguments: argparse.Namespace) -> "Fusion":
     return Fusion(arguments.fusion, arguments.dense_weight)
 
 
+def add_verb(
+    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help: str, example: str
+) -> argparse.ArgumentParser:
+    """A verb below another one, with an example at the end of its help."""
+    return verbs.add_parser(name, help=help, epilog=f"example: {example}")
+
+
+def add_flag(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    """A flag without a value; False if it is not given."""
+    parser.add_argument(name, action="store_true", help=help)
+
+
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """--dry-run."""
-    parser.add_argument(
+    add_flag(
+        parser,
         "--dry-run",
-        action="store_true",
-        help="check all inputs and print what the command would do, without doing it",
+        "check all inputs and print what the command would do, without doing it",
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    add_flag(parser, "--json", "print one JSON object as the last line")
 
 
 def positive(text: str) -> int:

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import add_retriever, fusion_of, positive
+from realm_jax.cli.arguments import add_json, add_retriever, fusion_of, positive
 from realm_jax.cli.overrides import add_workdir
 from realm_jax.cli.words import text
 from realm_jax.errors import UsageError
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answer", type=text, help="with [MASK]: also print the probability of this answer"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
     parser.add_argument("question", type=text, help="a question, or a sentence with one [MASK]")
 
 

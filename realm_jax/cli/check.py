@@ -6,6 +6,7 @@ from typing import Any
 
 from etils import epath
 
+from realm_jax.cli.arguments import add_flag, add_json
 from realm_jax.cli.overrides import PATHS
 
 EXAMPLE = "realm check runs/a/published_index/00000500"
@@ -14,16 +15,10 @@ EXAMPLE = "realm check runs/a/published_index/00000500"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     parser.add_argument("folder", help="folder to verify")
+    add_json(parser)
     parser.set_defaults(overridable=PATHS)
-    parser.add_argument("--repair", action="store_true", help="delete folders that cannot be used")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="with --repair: print what would be deleted, delete nothing",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_flag(parser, "--repair", "delete folders that cannot be used")
+    add_flag(parser, "--dry-run", "with --repair: print what would be deleted, delete nothing")
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

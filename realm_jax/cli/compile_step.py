@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import count, positive
+from realm_jax.cli.arguments import add_flag, add_json, count, positive
 from realm_jax.cli.overrides import ALL
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.plan import builder_chips, embedding_seconds
@@ -36,15 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_corpus_arguments(parser)
     parser.add_argument("--save", type=Path, help="file of reports; new reports are added to it")
-    parser.add_argument(
+    add_flag(
+        parser,
         "--advise",
-        action="store_true",
-        help="compile a training step with several model.remat and optimizer.accumulate_steps, and "
+        "compile a training step with several model.remat and optimizer.accumulate_steps, and "
         "print the quickest that keeps 85 %% of the memory; takes as long as six steps",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
     parser.set_defaults(overridable=ALL)
 
 

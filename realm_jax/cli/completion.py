@@ -24,16 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Prints the script."""
     from realm_jax.cli import extras
-    from realm_jax.errors import RealmError
 
-    lacking = extras.missing(extras.requirements().get("completion", NEEDED))
-    if lacking:
-        raise RealmError(
-            "shell completion needs a package that is not installed",
-            expected=", ".join(NEEDED),
-            found=f"no {', '.join(lacking)}",
-            fix=extras.command(lacking),
-        )
+    extras.require("completion", NEEDED, "shell completion needs a package that is not installed")
     import argcomplete
 
     sys.stdout.write(argcomplete.shellcode(["realm"], shell=arguments.shell))

@@ -18,7 +18,7 @@ from etils import epath
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli.arguments import add_dry_run, natural, positive, whole
+from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, natural, positive, whole
 from realm_jax.cli.corpus_changes import add_changes, change_corpus
 from realm_jax.cli.corpus_input import (
     EXISTS,
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="corpus_verb", required=True, metavar="build|inspect|add|remove|compact"
     )
     add_changes(verbs)
-    build = verbs.add_parser("build", help="split text into passages", epilog=f"example: {EXAMPLE}")
+    build = add_verb(verbs, "build", "split text into passages", EXAMPLE)
     add_input(build)
     build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
     build.add_argument(
@@ -78,11 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--knowledge", help="knowledge corpus Z, if this corpus is only pre-training text X"
     )
     add_dry_run(build)
-    build.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    inspect = verbs.add_parser(
-        "inspect",
-        help="print counts, lengths and one passage of a corpus",
-        epilog=f"example: {EXAMPLE_INSPECT}",
+    add_json(build)
+    inspect = add_verb(
+        verbs, "inspect", "print counts, lengths and one passage of a corpus", EXAMPLE_INSPECT
     )
     inspect.add_argument("folder", help="a corpus folder")
     inspect.add_argument("--config", help="recipe name or Python file, for the lengths of rows")
@@ -90,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inspect.add_argument(
         "--seed", type=natural, default=0, help="seed that selects the passage shown"
     )
-    inspect.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(inspect)
 
 
 def _budget(text: str) -> int:

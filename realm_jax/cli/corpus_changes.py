@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realm_jax.cli.arguments import add_dry_run, positive
+from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.corpus_input import add_input, checked_input, how, log_progress
 from realm_jax.corpus.generations import GenerationSummary
 from realm_jax.corpus.report_lines import report_lines
@@ -24,19 +24,13 @@ _FIELDS = ("generation", "added", "replaced", "removed", "passages", "segments")
 
 def add_changes(verbs: Any) -> None:
     """Adds the sub-verbs add, remove and compact."""
-    add = verbs.add_parser(
-        "add",
-        help="add documents to a corpus; one whose id exists is replaced",
-        epilog=f"example: {EXAMPLE_ADD}",
+    add = add_verb(
+        verbs, "add", "add documents to a corpus; one whose id exists is replaced", EXAMPLE_ADD
     )
     add.add_argument("--to", required=True, metavar="CORPUS", help="the corpus to change")
     add_input(add)
     add.add_argument("--workers", type=positive, default=1, help="number of processes")
-    remove = verbs.add_parser(
-        "remove",
-        help="remove documents from a corpus",
-        epilog=f"example: {EXAMPLE_REMOVE}",
-    )
+    remove = add_verb(verbs, "remove", "remove documents from a corpus", EXAMPLE_REMOVE)
     remove.add_argument(
         "--from", dest="of", required=True, metavar="CORPUS", help="the corpus to change"
     )
@@ -46,17 +40,16 @@ def add_changes(verbs: Any) -> None:
         help="ids of the documents as their source gives them: a,b (ids with a comma: --ids-file)",
     )
     named.add_argument("--ids-file", help="a file with one id per line; - for standard input")
-    compact = verbs.add_parser(
+    compact = add_verb(
+        verbs,
         "compact",
-        help="delete the texts of removed and replaced documents from the disk",
-        epilog=f"example: {EXAMPLE_COMPACT}",
+        "delete the texts of removed and replaced documents from the disk",
+        EXAMPLE_COMPACT,
     )
     compact.add_argument("folder", help="the corpus to change")
     for one in (add, remove, compact):
         add_dry_run(one)
-        one.add_argument(
-            "--json", action="store_true", help="print one JSON object as the last line"
-        )
+        add_json(one)
 
 
 def change_corpus(arguments: argparse.Namespace) -> dict[str, Any]:

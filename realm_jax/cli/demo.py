@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.cli.arguments import add_json
 from realm_jax.cli.demo_config import almanac_config
 from realm_jax.cli.jobs import run_both, until_stopped
 from realm_jax.cli.overrides import ALL
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folder; an existing run is resumed (default: runs/demo)",
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
     parser.set_defaults(overridable=ALL)
 
 

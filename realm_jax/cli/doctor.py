@@ -11,6 +11,7 @@ from typing import Any
 
 from realm_jax import __version__, runtime
 from realm_jax.cli import extras
+from realm_jax.cli.arguments import add_json
 from realm_jax.retrieval.searcher import available_kind
 
 EXAMPLE = "realm doctor --json"
@@ -23,9 +24,7 @@ TESTED = "Linux x86_64 with Python 3.11"  # by `.ci/run`
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

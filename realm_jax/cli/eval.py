@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import add_question_arguments, add_retriever, fusion_of, natural
+from realm_jax.cli.arguments import (
+    add_flag,
+    add_json,
+    add_question_arguments,
+    add_retriever,
+    fusion_of,
+    natural,
+)
 from realm_jax.cli.overrides import add_workdir
 from realm_jax.errors import UsageError
 from realm_jax.storage.layout import RunDir, path_of
@@ -22,6 +29,7 @@ EXAMPLE = "realm eval --workdir=runs/demo --questions=runs/demo/corpus/questions
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     add_workdir(parser)
+    add_json(parser)
     add_question_arguments(parser, judged=True)
     add_retriever(parser)
     parser.add_argument(
@@ -36,13 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="RUNFILE", help="beir: TREC run file of any system to compare with"
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--skip-unknown",
-        action="store_true",
-        help="beir: leave out judgements of documents that are not in the corpus",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
+        "beir: leave out judgements of documents that are not in the corpus",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli.arguments import add_json
 from realm_jax.cli.overrides import PATHS
 from realm_jax.errors import InputError
 
@@ -27,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--push-to-hub", metavar="ORG/NAME", help="also upload the folder to the Hugging Face Hub"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

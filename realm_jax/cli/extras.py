@@ -7,6 +7,8 @@ from importlib import metadata, util
 
 from packaging.requirements import Requirement
 
+from realm_jax.errors import RealmError
+
 PROJECT = "realm-jax"
 _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 
@@ -69,6 +71,24 @@ def _has_plugins(requirement: str) -> bool:
     plugins = {"jax[tpu]": ("libtpu",), "jax[cuda12]": ("jax_cuda12_plugin",)}
     begins = requirement.partition("]")[0] + "]"
     return all(util.find_spec(name) is not None for name in plugins.get(begins, ()))
+
+
+def require(extra: str, needed: list[str], problem: str) -> None:
+    """Raises a RealmError if packages of an extra are missing.
+
+    Args:
+      extra: name in setup.py.
+      needed: its packages, for the message, and for a package that was never installed.
+      problem: first line of the message.
+    """
+    lacking = missing(requirements().get(extra, needed))
+    if lacking:
+        raise RealmError(
+            problem,
+            expected=", ".join(needed),
+            found=f"no {', '.join(lacking)}",
+            fix=command(lacking),
+        )
 
 
 def command(wanted: list[str]) -> str:

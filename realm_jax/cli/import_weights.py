@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import positive
+from realm_jax.cli.arguments import add_flag, add_json, positive
 from realm_jax.errors import InputError
 
 EXAMPLE = "realm import --from=downloads/bert-base-uncased --to=weights/bert"
@@ -15,6 +15,7 @@ SHOWN = 5  # names printed per list
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
+    add_json(parser)
     parser.add_argument(
         "--from",
         dest="source",
@@ -29,13 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--heads", type=positive, help="number of attention heads, if the weights do not contain it"
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--block-records",
-        action="store_true",
-        help="also convert block_records.npy (a pickle, parsed without executing it)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
+        "also convert block_records.npy (a pickle, parsed without executing it)",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import seconds
+from realm_jax.cli.arguments import add_flag, seconds
 from realm_jax.cli.jobs import add_job_arguments, until_stopped
 from realm_jax.cli.processes import add_process_arguments, check_processes, join_processes
 from realm_jax.errors import RealmError, UsageError
@@ -28,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--worker", metavar="I/N", help="number of this builder, from 0, and number of builders"
     )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="bring the index of a finished run up to date with its corpus, and end",
+    add_flag(
+        parser, "--once", "bring the index of a finished run up to date with its corpus, and end"
     )
     add_process_arguments(parser, "builder")
     parser.add_argument("--beside-trainer", action="store_true", help=argparse.SUPPRESS)

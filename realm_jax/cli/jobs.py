@@ -15,8 +15,9 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import add_dry_run, positive
+from realm_jax.cli.arguments import add_dry_run, add_json, positive
 from realm_jax.cli.overrides import ALL, PATHS
 from realm_jax.errors import ConfigError, RealmError, Stopped
 from realm_jax.storage.layout import RunDir
@@ -42,9 +43,7 @@ def add_job_arguments(
     if dry_run:
         add_dry_run(parser)
     parser.add_argument("--devices", type=positive, default=0, help="number of virtual CPU devices")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
 
 
 def job_config(arguments: argparse.Namespace) -> ConfigDict:
@@ -130,8 +129,8 @@ def _builder(workdir: str, config: ConfigDict, stop: threading.Event) -> Iterato
 
 def builder_command(workdir: str, config: ConfigDict) -> list[str]:
     """The builder's command; with --beside-trainer it exits when its standard input is closed."""
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "index", f"--workdir={workdir}"]
-    return [*command, f"--poll={config.builder.poll_seconds}", "--beside-trainer"]
+    poll = f"--poll={config.builder.poll_seconds}"
+    return runtime.realm_command("index", f"--workdir={workdir}", poll, "--beside-trainer")
 
 
 def start_process(command: list[str], output: Any) -> "subprocess.Popen[bytes]":

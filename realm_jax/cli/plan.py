@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from realm_jax.cli.arguments import add_json
 from realm_jax.cli.compile_step import add_corpus_arguments
 from realm_jax.cli.overrides import ALL
 from realm_jax.planning.chips import slice_of
@@ -25,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=REFERENCE_REPORTS,
         help="reports of `realm compile --save` for the same sizes",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
     parser.set_defaults(overridable=ALL)
 
 

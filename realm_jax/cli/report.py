@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli.arguments import add_question_arguments
+from realm_jax.cli.arguments import add_json, add_question_arguments
 from realm_jax.cli.overrides import add_workdir
 
 EXAMPLE = "realm report --workdir=runs/demo"
@@ -15,9 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
     add_workdir(parser, "run folder, finished or not")
     add_question_arguments(parser, required=False)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object as the last line"
-    )
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

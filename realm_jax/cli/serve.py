@@ -14,7 +14,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli import extras
-from realm_jax.cli.arguments import add_retriever, fusion_of, natural
+from realm_jax.cli.arguments import add_flag, add_retriever, fusion_of, natural
 from realm_jax.cli.overrides import add_workdir
 from realm_jax.errors import RealmError
 
@@ -41,23 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="other DNS names under which clients reach this server, separated by commas",
     )
-    parser.add_argument(
-        "--read-only", action="store_true", help="refuse requests that change passages"
-    )
+    add_flag(parser, "--read-only", "refuse requests that change passages")
     add_retriever(parser)
     parser.set_defaults(json=False)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Serves until interrupted; prints the address on stdout when it is ready."""
-    lacking = extras.missing(extras.requirements().get("serve", NEEDED))
-    if lacking:
-        raise RealmError(
-            "realm serve needs packages that are not installed",
-            expected=", ".join(NEEDED),
-            found=f"no {', '.join(lacking)}",
-            fix=extras.command(lacking),
-        )
+    extras.require("serve", NEEDED, "realm serve needs packages that are not installed")
     stop = runtime.start(mostly_idle=True)
     with _listener(arguments.host, arguments.port) as listener:
         from realm_jax.serve.api import make_app

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import add_dry_run, positive
+from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import ProgressBar
 from realm_jax.errors import UsageError
@@ -27,15 +27,13 @@ SPANS = "tagged_spans"  # folder inside the corpus, unless --out names another
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sub-verbs train, eval and annotate."""
     verbs = parser.add_subparsers(dest="tag_verb", required=True, metavar="train|eval|annotate")
-    train = verbs.add_parser("train", help="train on a CoNLL file", epilog=f"example: {EXAMPLE}")
+    train = add_verb(verbs, "train", "train on a CoNLL file", EXAMPLE)
     train.add_argument("--input", help="CoNLL file: one word and its BIO tag per line")
     train.add_argument("--held-out", help="CoNLL file for evaluation during training")
     train.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
     add_job_arguments(train, dry_run=False)
-    judge = verbs.add_parser(
-        "eval",
-        help="precision, recall and F1 as conlleval computes them",
-        epilog=f"example: {EXAMPLE_EVAL}",
+    judge = add_verb(
+        verbs, "eval", "precision, recall and F1 as conlleval computes them", EXAMPLE_EVAL
     )
     judge.add_argument("--tagger", help="workdir of `realm tag train`")
     judge.add_argument("--input", help="CoNLL file with the true tags")
@@ -44,12 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --tagger: file with true and predicted tags in its last columns",
     )
     judge.add_argument("--out", help="file for the predictions: word, true tag, predicted tag")
-    judge.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    mark = verbs.add_parser(
-        "annotate",
-        help="write the salient spans of a corpus",
-        epilog=f"example: {EXAMPLE_ANNOTATE}",
-    )
+    add_json(judge)
+    mark = add_verb(verbs, "annotate", "write the salient spans of a corpus", EXAMPLE_ANNOTATE)
     mark.add_argument("--corpus", required=True, help="folder of `realm corpus build`")
     mark.add_argument(
         "--tagger",
@@ -67,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="passages per shard; a restart resumes at the next shard",
     )
     add_dry_run(mark)
-    mark.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    add_json(mark)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -182,3 +182,9 @@ def _malformed(where: str, expected: str, found: str) -> InputError:
     return InputError(
         "malformed JSON line", where=where, expected=f"{expected} on one line", found=found[:200]
     )
+
+
+def wrong_line(problem: str, where: str, expected: str, line: bytes, fix: str) -> InputError:
+    """The error about a line of a file of another format; shows how it begins."""
+    found = repr(line[:60].decode("utf-8", "replace"))
+    return InputError(problem, where=where, expected=expected, found=found, fix=fix)

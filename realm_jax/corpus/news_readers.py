@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from io import BufferedIOBase
 
-from realm_jax.corpus.documents import Columns, Document, lines_until, numbered_lines
+from realm_jax.corpus.documents import Columns, Document, lines_until, numbered_lines, wrong_line
 from realm_jax.corpus.tally import Skipped
-from realm_jax.errors import InputError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # Lines that end a story and are not part of it: "Reuter", "REUTER...^M", "MORE", " --".
@@ -41,13 +40,9 @@ def read_reuters(
                 id = "".join(_ID.findall(line.decode("ascii", "ignore"))[:1])
                 yield Document(" ".join(title.split()), _paragraphs(body), where, id)
         elif line.strip() and not line.startswith(b"<!DOCTYPE lewis"):
-            raise InputError(
-                "not Reuters-21578",
-                where=where,
-                expected="a line that begins with <REUTERS",
-                found=repr(line[:60].decode("utf-8", "replace")),
-                fix="give an --input that matches reut2-*.sgm only",
-            )
+            expected = "a line that begins with <REUTERS"
+            fix = "give an --input that matches reut2-*.sgm only"
+            raise wrong_line("not Reuters-21578", where, expected, line, fix)
 
 
 def _part(story: str, tag: str) -> str | None:

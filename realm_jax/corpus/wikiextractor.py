@@ -13,6 +13,7 @@ from realm_jax.corpus.documents import (
     is_listing,
     json_document,
     numbered_lines,
+    wrong_line,
 )
 from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
@@ -67,13 +68,9 @@ class _Blocks:
             yield from self.finish()
             yield from self._json(where, line, columns)
         elif line.strip() and not self._where:
-            raise InputError(
-                "not WikiExtractor output",
-                where=where,
-                expected='a line that begins with <doc id="…" …> or {"id": …',
-                found=repr(line[:60].decode("utf-8", "replace")),
-                fix="give another --format, or an --input that matches only WikiExtractor files",
-            )
+            expected = 'a line that begins with <doc id="…" …> or {"id": …'
+            fix = "give another --format, or an --input that matches only WikiExtractor files"
+            raise wrong_line("not WikiExtractor output", where, expected, line, fix)
         elif self._ended:
             self._broken = self._broken or bool(line.strip())
         elif end := _END.search(line):

@@ -4,12 +4,12 @@ import json
 import logging
 import re
 import subprocess
-import sys
 import time
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from realm_jax import runtime
 from realm_jax.planning.chips import Slice
 from realm_jax.planning.host_memory import host_bytes
 from realm_jax.planning.programs import ENTRIES, names
@@ -52,8 +52,8 @@ def compile_all(
 
 def compile_in_child(name: str, flags: list[str], target: Slice) -> dict[str, Any]:
     """The report of one program, compiled in a child process; with `error` if it failed."""
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "compile", f"--step={name}"]
-    run = subprocess.run([*command, *flags, "--json"], capture_output=True, text=True, check=False)
+    command = runtime.realm_command("compile", f"--step={name}", *flags, "--json")
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = run.stdout.splitlines()
     if lines and lines[-1].startswith("{"):
         report: dict[str, Any] = json.loads(lines[-1])

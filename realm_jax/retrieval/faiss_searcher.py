@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32
+from jaxtyping import Float32
 
-from realm_jax.errors import ConfigError, DamageError, RealmError
+from realm_jax.errors import ConfigError, DamageError
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
-from realm_jax.retrieval.searcher import check_queries, check_vectors
+from realm_jax.retrieval.planned_searcher import PlannedSearcher
+from realm_jax.retrieval.searcher import check_vectors
 from realm_jax.retrieval.searcher_files import read_description, write_description
 
 try:
@@ -34,21 +35,10 @@ ROWS_PER_ADD = 1 << 18
 RESCORING_FACTOR = 4
 
 
-class FaissSearcher:
-    """A built or loaded FAISS index.
+class FaissSearcher(PlannedSearcher):
+    """A built or loaded FAISS index; `soar` of its plan is not used."""
 
-    Args:
-      index: FAISS's index of the centred vectors.
-      plan: see `make_plan`; `soar` is not used.
-      mean: of the vectors.
-    """
-
-    kind = "faiss"
-
-    def __init__(self, index: Any, plan: search_plan.Plan, mean: Mean):
-        self.index, self.plan, self.mean = index, plan, mean
-        self.size, self.dims = plan["size"], plan["dims"]
-        self.bytes = search_plan.bytes_of(plan)
+    kind, library = "faiss", "FAISS"
 
     @classmethod
     def build(
@@ -78,30 +68,8 @@ class FaissSearcher:
         _fill(index, vectors, mean)
         return cls(index, plan, mean)
 
-    def search(
-        self, queries: Float32[np.ndarray, "B E"], k: int
-    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; approximate.
-
-        If the partitions searched for a query hold fewer than `k` rows, it searches all partitions.
-        """
-        check_queries(self, queries, k)
-        rows, scores = self._search(queries, k, self.plan["leaves_searched"])
-        short = (rows < 0).any(axis=1)
-        if short.any() and self.plan["leaves"]:
-            rows[short], scores[short] = self._search(queries[short], k, self.plan["leaves"])
-        if (rows < 0).any():
-            raise RealmError(
-                "FAISS returned fewer hits than requested",
-                where=f"index of {self.size} rows",
-                expected=f"{k} hits per query",
-                found=int((rows >= 0).sum(axis=1).min()),
-                fix="set search.kind to exact or mesh",
-            )
-        return rows, self.mean.add_to_scores(queries, scores)
-
     def _search(self, queries, k, leaves):
-        """Calls FAISS; missing hits are row -1."""
+        """See `PlannedSearcher`; missing hits are row -1."""
         parameters = None
         if self.plan["reorder"]:
             partitions = faiss.SearchParametersIVF(nprobe=leaves) if leaves else None
@@ -110,21 +78,16 @@ class FaissSearcher:
                 k_factor=rescored / k, base_index_params=partitions
             )
         scores, rows = self.index.search(np.ascontiguousarray(queries), k, params=parameters)
-        return rows.astype(np.int32), scores
+        return rows.astype(np.int32), scores, rows >= 0
 
-    def replan(self, options: Any) -> bool:
-        """See `ReencodableSearcher.replan`."""
-        return search_plan.replan(self.plan, _make_plan(self.size, self.dims, options))
+    def _plan(self, options: Any) -> search_plan.Plan:
+        return _make_plan(self.size, self.dims, options)
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """See `ReencodableSearcher.reencode`."""
         check_vectors(vectors)
         self.index.reset()
         _fill(self.index, vectors, self.mean)
-
-    def widen(self) -> bool:
-        """See `LocalSearcher.widen`."""
-        return search_plan.widen(self.plan)
 
     def save(self, folder: Path) -> None:
         """Writes FAISS's file and `searcher.json`."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32
+from jaxtyping import Float32
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
-from realm_jax.errors import DamageError, RealmError
+from realm_jax.errors import DamageError
 from realm_jax.retrieval import search_plan
 from realm_jax.retrieval.centering import Mean
-from realm_jax.retrieval.searcher import check_queries, check_vectors
+from realm_jax.retrieval.planned_searcher import PlannedSearcher
+from realm_jax.retrieval.searcher import check_vectors
 from realm_jax.retrieval.searcher_files import read_description, write_description
 
 ANISOTROPY = 0.2  # ScaNN's anisotropic quantisation threshold (Guo et al., 2020)
@@ -27,21 +28,10 @@ ROWS_PER_UPSERT = 1000
 ASSETS = "scann_assets.pbtxt"
 
 
-class ScannSearcher:
-    """A built or loaded ScaNN index.
+class ScannSearcher(PlannedSearcher):
+    """A built or loaded ScaNN index."""
 
-    Args:
-      index: ScaNN's searcher over the centred vectors.
-      plan: see `make_plan`.
-      mean: of the vectors.
-    """
-
-    kind = "scann"
-
-    def __init__(self, index: Any, plan: search_plan.Plan, mean: Mean):
-        self.index, self.plan, self.mean = index, plan, mean
-        self.size, self.dims = plan["size"], plan["dims"]
-        self.bytes = search_plan.bytes_of(plan)
+    kind, library = "scann", "ScaNN"
 
     @classmethod
     def build(
@@ -75,44 +65,17 @@ class ScannSearcher:
             scann_config = scann_config.replace(clustering, f"{clustering} clustering_seed: {seed}")
         return cls(scann_ops_pybind.create_searcher(vectors, scann_config), plan, mean)
 
-    def search(
-        self, queries: Float32[np.ndarray, "B E"], k: int
-    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
-        """See `Searcher.search`; approximate.
-
-        If the partitions searched for a query hold fewer than `k` rows, it searches all partitions.
-        """
-        check_queries(self, queries, k)
-        rows, scores = self._search(queries, k, self.plan["leaves_searched"])
-        short = np.isnan(scores).any(axis=1)
-        if short.any() and self.plan["leaves"]:
-            rows[short], scores[short] = self._search(queries[short], k, self.plan["leaves"])
-        if np.isnan(scores).any():
-            raise RealmError(
-                "ScaNN returned fewer hits than requested",
-                where=f"index of {self.size} rows",
-                expected=f"{k} hits per query",
-                found=int((~np.isnan(scores)).sum(axis=1).min()),
-                fix="set search.kind to exact or mesh",
-            )
-        return rows, self.mean.add_to_scores(queries, scores)
-
     def _search(self, queries, k, leaves):
-        """Calls ScaNN; missing hits have the score NaN and a meaningless row 0."""
+        """See `PlannedSearcher`; missing hits have the score NaN and a meaningless row 0."""
         reorder = max(k, self.plan["reorder"]) if self.plan["reorder"] else None
         rows, scores = self.index.search_batched_parallel(
             np.ascontiguousarray(queries), k, reorder, leaves or None
         )
-        return rows.astype(np.int32), scores.astype(np.float32)
+        return rows.astype(np.int32), scores.astype(np.float32), ~np.isnan(scores)
 
     def restart_threads(self) -> None:
         """Replaces the search threads by new ones with the priority of the calling thread."""
         self.index.searcher.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # ScaNN's default
-
-    def replan(self, options: Any) -> bool:
-        """See `ReencodableSearcher.replan`."""
-        new = search_plan.make_plan(self.size, self.dims, options)
-        return search_plan.replan(self.plan, new)
 
     def reencode(self, vectors: Float32[np.ndarray, "N E"]) -> None:
         """See `ReencodableSearcher.reencode`."""
@@ -121,10 +84,6 @@ class ScannSearcher:
             part = vectors[start : start + ROWS_PER_UPSERT] - self.mean.vector
             rows = list(range(start, start + len(part)))
             self.index.searcher.upsert(rows, part, len(part))
-
-    def widen(self) -> bool:
-        """See `LocalSearcher.widen`."""
-        return search_plan.widen(self.plan)
 
     def save(self, folder: Path) -> None:
         """Writes ScaNN's files with relative paths, so that the folder can be moved."""

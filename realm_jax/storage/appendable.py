@@ -11,7 +11,6 @@ import os
 from collections.abc import Set
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -244,12 +243,7 @@ class FolderWriter:
     def __enter__(self) -> "FolderWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

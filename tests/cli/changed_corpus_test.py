@@ -6,15 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.finished_run import STEP, random_params, write_finished_run
-from support.probes import random_probes
+from support.finished_run import STEP, write_finished_run
 from support.processes import RealmProcess, environment
 from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 
-from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
 from realm_jax.artifacts.run_config import newest_config
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
@@ -39,10 +36,7 @@ def original(tmp_path_factory):
     corpus = write_tiny_corpus(folder)
     steps = {"stages__realm__steps": STEP, "stages__qa__steps": STEP}
     config = tiny_config(corpus.folder, **steps)
-    run = write_finished_run(folder, corpus, config)
-    params = random_params(config, corpus.store.vocabulary.size)
-    as_json = config_lib.to_json(config, run.workdir)
-    publish_snapshot(run, STEP, params, as_json, {}, probes=random_probes(config))
+    run = write_finished_run(folder, corpus, config, snapshot=True)
     files.write_bytes(run.vocabulary, (folder / "corpus" / "vocab.txt").read_bytes())
     return run
 

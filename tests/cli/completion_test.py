@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from realm_jax.cli import exit_codes
+from realm_jax.runtime import realm_command
 
 pytest.importorskip("argcomplete", reason="needs the extra [completion]")
 
@@ -16,7 +17,7 @@ def completions(line, tmp_path):
     out = tmp_path / "told"
     asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     done = subprocess.run(
-        [sys.executable, "-m", "realm_jax.cli.main"],
+        realm_command(),
         env={**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(out), "IFS": "\n"},
         capture_output=True,
         text=True,

@@ -3,13 +3,13 @@
 import gzip
 import json
 import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
+from realm_jax.runtime import realm_command
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ def test_an_unpunctuated_transcript_is_divided_loudly(build, realm, tmp_path):
 
 def test_standard_input_is_read(vocabulary, tmp_path):
     line = {"_id": "7", "title": "Oslo", "text": "Oslo is new."}
-    command = [sys.executable, "-m", "realm_jax.cli.main", "corpus", "build", "--format=jsonl"]
-    command += ["--input=-", f"--vocab={vocabulary}", f"--out={tmp_path / 'out'}"]
+    command = realm_command("corpus", "build", "--format=jsonl", "--input=-")
+    command += [f"--vocab={vocabulary}", f"--out={tmp_path / 'out'}"]
     done = subprocess.run(command, input=gzip.compress(json.dumps(line).encode()), check=False)
     assert done.returncode == 0
     store = PassageStore.open(tmp_path / "out")

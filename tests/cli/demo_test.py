@@ -3,17 +3,17 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
+
+from realm_jax.runtime import realm_command
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_demo_learns_to_retrieve(tmp_path, seed):
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "demo", f"--workdir={tmp_path}"]
     done = subprocess.run(
-        [*command, f"--seed={seed}", "--json"],
+        realm_command("demo", f"--workdir={tmp_path}", f"--seed={seed}", "--json"),
         capture_output=True,
         text=True,
         check=False,

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.finished_run import STEP, random_params, write_finished_run
-from support.probes import random_probes
+from support.finished_run import STEP, write_finished_run
 from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts import index_writer
 from realm_jax.artifacts.current_index import open_current
 from realm_jax.artifacts.run_config import newest_config
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.index_builder import once
@@ -33,11 +31,7 @@ def original(tmp_path_factory):
     folder.mkdir()
     corpus = write_tiny_corpus(folder, COUNT)
     config = tiny_config(corpus.folder, builder__shard=2)
-    run = write_finished_run(folder, corpus, config)
-    params = random_params(config, corpus.store.vocabulary.size)
-    as_json = config_lib.to_json(config, run.workdir)
-    publish_snapshot(run, STEP, params, as_json, {}, probes=random_probes(config))
-    return run
+    return write_finished_run(folder, corpus, config, snapshot=True)
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import os
 import shlex
 import subprocess
-import sys
 
 import pytest
 from support.other_formats import write_unusable_weights
 from support.processes import RealmProcess, environment
 
 from realm_jax.cli import extras
+from realm_jax.runtime import realm_command
 
 ASK = "ask --workdir={run}"
 BUILD = "corpus build --format=text --input={notes} --out={new}"
@@ -294,7 +294,7 @@ def test_a_folder_without_write_permission_is_refused(realm, paths, tmp_path):
 )
 def test_a_mistake_in_a_separate_process(paths, tmp_path, command, settings, code, words):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "realm_jax.cli.main", *_words(command, paths)],
+        realm_command(*_words(command, paths)),
         env={**environment(tmp_path), **settings},
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from support.finished_run import write_finished_run
 from support.tiny_corpus import tiny_config
 
 from realm_jax.cli import extras, serve
+from realm_jax.runtime import realm_command
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
@@ -25,9 +25,8 @@ pytest.importorskip("uvicorn", reason="needs the extra [serve]")
 @contextlib.contextmanager
 def server(finished, *flags):
     """`realm serve` as a process, and its URL."""
-    command = [sys.executable, "-P", "-m", "realm_jax.cli.main", "serve", "--port=0", *flags]
     process = subprocess.Popen(
-        [*command, f"--workdir={finished.workdir}"],
+        realm_command("serve", "--port=0", *flags, f"--workdir={finished.workdir}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

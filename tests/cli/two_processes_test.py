@@ -6,7 +6,14 @@ import signal
 import time
 
 import pytest
-from support.processes import RealmProcess, builder_pid, environment, logged_swaps, process_state
+from support.processes import (
+    RealmProcess,
+    builder_pid,
+    environment,
+    kill_all,
+    logged_swaps,
+    process_state,
+)
 
 from realm_jax.storage.layout import RunDir
 
@@ -27,10 +34,7 @@ def realm_process(tmp_path, compiled):
         return started[-1]
 
     yield start
-    for command in started:
-        if command.process.poll() is None:
-            os.killpg(command.process.pid, signal.SIGKILL)
-            command.process.wait()
+    kill_all(started)
 
 
 @pytest.fixture
@@ -64,11 +68,12 @@ def _gone(pid: int, seconds: float = 60) -> bool:
     return process_state(pid) in ("", "Z")
 
 
-def started(realm_process, run_command, run):
-    """Starts both jobs and waits for the first swap; returns the process of `realm run`."""
-    first = realm_process(*run_command)
+@pytest.fixture
+def running(realm_process, run_command, tmp_path):
+    """Both jobs, after the first swap: the run folder, and the process of `realm run`."""
+    run, first = RunDir(tmp_path / "run"), realm_process(*run_command)
     first.until(lambda: len(logged_swaps(run)) >= 2, "first swap")
-    return first
+    return run, first
 
 
 @pytest.mark.slow
@@ -104,9 +109,8 @@ def test_two_jobs_swap_stop_resume_and_answer(realm_process, run_command, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_killed_builder_is_reported_and_the_rerun_finishes(realm_process, run_command, tmp_path):
-    run = RunDir(tmp_path / "run")
-    first = started(realm_process, run_command, run)
+def test_a_killed_builder_is_reported_and_the_rerun_finishes(running, realm_process, run_command):
+    run, first = running
     os.kill(builder_pid(run), signal.SIGKILL)
     stderr = first.wait(1)
     assert "the index builder failed" in stderr
@@ -134,9 +138,8 @@ def test_a_stop_signal_ends_the_wait_for_the_first_index(realm_process, run_comm
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
-    run = RunDir(tmp_path / "run")
-    first = started(realm_process, run_command, run)
+def test_ctrl_c_ends_both_jobs(running):
+    run, first = running
     builder = builder_pid(run)
     os.killpg(first.process.pid, signal.SIGINT)  # to the process group, as a terminal does
     stderr = first.wait(75)
@@ -145,9 +148,8 @@ def test_ctrl_c_ends_both_jobs(realm_process, run_command, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_trainer_ends_its_builder(realm_process, run_command, tmp_path):
-    run = RunDir(tmp_path / "run")
-    first = started(realm_process, run_command, run)
+def test_a_killed_trainer_ends_its_builder(running, realm_process, run_command):
+    run, first = running
     builder = builder_pid(run)
     first.process.kill()
     first.process.wait()
@@ -156,9 +158,8 @@ def test_a_killed_trainer_ends_its_builder(realm_process, run_command, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_stopped_builder_stops_the_run(realm_process, run_command, tmp_path):
-    run = RunDir(tmp_path / "run")
-    first = started(realm_process, run_command, run)
+def test_a_stopped_builder_stops_the_run(running):
+    run, first = running
     os.kill(builder_pid(run), signal.SIGTERM)
     stderr = first.wait(75)
     assert "the index builder received a stop signal" in stderr

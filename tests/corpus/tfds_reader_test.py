@@ -6,6 +6,7 @@ import zlib
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
+from support.tfds_wikipedia import Wikipedia
 
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.tally import Skipped
@@ -23,31 +24,11 @@ KEPT = [(f"{title} {n}", text) for n in range(20) for title, text in PAGES[:2]]
 SKIPPED = {"list_page": 20, "disambiguation_page": 20, "empty_body": 20}
 
 
-class Wikipedia(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """The features of tensorflow_datasets.text.Wikipedia, with synthetic pages."""
-
-    name = "wikipedia"
-    VERSION = tfds.core.Version("1.0.0")
-    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20190301.en")]  # noqa: RUF012
-
-    def _info(self):
-        text = tfds.features.Text()
-        features = tfds.features.FeaturesDict({"title": text, "text": text})
-        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        pages = [(title, text, n) for n in range(20) for title, text in PAGES]
-        for i, (title, text, n) in enumerate(pages):
-            yield i, {"title": f"{title} {n}", "text": text}
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
-    builder = Wikipedia(data_dir=str(folder), file_format="array_record")
+    pages = [(f"{title} {n}", text) for n in range(20) for title, text in PAGES]
+    builder = Wikipedia(pages, data_dir=str(folder), file_format="array_record")
     config = tfds.download.DownloadConfig(num_shards=3)
     builder.download_and_prepare(download_config=config)
     as_tfrecord(folder / "wikipedia/20190301.en/1.0.0", folder / "tfrecord/1.0.0")

@@ -9,8 +9,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import tensorflow_datasets as tfds
 from support.pdf import make_pdf
+from support.tfds_wikipedia import Wikipedia
 
 TOWNS = {
     "Oslo": "Oslo is the capital of Norway. It was founded in 1040.",
@@ -57,29 +57,10 @@ def write_documents(folder: Path) -> None:
             file.save(str(folder / "letters" / f"{town}.docx"))
 
 
-class Wikipedia(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """A data set with the features of TFDS Wikipedia and the articles of `TOWNS`."""
-
-    name = "wikipedia"
-    VERSION = tfds.core.Version("1.0.0")
-    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20190301.en")]  # noqa: RUF012
-
-    def _info(self):
-        text = tfds.features.Text()
-        features = tfds.features.FeaturesDict({"title": text, "text": text})
-        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        for i, (town, text) in enumerate(TOWNS.items()):
-            yield i, {"title": town, "text": text}
-
-
 def write_tfds(folder: Path) -> None:
     """Prepares the data set as ArrayRecord files."""
-    Wikipedia(data_dir=str(folder), file_format="array_record").download_and_prepare()
+    builder = Wikipedia(TOWNS.items(), data_dir=str(folder), file_format="array_record")
+    builder.download_and_prepare()
 
 
 def _story(i: int, town: str) -> str:

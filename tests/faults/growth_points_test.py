@@ -13,16 +13,13 @@ import urllib.request
 
 import numpy as np
 import pytest
-from support.finished_run import STEP, random_params, write_finished_run
+from support.finished_run import STEP, write_finished_run
 from support.history import assert_updates
-from support.probes import random_probes
 from support.processes import RealmProcess
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
-from realm_jax import config as config_lib
 from realm_jax.artifacts.current_index import open_current
 from realm_jax.artifacts.run_config import newest_config
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
@@ -75,10 +72,7 @@ def original(tmp_path_factory):
     (folder / "run").mkdir()
     tiny = write_tiny_corpus(folder / "run", COUNT)
     config = tiny_config(tiny.folder, builder__shard=2)
-    run = write_finished_run(folder / "run", tiny, config)
-    params = random_params(config, tiny.store.vocabulary.size)
-    as_json = config_lib.to_json(config, run.workdir)
-    publish_snapshot(run, STEP, params, as_json, {}, probes=random_probes(config))
+    run = write_finished_run(folder / "run", tiny, config, snapshot=True)
     write_documents(folder / "old.jsonl", a="The river was old.", b="The capital was old.")
     write_documents(folder / "new.jsonl", a="The river is new.", c="The capital is new.")
     add_documents(tiny.folder, "jsonl", str(folder / "old.jsonl"))

@@ -13,15 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.finished_run import STEP, random_params, write_finished_run
+from support.finished_run import STEP, write_finished_run
 from support.history import assert_updates
-from support.probes import random_probes
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
-from realm_jax import config as config_lib
 from realm_jax.artifacts.current_index import open_current
 from realm_jax.artifacts.run_config import newest_config
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generations import WrittenText
@@ -119,10 +116,7 @@ def folder(tmp_path):
     folder.mkdir()
     tiny = write_tiny_corpus(folder, 60)
     config = tiny_config(tiny.folder, model__layers=1)
-    run = write_finished_run(folder, tiny, config)
-    params = random_params(config, tiny.store.vocabulary.size)
-    as_json = config_lib.to_json(config, run.workdir)
-    publish_snapshot(run, STEP, params, as_json, {}, probes=random_probes(config))
+    write_finished_run(folder, tiny, config, snapshot=True)
     return folder
 
 

@@ -6,12 +6,11 @@ import threading
 import jax
 import numpy as np
 import pytest
-from support.probes import random_probes
+from support.probes import publish_with_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.data.rows import passage_rows
 from realm_jax.errors import RealmError, Stopped
 from realm_jax.index_builder.embed_corpus import embed_corpus
@@ -44,12 +43,6 @@ def parameters(config, tiny):
 @pytest.fixture
 def run(tmp_path):
     return RunDir(tmp_path)
-
-
-def snapshot(run, step, config, parameters):
-    as_json, probes = config_lib.to_json(config), random_probes(config)
-    publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
-    return read_snapshot(run.snapshots / step_name(step))
 
 
 class CountingEncoder(Encoder):
@@ -163,7 +156,7 @@ def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm, 
 
 
 def test_refresh_publishes_what_the_trainer_needs(run, config, parameters, tiny):
-    assert refresh(run, snapshot(run, 6, config, parameters), threading.Event())
+    assert refresh(run, publish_with_probes(run, 6, config, parameters), threading.Event())
     index = open_index(run.published_index / step_name(6))
     manifest = index.manifest
     assert manifest["corpus_hash"] == tiny.store.corpus_hash
@@ -181,7 +174,7 @@ def test_shapes_come_from_the_snapshot(run, tiny):
     for step, width in ((1, 8), (2, 4)):
         config = tiny_config(tiny.folder, model__layers=1, model__embedding=width)
         parameters = embedder_parameters(config, tiny.store.vocabulary.size)
-        refresh(run, snapshot(run, step, config, parameters), threading.Event())
+        refresh(run, publish_with_probes(run, step, config, parameters), threading.Event())
         assert open_index(run.published_index / step_name(step)).searcher.dims == width
 
 
@@ -189,7 +182,7 @@ def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny)
     """The floor is above 1, which no index can reach."""
     config = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
     with pytest.raises(RealmError, match=r"recall@10[\s\S]*recall_floor[\s\S]*leaves_searched"):
-        refresh(run, snapshot(run, 0, config, parameters), threading.Event())
+        refresh(run, publish_with_probes(run, 0, config, parameters), threading.Event())
     assert commit.latest(run.published_index) is None
     assert run.shards(0).exists()
     beat = heartbeat.last_beat(run, "index_builder")
@@ -199,7 +192,7 @@ def test_an_index_below_the_recall_floor_is_not_published(run, parameters, tiny)
 def test_search_settings_come_from_the_last_start_of_the_run(run, parameters, tiny):
     """A snapshot whose index was below the floor can then be built with other settings."""
     before = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=1.1)
-    written = snapshot(run, 0, before, parameters)
+    written = publish_with_probes(run, 0, before, parameters)
     with pytest.raises(RealmError, match="recall_floor"):
         refresh(run, written, threading.Event())
     now = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=0.5, search__kind="scann")
@@ -216,7 +209,8 @@ def test_search_settings_come_from_the_last_start_of_the_run(run, parameters, ti
     ],
 )
 def test_an_old_snapshot_is_built_with_the_current_searcher(run, parameters, tiny, before, now):
-    written = snapshot(run, 0, tiny_config(tiny.folder, model__layers=1, **before), parameters)
+    first = tiny_config(tiny.folder, model__layers=1, **before)
+    written = publish_with_probes(run, 0, first, parameters)
     now = tiny_config(tiny.folder, model__layers=1, builder__recall_floor=0.1, **now)
     run.config.write_text(config_lib.to_json(now))
     assert refresh(run, written, threading.Event())
@@ -225,7 +219,7 @@ def test_an_old_snapshot_is_built_with_the_current_searcher(run, parameters, tin
 
 def test_the_builder_ends_with_the_run_and_builds_the_newest_snapshot(run, config, parameters):
     for step in (2, 4):
-        snapshot(run, step, config, parameters)
+        publish_with_probes(run, step, config, parameters)
     follow.mark_end(run)
     assert run_builder(str(run.root), 0.02, threading.Event()) == 1
     assert commit.steps(run.published_index) == [4]
@@ -243,7 +237,7 @@ def test_a_waiting_builder_logs_the_folder_it_watches(run, caplog):
 
 
 def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, parameters):
-    snapshot(run, 2, config, parameters)
+    publish_with_probes(run, 2, config, parameters)
     damaged = run.snapshots / step_name(2) / "config.json"
     damaged.write_text(damaged.read_text() + " ")
     stop, built = threading.Event(), []
@@ -251,7 +245,7 @@ def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, param
         target=lambda: built.append(run_builder(str(run.root), 0.02, stop)), daemon=True
     )
     builder.start()
-    snapshot(run, 4, config, parameters)
+    publish_with_probes(run, 4, config, parameters)
     follow.mark_end(run)
     builder.join(300)
     assert built == [1]

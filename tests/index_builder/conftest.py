@@ -3,13 +3,11 @@
 import jax
 import pytest
 from support.index_of_segments import config_of
-from support.probes import random_probes
+from support.probes import publish_with_probes
 
-from realm_jax import config as config_lib
-from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
 from realm_jax.models.modules import Modules
 from realm_jax.retrieval.encoder import Encoder
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import RunDir
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +23,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def publish(parameters):
-    def publish(run, step, config):
-        as_json, probes = config_lib.to_json(config), random_probes(config)
-        publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
-        return read_snapshot(run.snapshots / step_name(step))
-
-    return publish
+    return lambda run, step, config: publish_with_probes(run, step, config, parameters)
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ import urllib.parse
 import jax
 import pytest
 from support.object_store import BUCKET, serve_object_store
-from support.probes import random_probes
+from support.probes import publish_with_probes
 from support.tiny_corpus import tiny_config
 
-from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.worker import Worker
 from realm_jax.models.modules import Modules
@@ -38,8 +36,7 @@ def test_a_refresh_writes_and_reads_each_shard_once(requests, tiny, count):
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
     parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
     run = RunDir(f"{BUCKET}/of{count}")
-    as_json, probes = config_lib.to_json(config), random_probes(config)
-    publish_snapshot(run, 2, parameters, as_json, {}, probes=probes)
+    publish_with_probes(run, 2, config, parameters)
     follow.mark_end(run)
     requests.clear()
     workers = [Worker(number, count) for number in range(count)]

@@ -9,19 +9,14 @@ import threading
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from support.object_store import BUCKET, serve_object_store
-from support.probes import random_probes
-from support.processes import RealmProcess, environment
+from support.processes import RealmProcess, environment, kill_all
 from support.tiny_corpus import tiny_config
 
-from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.artifacts.snapshots import publish_snapshot
 from realm_jax.index_builder import run as index_builder
-from realm_jax.models.modules import Modules
 from realm_jax.storage import commit, files, follow, sealed
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -41,22 +36,10 @@ def config(tiny):
     return tiny_config(tiny.folder, model__layers=1, builder__shard=4)
 
 
-@pytest.fixture(scope="module")
-def publish(config, tiny):
-    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
-    parameters = jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
-
-    def publish(run, step):
-        as_json, probes = config_lib.to_json(config), random_probes(config)
-        publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
-
-    return publish
-
-
 @pytest.fixture
-def run(tmp_path, publish):
-    run = RunDir(tmp_path / "run")
-    publish(run, 2)
+def run(run, publish, config):
+    """A run with one snapshot."""
+    publish(run, 2, config)
     return run
 
 
@@ -73,22 +56,19 @@ def start(tmp_path, compiled):
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait()
+    kill_all(started)
 
 
-def vectors_of_one_builder(tmp_path, publish):
+def vectors_of_one_builder(tmp_path, publish, config):
     one = RunDir(tmp_path / "one")
-    publish(one, 2)
+    publish(one, 2, config)
     follow.mark_end(one)
     assert index_builder.run(str(one.root), 0.05, threading.Event()) == 1
     return open_index(one.published_index / step_name(2)).vectors
 
 
 def test_a_killed_worker_is_waited_for_and_resumes_after_its_last_shard(
-    run, start, publish, tmp_path
+    run, start, publish, tmp_path, config
 ):
     first = start(run, "--worker=0/2")
     second = start(run, "--worker=1/2", REALM_FAILPOINT="shard.embedded:2=kill")
@@ -103,11 +83,11 @@ def test_a_killed_worker_is_waited_for_and_resumes_after_its_last_shard(
     assert "embeds 3 of its 5 shards" in again.wait(0)
     first.wait(0)
     found = open_index(run.published_index / step_name(2)).vectors
-    expected = vectors_of_one_builder(tmp_path, publish)
+    expected = vectors_of_one_builder(tmp_path, publish, config)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-4)  # float16; other batches
 
 
-def test_processes_of_a_slice_are_workers(run, start, publish, tmp_path):
+def test_processes_of_a_slice_are_workers(run, start, publish, tmp_path, config):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -118,7 +98,7 @@ def test_processes_of_a_slice_are_workers(run, start, publish, tmp_path):
     assert "embeds 5 of its 5 shards" in stderr[1]
     assert commit.steps(run.published_index) == [2] and files.list_names(run.builder) == []
     found = open_index(run.published_index / step_name(2)).vectors
-    expected = vectors_of_one_builder(tmp_path, publish)
+    expected = vectors_of_one_builder(tmp_path, publish, config)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-4)
 
 
@@ -147,17 +127,17 @@ def test_all_processes_of_a_slice_end_with_one_of_them(run, start, sent, code, t
     "moment", ["shard.embedded:3", "published_index.staged", "published_index.committed"]
 )
 def test_a_suspended_builder_that_was_overtaken_changes_nothing(
-    compiled, publish, tmp_path, moment
+    compiled, publish, tmp_path, moment, config
 ):
     """SIGSTOP, until another builder has published this step and the next one; then SIGCONT."""
     with serve_object_store():
         run = RunDir(f"{BUCKET}/{moment.replace(':', '_')}")
-        publish(run, 2)
+        publish(run, 2, config)
         late = _builder(run, tmp_path / "late.txt", compiled, REALM_FAILPOINT=f"{moment}=hang")
         assert os.waitpid(late.pid, os.WUNTRACED)[1] & 0xFF == 0x7F  # stopped itself
         other = _builder(run, tmp_path / "other.txt", compiled)
         wait_until(lambda: commit.is_published(run.published_index / step_name(2)))
-        publish(run, 4)
+        publish(run, 4, config)
         follow.mark_end(run)
         assert other.wait(PATIENCE) == 0, (tmp_path / "other.txt").read_text()
         published = {step: _manifest(run, step) for step in commit.steps(run.published_index)}

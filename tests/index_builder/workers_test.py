@@ -3,22 +3,19 @@
 import threading
 import time
 
-import jax
 import numpy as np
 import pytest
-from support.probes import random_probes
 from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
-from realm_jax.artifacts.snapshots import publish_snapshot, read_snapshot
+from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import MismatchError, RealmError, UsageError
 from realm_jax.index_builder import assist, embed_corpus
 from realm_jax.index_builder import refresh as refreshing
 from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.work_order import WorkOrder, newest_order, write_order
 from realm_jax.index_builder.worker import Worker, parse_worker
-from realm_jax.models.modules import Modules
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, files, follow, heartbeat, sealed
 from realm_jax.storage.layout import RunDir, step_name
@@ -34,27 +31,10 @@ def config(tiny):
     return tiny_config(tiny.folder, model__layers=1, builder__shard=8, builder__poll_seconds=POLL)
 
 
-@pytest.fixture(scope="module")
-def parameters(config, tiny):
-    modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
-    return jax.device_get(jax.jit(modules.init)(jax.random.key(0)))
-
-
 @pytest.fixture
-def publish(config, parameters):
-    def publish(run, step):
-        as_json, probes = config_lib.to_json(config), random_probes(config)
-        publish_snapshot(run, step, parameters, as_json, {}, probes=probes)
-        return read_snapshot(run.snapshots / step_name(step))
-
-    return publish
-
-
-@pytest.fixture
-def run(tmp_path, publish):
+def run(run, publish, config):
     """A run with one snapshot."""
-    run = RunDir(tmp_path / "run")
-    publish(run, 2)
+    publish(run, 2, config)
     return run
 
 
@@ -115,7 +95,7 @@ def test_each_shard_has_one_worker(count):
 
 
 def test_workers_embed_each_shard_once_and_worker_0_publishes(
-    run, publish, embedded, tmp_path, monkeypatch
+    run, publish, embedded, tmp_path, monkeypatch, config
 ):
     follow.mark_end(run)
     workers = [Builder(run, number, 3) for number in range(3)]
@@ -124,7 +104,7 @@ def test_workers_embed_each_shard_once_and_worker_0_publishes(
     assert files.list_names(run.builder) == []
     assert len(list(run.indexes.read_text().splitlines())) == 1
     one = RunDir(tmp_path / "one")
-    publish(one, 2)
+    publish(one, 2, config)
     follow.mark_end(one)
     assert Builder(one, 0, 1).result() == 1
     found, expected = (open_index(each.published_index / step_name(2)) for each in (run, one))
@@ -133,13 +113,13 @@ def test_workers_embed_each_shard_once_and_worker_0_publishes(
         assert sealed.read(run.heartbeats / f"{worker}.json")["state"] == "stopped"
 
 
-def test_workers_build_each_snapshot_until_the_run_has_ended(run, publish, embedded):
+def test_workers_build_each_snapshot_until_the_run_has_ended(run, publish, embedded, config):
     workers = [Builder(run, number, 2) for number in range(2)]
     wait_until(lambda: commit.latest(run.published_index) == 2)
-    publish(run, 4)
+    publish(run, 4, config)
     wait_until(lambda: commit.latest(run.published_index) == 4)
     assert all(worker.is_alive() for worker in workers)
-    publish(run, 6)
+    publish(run, 6, config)
     follow.mark_end(run)
     assert [worker.result() for worker in workers] == [3, 0]
     assert sorted(embedded) == sorted(3 * [0, 8, 16, 24, 32])
@@ -224,9 +204,11 @@ def test_a_worker_with_another_corpus_is_refused(run):
         Builder(run, 1, 2).result()
 
 
-def test_a_worker_leaves_an_older_order_for_the_newest_one(run, publish, embedded, monkeypatch):
+def test_a_worker_leaves_an_older_order_for_the_newest_one(
+    run, publish, embedded, monkeypatch, config
+):
     monkeypatch.setattr(assist, "_CHECK_SECONDS", 0.0)
-    publish(run, 4)
+    publish(run, 4, config)
     write_order(run, WorkOrder(2, 2, 8, read_hash(run)))
     embed = Encoder.embed_passages
 
@@ -250,7 +232,7 @@ def test_an_order_whose_snapshot_was_deleted_is_not_followed(run, publish):
     assert (first.result(), second.result()) == (1, 0)
 
 
-def test_shards_of_abandoned_older_steps_are_deleted(run, publish, monkeypatch):
+def test_shards_of_abandoned_older_steps_are_deleted(run, publish, monkeypatch, config):
     """Stopped after its first shard, a builder goes on at the newest snapshot."""
     embed_passages = Encoder.embed_passages
     for step in (2, 4):
@@ -261,10 +243,10 @@ def test_shards_of_abandoned_older_steps_are_deleted(run, publish, monkeypatch):
             return embed_passages(self, params, store, ids)
 
         monkeypatch.setattr(Encoder, "embed_passages", one)
-        publish(run, step)
+        publish(run, step, config)
         assert index_builder.run(str(run.root), POLL, stop) == 0
     assert files.list_names(run.builder) == [step_name(2), step_name(4)]
-    publish(run, 6)
+    publish(run, 6, config)
     follow.mark_end(run)
     assert index_builder.run(str(run.root), POLL, threading.Event()) == 1
     assert files.list_names(run.builder) == []

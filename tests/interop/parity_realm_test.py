@@ -131,12 +131,16 @@ def test_marginal_loss_and_all_gradients_are_the_same(tmp_path, size, seed):
     close_gradients("marginal loss, gradients of the encoder", gradients["reader"], encoder)
 
 
+def readers(folder, size, seed):
+    """Their reader with random weights, ours with the same, and rows for both."""
+    theirs = drawn("RealmReader", size, seed)
+    return theirs, ours(theirs, folder, safe_serialization=False), rows(seed, K)
+
+
 @each_seed
 @each_size
 def test_reader_gives_the_same_span_scores(tmp_path, size, seed):
-    theirs = drawn("RealmReader", size, seed)
-    model = ours(theirs, tmp_path, safe_serialization=False)
-    parts = rows(seed, K)
+    theirs, model, parts = readers(tmp_path, size, seed)
     block = torch.tensor(passage_mask(*parts[1:]))
     hidden = theirs.realm(**named(parts)).last_hidden_state
     expected = by_span(*theirs.qa_outputs(hidden, block))
@@ -151,9 +155,7 @@ def test_reader_gives_the_same_span_scores(tmp_path, size, seed):
 @each_seed
 @each_size
 def test_reader_loss_and_its_gradients_are_the_same(tmp_path, size, seed):
-    theirs = drawn("RealmReader", size, seed)
-    model = ours(theirs, tmp_path, safe_serialization=False)
-    parts = rows(seed, K)
+    theirs, model, parts = readers(tmp_path, size, seed)
     block = passage_mask(*parts[1:])
     scores = np.random.default_rng(seed).normal(0, 1, K).astype(np.float32)
     gold = np.full((K, 1), -1)

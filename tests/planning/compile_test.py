@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 
 import pytest
 from support.tiny_corpus import tiny_config
@@ -23,6 +22,7 @@ from realm_jax.planning.lowered import LoweredProgram, Target
 from realm_jax.planning.other_programs import embed
 from realm_jax.planning.programs import lower
 from realm_jax.planning.stage_programs import train
+from realm_jax.runtime import realm_command
 
 CONTRACT = """
 hbm_bytes_chip hbm_bytes_peak hbm_share flops_per_chip flops_analytic_ratio collectives
@@ -117,16 +117,8 @@ def test_fsdp_may_gather_all_parameters():
 def compiled(step, *arguments, topology="v5e:2x2", code=0):
     """Runs `realm compile` in a subprocess and returns its report."""
     overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "realm_jax.cli.main",
-        "compile",
-        f"--step={step}",
-        "--json",
-    ]
-    command += [f"--topology={topology}", "--vocabulary=2000", *overrides, *arguments]
+    command = realm_command("compile", f"--step={step}", "--json", f"--topology={topology}")
+    command += ["--vocabulary=2000", *overrides, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert ran.stdout and ran.returncode == code, ran.stderr[-2000:]
     return json.loads(ran.stdout.splitlines()[-1])

@@ -15,6 +15,7 @@ from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage import files, follow
 from realm_jax.storage.layout import RunDir
+from support.probes import publish_with_probes
 from support.tiny_corpus import TinyCorpus
 
 STEP = 4  # of the snapshot, the published index and the export
@@ -27,6 +28,7 @@ def write_finished_run(
     *,
     tuned: bool = True,
     rows: Int64[np.ndarray, "N"] | None = None,
+    snapshot: bool = False,
 ) -> RunDir:
     """Publishes an index and an export of the same random weights, and marks the run as ended.
 
@@ -36,12 +38,15 @@ def write_finished_run(
       config: config of the run.
       tuned: whether the export also holds the fine-tuned question-answering networks.
       rows: passage ids in the order of the index; None keeps the order of the corpus.
+      snapshot: whether to publish the snapshot of the index too, from which it can be built again.
     """
     run = RunDir(workdir)
     as_json = config_lib.to_json(config, run.workdir)
     files.write_bytes(run.config, as_json.encode())
     params = random_params(config, corpus.store.vocabulary.size)
     publish_random_index(run, corpus, config, params["embedder"], rows=rows)
+    if snapshot:
+        publish_with_probes(run, STEP, config, params)
     if not tuned:
         params = {name: params[name] for name in ("embedder", "reader")}
     publish_export(run, STEP, STEP, params, as_json)

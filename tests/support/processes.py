@@ -2,15 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from realm_jax.errors import DamageError
+from realm_jax.runtime import realm_command
 from realm_jax.storage import sealed
 from realm_jax.storage.layout import RunDir
 from support.fork_server import ForkedProcess, ForkServer
@@ -51,7 +52,7 @@ class RealmProcess:
             return
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "realm_jax.cli.main", *map(str, arguments)],
+                realm_command(*arguments),
                 stdout=out,
                 stderr=err,
                 env={**start, **added},
@@ -83,6 +84,14 @@ class RealmProcess:
             assert self.process.poll() is None, f"ended before {what}:\n{self.err.read_text()}"
             assert time.monotonic() < stop, f"no {what} in time:\n{self.err.read_text()}"
             time.sleep(0.05)
+
+
+def kill_all(started: Iterable[RealmProcess]) -> None:
+    """Kills the process groups of those that still run, and waits for them."""
+    for one in started:
+        if one.process.poll() is None:
+            os.killpg(one.process.pid, signal.SIGKILL)
+            one.process.wait()
 
 
 def builder_pid(run: RunDir) -> int | None:
