@@ -180,12 +180,13 @@ def _concluded(
 
     If the stage has ended earlier, the metric `trained_steps` says where.
     """
-    trained = int(state.step)
+    trained, step = int(state.step), state.step
     metrics = stage.evaluate(trained, state.parameters, evaluation)
     kept, metrics = stage.conclude(state.parameters, metrics)
     if trained < steps:
+        step += steps - trained
         metrics |= {"trained_steps": float(trained)}
-    return TrainState(state.step + (steps - trained), kept, state.optimizer), metrics
+    return TrainState(step, kept, state.optimizer), metrics
 
 
 def _start(
