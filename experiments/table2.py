@@ -29,7 +29,7 @@ from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
 from realm_jax.cli.scripts import parse_script, script_parser
 from realm_jax.errors import RealmError
-from realm_jax.tagging.small_tagger import tagger_config
+from realm_jax.tagging.small_tagger import start_tagger_config, tagger_config
 
 if TYPE_CHECKING:
     from table2_small.edition import Edition
@@ -97,6 +97,7 @@ def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
     stages.realm.update(steps=300, batch=8, learning_rate=2e-5, evaluate_every=100)
     stages.qa.update(steps=700, batch=8, learning_rate=5e-5)
     stages.qa.update(reader_passages=5, retriever_passages=20)
+    stages.tagger.update(start_tagger_config().stages.tagger)
 
     config.refresh.update(mode="sync", every=100, keep=3)
     config.checkpoint.update(every=100, keep=1)
@@ -115,7 +116,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data files")
     parser.add_argument("--start", help="folder or ORG/NAME of an encoder; default: random weights")
     parser.add_argument(
-        "--tagger", type=Path, help="with --start: workdir of the tagger of X; default: rules"
+        "--tagger",
+        default="",
+        help="with --start: what marks X: a tagger's workdir, or `rules`; default: HOME/tagger, "
+        "which is trained from the encoder",
     )
     parser.add_argument("--records", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help="only corpora, questions and reader")

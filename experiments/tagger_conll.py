@@ -17,7 +17,7 @@ Expect:   on the validation file FB1 77.4 (precision 74.7, recall 80.4; LOC 83.6
 
 from ml_collections import ConfigDict
 
-from realm_jax.tagging.small_tagger import tagger_config
+from realm_jax.tagging.small_tagger import start_tagger_config, tagger_config
 
 
 def get_config() -> ConfigDict:
@@ -26,11 +26,5 @@ def get_config() -> ConfigDict:
 
 
 def get_config_from_start() -> ConfigDict:
-    """The transformer of the encoder `model.start`: five passes over the training file."""
-    config = tagger_config()
-    config.model.update(like_start=True, dropout=0.1, init_stddev=0.02)
-    config.stages.tagger.update(steps=640, learning_rate=2e-4, evaluate_every=160)
-    config.stages.tagger.unknown_share = 0.05
-    config.checkpoint.every = 160
-    config.report.every = 20
-    return config
+    """The transformer of the encoder `model.start`."""
+    return start_tagger_config()

@@ -69,7 +69,9 @@ def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event
     """
 
     def mark(store: PassageStore, out: Path) -> None:
-        tagger, published = _trained_tagger(home / "tagger", data, base, stop)
+        config = tagger_config()
+        config.stages.tagger.update(base.stages.tagger)
+        tagger, published = trained_tagger(home / "tagger", data, config, stop)
         annotate_corpus(store, out, TaggerMarker(tagger, published.identity), stopped=stop.is_set)
 
     text = built_and_marked(home / "wikipedia", "wikiextractor", data / SAMPLE, mark)
@@ -98,11 +100,10 @@ def built_and_marked(
     return store
 
 
-def _trained_tagger(
-    workdir: Path, data: Path, base: ConfigDict, stop: threading.Event
+def trained_tagger(
+    workdir: Path, data: Path, config: ConfigDict, stop: threading.Event
 ) -> tuple[Tagger, PublishedTagger]:
-    config = tagger_config()
-    config.stages.tagger.update(base.stages.tagger)
+    """The tagger in `workdir`; trains it with `config` on the tagged text if needed."""
     config.stages.tagger.train_file = str(data / TAGGED)
     config.stages.tagger.vocabulary = str(data / VOCABULARY)
     train_tagger(str(workdir), config_lib.check(config), stop)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,12 @@ class Edition:
 FROM_NOTHING = Edition(ROWS, PAPER, run_row.prepare, run_row.warm_reader, run_row.make_row)
 
 
-def from_start(tagger: Path | None) -> Edition:
-    """The edition that starts from an encoder; `tagger`: see `encyclopedia.make_encyclopedia`."""
+def from_start(tagger: str) -> Edition:
+    """The edition that starts from an encoder; `tagger`: see `run_from_start.prepare`."""
     return Edition(
         ROWS_FROM_START,
         tuple(ROWS_FROM_START),
-        lambda home, data, base, stop: run_from_start.prepare(home, data, tagger),
+        partial(run_from_start.prepare, tagger=tagger),
         run_from_start.taught_reader,
         run_from_start.make_row,
     )

@@ -17,7 +17,7 @@ import json
 import logging
 import lzma
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +29,6 @@ from realm_jax.corpus.spans import FOLDER, SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.storage.layout import MANIFEST
-from realm_jax.tagging.mark_corpus import annotate_corpus
-from realm_jax.tagging.marker import TaggerMarker
-from realm_jax.tagging.tagger import Tagger
 from realm_jax.text.sentences import sentence_bounds
 from realm_jax.text.wordpiece import WordPieces
 from table2_small.corpora import (
@@ -56,22 +53,14 @@ _CHARACTERS = 1000  # of an article; its first 64 word pieces are in them
 NO_EVIDENCE = -1
 
 
-def make_encyclopedia(home: Path, data: Path, tagger: Path | None) -> None:
+def make_encyclopedia(home: Path, data: Path, mark: Callable[[PassageStore, Path], object]) -> None:
     """Writes the corpora that all runs share; existing folders are kept.
 
     Args:
       home: folder of all runs.
       data: folder with the two encyclopedias and the vocabulary.
-      tagger: workdir of a trained tagger, which marks X; None: the rules of `realm corpus build`.
+      mark: writes the names and dates of X to a folder.
     """
-
-    def mark(store: PassageStore, out: Path) -> None:
-        if tagger is None:
-            mark_spans(store, out, workers=2)
-        else:
-            trained, published = Tagger.open(str(tagger))
-            annotate_corpus(store, out, TaggerMarker(trained, published.identity))
-
     text = built_and_marked(home / "wikipedia", "wikiextractor", data / SAMPLE, mark)
     marked = SpanStore.open(text.path / TAGGED_SPANS, text)
     mark_shown(marked, text)

@@ -7,6 +7,7 @@ fine-tuned on questions and judged. Rows that combine two other rows have only t
 
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,22 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
+from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.inference.answerer import Answerer
-from realm_jax.interop.weights import weights_of_run, write_weights
+from realm_jax.interop.start_config import make_like
+from realm_jax.interop.warm_start import weights_folder
+from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.modules import Parameters
 from realm_jax.report.run_data import read_run
 from realm_jax.storage.layout import CHECKPOINTS, VOCABULARY, RunDir
+from realm_jax.tagging.mark_corpus import annotate_corpus
+from realm_jax.tagging.marker import TaggerMarker
+from realm_jax.tagging.small_tagger import start_tagger_config
+from realm_jax.tagging.tagger import Tagger
 from realm_jax.trainer.checkpoint import final_params
 from table2_small import all_questions
+from table2_small.corpora import trained_tagger
 from table2_small.encyclopedia import ANSWER_PIECES, make_encyclopedia
 from table2_small.measure import Sets, measure_questions, measure_text
 from table2_small.questions import kept_file
@@ -30,15 +39,57 @@ from table2_small.run_row import copy_parts, kept_metrics, warm_reader
 
 SETS = Sets(tuple(all_questions.JUDGED), tuple(all_questions.JUDGED), most=None)
 ANSWERS = "answers"  # folder of the second run
+RULES = "rules"  # marks of `realm corpus build`, instead of those of a tagger
 # Of a question with a passage: a long question cuts the ends of the longest passages. Rows are
 # padded, so room for every question would make reading an eighth slower.
 JOINT_PIECES = ANSWER_PIECES + 24
 
 
-def prepare(home: Path, data: Path, tagger: Path | None) -> None:
-    """Writes the corpora and questions that all runs share; see `make_encyclopedia`."""
-    make_encyclopedia(home, data, tagger)
+def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event, tagger: str) -> None:
+    """Writes the corpora and questions that all runs share; see `make_encyclopedia`.
+
+    Args:
+      home: folder of all runs.
+      data: folder of the data files.
+      base: config of row `realm`.
+      stop: ends the training of the tagger and its marking; another call resumes them.
+      tagger: of X; see `mark_text`.
+    """
+    make_encyclopedia(home, data, partial(mark_text, tagger, home, data, base, stop))
     all_questions.keep_all_questions(home, data, PassageStore.open(home / "knowledge"))
+
+
+def mark_text(
+    tagger: str,
+    home: Path,
+    data: Path,
+    base: ConfigDict,
+    stop: threading.Event,
+    store: PassageStore,
+    out: Path,
+) -> None:
+    """Writes the names and dates of a corpus to the folder `out`.
+
+    `tagger` is RULES or the workdir of a trained tagger; "" is `HOME/tagger`, which is trained from
+    the encoder if needed. Other arguments: see `prepare`.
+    """
+    if tagger == RULES:
+        mark_spans(store, out, workers=2)
+        return
+    if tagger:
+        found, published = Tagger.open(tagger)
+    else:
+        found, published = trained_tagger(home / "tagger", data, start_tagger(base), stop)
+    annotate_corpus(store, out, TaggerMarker(found, published.identity), stopped=stop.is_set)
+
+
+def start_tagger(base: ConfigDict) -> ConfigDict:
+    """The config of a tagger from the encoder that `base` starts from."""
+    config = start_tagger_config()
+    config.stages.tagger.update(base.stages.tagger)
+    config.model.start = base.model.start
+    make_like(config, open_weights(weights_folder(base.model.start)).sizes, ())
+    return config
 
 
 def make_row(

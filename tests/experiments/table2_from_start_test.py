@@ -1,7 +1,9 @@
 """Table 2 from an encoder: its rows, corpora, questions and figures, and the run of a row."""
 
 import json
+import lzma
 import sys
+import threading
 from pathlib import Path
 
 import evidence
@@ -13,7 +15,7 @@ from evidence_runs.aggregate import RESAMPLES
 from support import tiny_corpus
 from support.table2_data import CITIES, COUNTRIES, documents, write_articles, write_data
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
-from table2_small import all_questions, encyclopedia, run_from_start, titles
+from table2_small import all_questions, corpora, encyclopedia, run_from_start, titles
 from table2_small.bits import bits, from_bits
 from table2_small.questions import QuestionRule, kept_file, read_kept, read_source
 from table2_small.rows import ROWS_FROM_START, row_config
@@ -25,6 +27,7 @@ from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages, write_store
 from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.tagging.tagger import Tagger
 from realm_jax.text.vocabulary import write_vocabulary
 
 NO_REALM = {"stages.realm.steps": 1, "stages.realm.learning_rate": 0.0}
@@ -228,6 +231,23 @@ def test_the_contract_names_all_rows_and_sets():
 
 
 @pytest.mark.slow
+def test_the_text_is_marked_by_a_tagger_that_starts_from_the_encoder(tmp_path, text):
+    lines = "Ora B-LOC\nis O\nold O\n\nUbe B-LOC\nis O\nnew O\n"
+    (tmp_path / corpora.TAGGED).write_bytes(lzma.compress(lines.encode()))
+    write_vocabulary(tmp_path / corpora.VOCABULARY, tiny_corpus.vocabulary())
+    form = {**LIKE_MINILM, "positions": 160}
+    start = write_tiny_encoder(tmp_path / "start", tmp_path / corpora.VOCABULARY, form)
+    steps = ["--config.stages.tagger.steps=2", "--config.stages.tagger.batch=8"]
+    base = table2.base_config(tmp_path, str(start), steps)
+    out = tmp_path / "spans"
+    run_from_start.mark_text("", tmp_path, tmp_path, base, threading.Event(), text, out)
+    tagger, published = Tagger.open(str(tmp_path / "tagger"))
+    kept = config_lib.from_json(published.config_json, "tagger")
+    assert (kept.model.start, kept.model.hidden) == (str(start), 16)
+    assert tagger.types == base.model.entities and len(SpanStore.open(out, text)) == len(text)
+
+
+@pytest.mark.slow
 def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     monkeypatch.setattr(titles, "RARE", 1.0)
     data, home, records = tmp_path / "data", tmp_path / "runs", tmp_path / "records"
@@ -240,6 +260,7 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     few += ["stages.realm.evaluate_every=2", "refresh.every=2", "model.compute=float32"]
     flags = [f"--config.{one}" for one in few]
     flags += [f"--data={data}", f"--home={home}", f"--start={start}", f"--records={records}"]
+    flags += ["--tagger=rules"]
 
     def run(*more):
         monkeypatch.setattr(sys, "argv", ["table2.py", *more, *flags])
