@@ -34,7 +34,7 @@ def completions(line, tmp_path):
         ("realm fi", {"finetune"}),
         ("realm ask --w", {"--workdir"}),
         ("realm corpus build --for", {"--format"}),
-        ("realm train --config.stages.realm.s", {"--config.stages.realm.steps"}),
+        ("realm train --config.stages.realm.ste", {"--config.stages.realm.steps"}),
         ("realm ask --config.stages.realm.s", set()),
     ],
 )
