@@ -40,7 +40,7 @@ def get_config() -> ConfigDict:
     config.stages.qa.update(reader_passages=3, retriever_passages=10)
     config.optimizer.b2 = 0.98
     config.checkpoint.every = 200
-    config.report.every = 50
+    config.report.update(every=50, max_passages=0)  # the report would embed the corpus again
     return config
 
 

@@ -26,6 +26,9 @@ def write_sample_inputs(folder: Path) -> None:
     (folder / "towns.csv").write_text(_table(";").replace("text;title", "body;name"))
     (folder / "towns.tsv").write_text(_table("\t"))
     (folder / "articles.jsonl.gz").write_bytes(gzip.compress(_lines("id")))
+    changes = {"t0": "Oslo is in Norway.", "t3": "Lima is old."}
+    lines = (json.dumps({"id": id, "text": text}) for id, text in changes.items())
+    (folder / "changes.jsonl").write_text("".join(f"{line}\n" for line in lines))
     (folder / "scifact.zip").write_bytes(
         _zip({"scifact/corpus.jsonl": _lines("_id"), "scifact/queries.jsonl": b"{}\n"})
     )

@@ -37,6 +37,7 @@ REPLACEMENTS = {
     "published_index/00000500": "published_index/00000004",
     "--port=8000": "--port=0",
     "stages.realm.steps=1000": "stages.realm.steps=6",
+    "--ids=note-17,note-18": "--ids=new/Bergen.txt",
 }
 # prefix of a command -> flags that keep it from using the network or changing the checkout
 SAFE_FLAGS = {
@@ -115,6 +116,8 @@ def _write_texts(folder: Path) -> None:
     with gzip.open(folder / "news/one.jsonl.gz", "wt") as file:
         for title, sentences in passages:
             file.write(json.dumps({"title": title, "text": " ".join(sentences[::-1])}) + "\n")
+    (folder / "new").mkdir()
+    (folder / "new/Bergen.txt").write_text("Bergen is a city. It lies in Norway.")
     (folder / "notes").mkdir()
     for city in ("Rome", "Oslo", "Lima"):
         text = f"{city} is a city. It was Founded in 1535 by Romulus. " * 9
