@@ -6,8 +6,11 @@ Command:  python experiments/squad_minilm.py --squad=train-v1.1.json --home=runs
           then, over any corpus built with the vocabulary of the weights, for example its own:
           realm run --config=as_is --config.model.start=runs/squad/weights \
               --config.corpus.knowledge=runs/squad/corpus --workdir=runs/mine
-Hours:    not measured yet; at most 2 on two CPU cores
-Expect:   not measured yet
+Hours:    1.9 on two CPU cores that other programs shared (load 4 to 6): 10 minutes for the index,
+          91 for 2,000 steps, 9 to judge 2,000 questions
+Expect:   on 2,000 questions about held-out articles, over the 33,939 passages of all articles:
+          exact match 32.5 %, F1 44.1 %; an answer is in the first passage for 61.0 %, in the first
+          five for 80.8 %. One seed. The log is experiments/results/squad_minilm.jsonl
 
 A question is answered from the passages of all articles, held-out ones too: the paragraph of the
 question is not given.
