@@ -15,7 +15,8 @@ from realm_jax.planning.host_memory import host_bytes
 from realm_jax.planning.programs import ENTRIES, names
 
 log = logging.getLogger(__name__)
-_NEEDED = re.compile(r"Used (\d+(?:\.\d+)?)([KMGT]) of")  # in the compiler's message
+# In the compiler's message: all memory of the program, or of its temporaries alone.
+_NEEDED = re.compile(r"(?:Used |HLO temporaries \()(\d+(?:\.\d+)?)([KMGT])(?: of|\) exceeds)")
 
 
 def compile_all(

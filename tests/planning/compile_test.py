@@ -206,4 +206,6 @@ def test_the_memory_of_a_program_that_is_too_large_comes_from_the_compilers_mess
     message = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded by 4.75G."
     found = memory_of(message, slice_of("v5e:2x2"))
     assert found == {"hbm_bytes_peak": 20.5 * 2**30, "hbm_share": 20.5 / 16}
+    message = "the total memory required for HLO temporaries (137.29G) exceeds available HBM (15G)."
+    assert memory_of(message, slice_of("v5e:2x2"))["hbm_share"] == 137.29 / 16
     assert memory_of("the TPU compiler failed", slice_of("v5e:2x2")) == {}
