@@ -1,5 +1,6 @@
 """What the two approximate searchers share: a plan, centred vectors, and a second search."""
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from realm_jax.retrieval.centering import Mean
 from realm_jax.retrieval.searcher import check_queries
 
 
-class PlannedSearcher:
+class PlannedSearcher(abc.ABC):
     """Base class of an index of centred vectors, of a library.
 
     Args:
@@ -52,11 +53,11 @@ class PlannedSearcher:
             )
         return rows, self.mean.add_to_scores(queries, scores)
 
+    @abc.abstractmethod
     def _search(
         self, queries: Float32[np.ndarray, "B E"], k: int, leaves: int
     ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"], Bool[np.ndarray, "B K"]]:
         """Calls the library: rows, scores of centred vectors, and which hits exist."""
-        raise NotImplementedError
 
     def _plan(self, options: Any) -> search_plan.Plan:
         """The plan for this size with the settings `config.search`."""
