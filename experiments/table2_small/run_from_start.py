@@ -96,7 +96,11 @@ def make_row(
     name: str, seed: int, workdir: Path, base: ConfigDict, stop: threading.Event
 ) -> dict[str, Any]:
     """`run_row.make_row` for a key of `ROWS_FROM_START`."""
-    return kept_metrics(workdir, lambda: _measured(name, seed, workdir, base, stop))
+    metrics = kept_metrics(workdir, lambda: _measured(name, seed, workdir, base, stop))
+    checkpoints = workdir / ANSWERS / CHECKPOINTS  # gigabytes, needed until the metrics are kept
+    if checkpoints.exists():
+        shutil.rmtree(checkpoints)
+    return metrics
 
 
 def _measured(
@@ -116,7 +120,6 @@ def _measured(
     answering = read_run(str(workdir / ANSWERS))
     measured["seconds"] |= answering.stage_seconds
     measured["index_seconds"] += sum(record["seconds"] for record in answering.refreshes)
-    shutil.rmtree(workdir / ANSWERS / CHECKPOINTS)  # gigabytes
     return {"row": name, "seed": seed, **measured}
 
 

@@ -38,7 +38,7 @@ RESCORING_FACTOR = 4
 class FaissSearcher(PlannedSearcher):
     """A built or loaded FAISS index; `soar` of its plan is not used."""
 
-    kind, library = "faiss", "FAISS"
+    kind, backend = "faiss", "FAISS"
 
     @classmethod
     def build(

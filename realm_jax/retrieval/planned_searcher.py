@@ -13,7 +13,7 @@ from realm_jax.retrieval.searcher import check_queries
 
 
 class PlannedSearcher(abc.ABC):
-    """Base class of an index of centred vectors, of a library.
+    """An index of centred vectors, built and searched by a library (ScaNN, FAISS).
 
     Args:
       index: of the library, over the centred vectors.
@@ -22,7 +22,7 @@ class PlannedSearcher(abc.ABC):
     """
 
     kind: str
-    library: str  # its name in messages
+    backend: str  # its name in messages
 
     def __init__(self, index: Any, plan: search_plan.Plan, mean: Mean):
         self.index, self.plan, self.mean = index, plan, mean
@@ -45,7 +45,7 @@ class PlannedSearcher(abc.ABC):
             )
         if not found.all():
             raise RealmError(
-                f"{self.library} returned fewer hits than requested",
+                f"{self.backend} returned fewer hits than requested",
                 where=f"index of {self.size} rows",
                 expected=f"{k} hits per query",
                 found=int(found.sum(axis=1).min()),

@@ -31,7 +31,7 @@ ASSETS = "scann_assets.pbtxt"
 class ScannSearcher(PlannedSearcher):
     """A built or loaded ScaNN index."""
 
-    kind, library = "scann", "ScaNN"
+    kind, backend = "scann", "ScaNN"
 
     @classmethod
     def build(
