@@ -97,34 +97,38 @@ def test_the_two_marginals_are_equal_only_for_one_masked_token():
         assert np.allclose(paper[1:], released[1:]) == equal
 
 
-def test_gradient_of_the_scores_equals_the_formula_in_the_paper():
-    """d log p(y|x) / d f(z) = r(z) p(z|x), r(z) = p(y|z,x) / p(y|x) - 1 (REALM section 3.3)."""
-    scores, token_log_p, weights = draw()
+def score_gradient(scores, token_log_p, weights, marginal):
+    """Gradient of the sum of log p(y|x) with respect to the scores."""
 
     def log_p(scores):
         log_p_z = retrieval_log_prob(scores, np.ones((B, K), bool))
-        return marginal_log_likelihood(log_p_z, token_log_p, weights, "paper").sum()
+        return marginal_log_likelihood(log_p_z, token_log_p, weights, marginal).sum()
 
+    return jax.grad(log_p)(scores)
+
+
+def test_gradient_of_the_scores_equals_the_formula_in_the_paper():
+    """d log p(y|x) / d f(z) = r(z) p(z|x), r(z) = p(y|z,x) / p(y|x) - 1 (REALM section 3.3)."""
+    scores, token_log_p, weights = draw()
     p_z = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     p_y_given_z = np.exp((token_log_p * weights[:, None, :]).sum(-1))
     p_y = (p_z * p_y_given_z).sum(-1, keepdims=True)
     r = p_y_given_z / p_y - 1
-    np.testing.assert_allclose(jax.grad(log_p)(scores), r * p_z, **EXACT)
+    np.testing.assert_allclose(
+        score_gradient(scores, token_log_p, weights, "paper"), r * p_z, **EXACT
+    )
 
 
 def test_gradient_of_the_released_marginal_sums_the_formula_over_masked_tokens():
     scores, token_log_p, weights = draw()
-
-    def log_p(scores):
-        log_p_z = retrieval_log_prob(scores, np.ones((B, K), bool))
-        return marginal_log_likelihood(log_p_z, token_log_p, weights, "released").sum()
-
     p_z = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     p_y_given_z = np.exp(token_log_p)
     p_y = (p_z[:, :, None] * p_y_given_z).sum(1, keepdims=True)
     per_piece = (p_y_given_z / p_y - 1) * p_z[:, :, None]
     expected = (per_piece * weights[:, None, :]).sum(-1)
-    np.testing.assert_allclose(jax.grad(log_p)(scores), expected, **EXACT)
+    np.testing.assert_allclose(
+        score_gradient(scores, token_log_p, weights, "released"), expected, **EXACT
+    )
 
 
 def test_realm_loss_is_the_mean_over_masked_tokens_and_not_over_queries():

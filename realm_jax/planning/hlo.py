@@ -92,7 +92,8 @@ class Program:
         for instruction in computation.instructions.values():
             yield computation, instruction, count, fused
             inside = fused or instruction.kind == "fusion"
-            iterations = self.iterations(instruction) if instruction.kind == "while" else 1
+            loop = instruction.kind == "while"
+            iterations = self.iterations(computation, instruction) if loop else 1
             for called in self.called(instruction):
                 yield from self._executed(called, count * iterations, inside)
 
@@ -107,18 +108,35 @@ class Program:
             return _CALLED.findall(instruction.attributes)[:1]
         return []
 
-    def iterations(self, loop: Instruction) -> int:
-        """Iterations of a `while`: XLA's known trip count, or the bound in its condition."""
+    def iterations(self, computation: Computation, loop: Instruction) -> int:
+        """Iterations of a `while` of `computation`.
+
+        XLA's known trip count, or the bound in the condition less the counter's first value. The
+        compiler takes iterations out of a loop whose counter then starts at 1.
+        """
         known = re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes)
         if known:
             return int(known[1])
         condition = self.computations[loop.attribute("condition").lstrip("%")]
-        bounds = [
-            int(constant.attributes)
-            for constant in condition.instructions.values()
-            if constant.kind == "constant" and constant.attributes.isdigit()
-        ]
-        return max(bounds, default=1)
+        bounds, counters = [], []
+        for instruction in condition.instructions.values():
+            if instruction.kind == "constant" and instruction.attributes.isdigit():
+                bounds.append(int(instruction.attributes))
+            elif instruction.kind == "get-tuple-element":
+                counters.append(int(instruction.attribute("index")))
+        first = _first_value(computation, loop, counters[0]) if counters else 0
+        return max(bounds, default=1) - first
+
+
+def _first_value(computation: Computation, loop: Instruction, element: int) -> int:
+    """Value of an element of a loop's tuple before the loop; 0 unless it is a constant."""
+    [values] = computation.operands(loop)
+    if values.kind != "tuple":
+        return 0
+    value = computation.instructions[values.operands[element]]
+    while value.kind in ("copy", "bitcast"):
+        [value] = computation.operands(value)
+    return int(value.attributes) if value.kind == "constant" else 0
 
 
 def parse(text: str) -> Program:

@@ -114,6 +114,15 @@ def test_fsdp_may_gather_all_parameters():
     assert all(checks(report, parameter_bytes=100, fsdp=8).values())
 
 
+@pytest.mark.parametrize(("gathered", "failed"), [(140, 0), (160, 1)])
+def test_slices_gather_what_they_reduce(gathered, failed):
+    sizes = {"all-gather": gathered, "all-reduce": 100}
+    report = {"hbm_share": 0.5, "flops_analytic_ratio": 1.0, "host_calls": []}
+    report["collectives"] = [{"kind": kind, "bytes": size} for kind, size in sizes.items()]
+    results = checks(report, parameter_bytes=100, fsdp=1, slices=2)
+    assert sum(not passed for passed in results.values()) == failed
+
+
 def compiled(step, *arguments, topology="v5e:2x2", code=0):
     """Runs `realm compile` in a subprocess and returns its report."""
     overrides = [f"--config.{key}={value}" for key, value in SMALL.items()]
