@@ -151,6 +151,8 @@ class Measurement:
 
 
 def commit() -> str:
-    """The commit of this folder; with `+` if files have changed since."""
-    told = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
-    return subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    """The commit of this folder, with `+` if files have changed since; "" in a copy without git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    if shutil.which("git") is None:
+        return ""
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()

@@ -19,6 +19,7 @@ from sample_inputs import write_sample_inputs
 from support import tiny_corpus
 from support.judged import write_judged_set
 from support.table2_data import write_data
+from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 
 from realm_jax import config as config_lib
 from realm_jax.cli.main import main
@@ -47,6 +48,7 @@ SAFE_FLAGS = {
     "python experiments/warm_start.py": ["--to=weights/made", "--config.stages.reader.steps=4"],
 }
 TABLE2 = ["python", "experiments/table2.py"]
+EVIDENCE = ["python", "experiments/evidence.py"]
 TRAINING_VERBS = ("run", "train", "finetune", "launch/local.py")  # their config is scaled down
 LINKED = ("realm_jax", "Makefile", "README.md", "setup.py")
 COPIED = ("docs", "experiments", "launch")  # scripts write into these folders
@@ -172,6 +174,8 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
     if words[:2] == TABLE2 and words[2:] != ["--tables"]:
         words += scaling_flags([f"--config={TABLE2[1]}"], folder)
         words += ["--seeds=1"] if "--all" in words else []
+    if words[:2] == EVIDENCE and words[2:] != ["--tables"]:
+        words = _measure_one_collection(words, folder)
     if words[:3] == ["realm", "tag", "train"]:
         words += ["--config.stages.tagger.row_length=24", "--config.stages.tagger.steps=40"]
     if words[:2] == ["realm", "train"]:
@@ -248,6 +252,16 @@ def _make(words: list[str], folder: Path) -> list[str]:
     environment = Path(sys.executable).parents[1]
     kept = [f"-o{environment}/{name}" for name in ("made", "installed", "installed-dev")]
     return [*words, *kept, f"VENV={environment}", f"ARGS={sizes}"]
+
+
+def _measure_one_collection(words: list[str], folder: Path) -> list[str]:
+    """Measures the untrained systems on one tiny collection, with an encoder of 512 positions."""
+    write_judged_set(folder / "DATA/adi")
+    form = {**LIKE_MINILM, "positions": 512}
+    encoder = write_tiny_encoder(folder / "downloads/encoder", folder / "vocab.txt", form)
+    kept = [word for word in words if word != "--all" and not word.startswith("--start=")]
+    few = ["--collection=adi", "--system=bm25", "--system=start_hybrid"]
+    return [*kept, *few, f"--start={encoder}", "--records=runs/records"]
 
 
 def _demo_flags(folder: Path) -> list[str]:
