@@ -67,6 +67,7 @@ def test_a_missing_config_flag_is_refused(realm, tmp_path, verb):
         ("builder.shard=0", ["config.builder.shard", "at least 1"]),
         ("report.every=0", ["config.report.every", "at least 1"]),
         ("mesh.model=3", ["mesh"]),
+        ("stages.realm.stop_utility=0.1", ["stop_utility", "at most 0.0", "least_utility"]),
     ],
 )
 def test_invalid_config_values_are_refused(realm, tmp_path, config_file, override, words):
