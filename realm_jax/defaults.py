@@ -220,9 +220,9 @@ def _realm() -> ConfigDict:
     stage.retriever_loss = "marginal"
     # True: with steps=0, the networks before any training are published, indexed and exported.
     stage.publish_start = False
-    # Held-out utility (nats per piece) below which the embedder ends as it began; 0: none.
+    # Held-out utility (nats per masked token) below which the start is exported; 0: none.
     stage.least_utility = 0.0
-    stage.stop_utility = 0.0  # the utility at an evaluation below which the stage ends; 0: none
+    stage.stop_utility = 0.0  # an evaluation with a lower utility ends the stage; 0: none
     return stage
 
 
@@ -231,7 +231,7 @@ def _qa() -> ConfigDict:
     stage = _stage(steps=160_000, batch=1, learning_rate=1e-5)
     stage.reader_passages = 5  # passages per question that the reader reads
     stage.retriever_passages = 100  # passages per question in the retriever's loss
-    stage.retriever = "dense"  # finds them: `dense`, or `bm25`; their scores are the embedder's
+    stage.retriever = "dense"  # `dense` or `bm25`; the embedder scores what it finds
     # Workdir of another run, whose reader is the initial one; `""`: the reader of this run.
     stage.reader_from = ""
     return stage
@@ -318,7 +318,7 @@ def _builder() -> ConfigDict:
     # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes
     # the new vectors (scann, faiss). An index then depends on earlier ones.
     builder.reencode = False
-    # Loss of recall@10 since the last full build (below the floor: or gain) that causes another.
+    # Loss of recall@10 since the last full build that causes another; below the floor, also a gain.
     builder.reencode_loss = 0.02
     # Held-out masked sentences in a snapshot, and passages, that measure the recall of an index.
     builder.probes = 128
