@@ -220,7 +220,7 @@ def _realm() -> ConfigDict:
     stage.retriever_loss = "marginal"
     # True: with steps=0, the networks before any training are published, indexed and exported.
     stage.publish_start = False
-    # Held-out utility (nats per masked token) below which the start is exported; 0: none.
+    # Held-out utility (nats per masked token) below which the embedder is reset; 0: never.
     stage.least_utility = 0.0
     stage.stop_utility = 0.0  # an evaluation with a lower utility ends the stage; 0: none
     return stage

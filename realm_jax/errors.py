@@ -45,11 +45,11 @@ class ConfigError(RealmError):
 
 
 class InputError(RealmError):
-    """A corpus, vocabulary, question file or weights that are missing or not readable."""
+    """Input that is missing or not readable, or that cannot be worked on as it is."""
 
 
 class DamageError(RealmError):
-    """A file whose content does not match the checksum in its manifest."""
+    """A file that is missing, truncated or altered, or that cannot be loaded."""
 
 
 class MismatchError(RealmError):
@@ -57,7 +57,7 @@ class MismatchError(RealmError):
 
 
 class Stopped(Exception):
-    """The stop signal came, and a checkpoint is saved. Not an error.
+    """The stop signal came; finished steps or shards are kept. Not an error.
 
     Args:
       stage: the stage in which it came.

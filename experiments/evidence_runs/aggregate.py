@@ -155,9 +155,9 @@ def _training(records: Records) -> dict[str, Any]:
 
 
 def _rule(records: Records) -> list[dict[str, Any]]:
-    """What each threshold decides for the runs at hand, and the gain over the start it leaves.
+    """For each threshold, the collections whose training is kept, and the mean gain over the start.
 
-    A run below the threshold counts as the start: so it is exported.
+    A run below the threshold has the gain 0, because it exports the start.
     """
     both = [
         name for name in COLLECTIONS if (name, "realm") in records and (name, "start") in records

@@ -151,7 +151,7 @@ def zero_shot(config: ConfigDict, answerer: Answerer, questions: list[Question])
 def _on_held_out(
     workdir: Path, config: ConfigDict, base: ConfigDict, answerer: Answerer
 ) -> dict[str, Any]:
-    """What masked sentences that were not trained on say, with the index of the end."""
+    """Metrics of masked sentences that were not trained on, with the final index."""
     same = ConfigDict(config.to_dict())
     for part in ("masking", "retrieval", "search"):
         same[part] = base[part]

@@ -1,4 +1,4 @@
-"""One run of a row: the shared warm start, pre-training, fine-tuning, judging; each goes on."""
+"""One run of a row: shared warm start, pre-training, fine-tuning, evaluation; each part resumes."""
 
 import json
 import logging

@@ -108,7 +108,7 @@ def _answers_table(made: dict[str, Any]) -> str:
 
 
 def _questions(made: dict[str, Any]) -> str:
-    head = ("questions", "read", "not in NQ dev", "said in Z", "kept")
+    head = ("questions", "read", "not in NQ dev", "answer in Z", "kept")
     lines = [
         (name, *(f"{counts[part]:,}" for part in ("read", "not_in_dev", "said", "kept")))
         for name, counts in made["questions"].items()
@@ -132,7 +132,7 @@ def _examples(made: dict[str, Any] | None) -> str:
     ]
     said = (
         f"Of {made['sentences']} held-out sentences, retrieval makes what was hidden a hundred "
-        f"times likelier in {made['much_likelier']:.1%}, and a hundred times rarer in "
+        f"times likelier in {made['much_likelier']:.1%}, and a hundred times less likely in "
         f"{made['much_rarer']:.1%}."
     )
     return f"{said}\n\n{_markdown(head, lines)}"

@@ -195,7 +195,7 @@ def check_coverage(current: CurrentIndex, command: str) -> None:
             found="none",
             fix=command,
         )
-    if len(current.pending):
+    if len(current.missing):
         log.warning(
             "%d passages of the corpus are not found: they were written after the index of this "
             "run was brought up to date; run: %s",

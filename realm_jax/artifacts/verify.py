@@ -44,10 +44,9 @@ def check(folder: epath.PathLike, paths: Paths = NO_PATHS) -> dict[str, Any]:
       paths: see `run_config`.
 
     Returns:
-      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`; a problem that is no
-      damage also has a `fix`. The kind is
-      snapshot, published_index, checkpoint, export, tagger, corpus, spans, steps (a folder of
-      steps), run, weights or unknown.
+      `{"ok": bool, "kind": str, "problems": [{"file", "expected", "found"}]}`; problems other than
+      damage also have a `fix`. The kind is that of the manifest, or run, steps (a folder of steps),
+      weights or unknown.
 
     Raises:
       InputError: the address cannot be read on this machine.

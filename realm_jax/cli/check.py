@@ -44,7 +44,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     sys.stderr.write(f"{report['kind']}: {_verdict(report)}\n")
     if not arguments.repair and (repairable := _repairable(folder, report)):
         sys.stderr.write(
-            f"to delete it, stop both jobs and run: realm check --repair {repairable}\n"
+            "to delete what is damaged, stop both jobs and run: "
+            f"realm check --repair {repairable}\n"
         )
     return {**report, "repairs": repairs, "exit_code": 0 if report["ok"] else 1}
 
@@ -64,9 +65,9 @@ def _report_lost_index(folder: epath.Path) -> None:
 
 def _verdict(report: dict[str, Any]) -> str:
     if not report["ok"]:
-        return "NOT SOUND"
+        return "NOT VALID"
     unseen = report["kind"] == "weights"
-    return "can be read; these files keep no checksums" if unseen else "sound"
+    return "can be read; these files have no checksums" if unseen else "valid"
 
 
 def _repairable(folder: epath.Path, report: dict[str, Any]) -> epath.Path | None:

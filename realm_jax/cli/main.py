@@ -84,7 +84,7 @@ exit codes:
   {exit_codes.USAGE}   invalid command line
   {exit_codes.STOPPED}  stopped by a signal, progress saved: run the same command to resume
   {exit_codes.PEER_GONE}  another process of this job was lost: run the same command on all hosts
-  {exit_codes.READER_GONE} the reader of stdout has ended, as of `realm eval ... | head`
+  {exit_codes.READER_GONE} the reader of stdout has ended, as in `realm eval ... | head`
 """
 
 _KEYS = {

@@ -85,7 +85,7 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _config(arguments: argparse.Namespace) -> ConfigDict:
-    """As of every job; a new workdir without --config gets the small tagger."""
+    """The config of the job; a new workdir without --config gets the small tagger."""
     if arguments.config is not None or RunDir(arguments.workdir).config.exists():
         return job_config(arguments)
     config = tagger_config()

@@ -82,7 +82,7 @@ def peek(file: BufferedIOBase) -> tuple[BufferedReader, bytes]:
 
 
 def other_kind(head: bytes) -> tuple[str, str | None] | None:
-    """What a file is that is no text, and what reads it; None if it may be text."""
+    """What a file is if it is not text, and what reads it; None if it may be text."""
     for first, kind, reads in _OTHERS:
         if head.startswith(first):
             return kind, reads

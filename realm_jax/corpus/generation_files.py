@@ -41,7 +41,7 @@ FIELDS: dict[str, Any] = {
     "removed": int,
 }
 HASH_BYTES = 32
-_REBUILD = "realm corpus build --format=FORMAT --input=INPUT --out=FOLDER"
+_REBUILD = "realm corpus build, with all documents, into a new folder of a corpus"
 
 
 @dataclass(frozen=True)

@@ -122,11 +122,11 @@ def remove_documents(corpus: str | Path, documents: Sequence[str]) -> Generation
 def _unknown(corpus: str | Path, unknown: Sequence[str]) -> InputError:
     more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
     return InputError(
-        "the corpus has no document with this id",
+        "the corpus has no document with this id; nothing was removed",
         where=corpus,
         expected="ids of documents as the source gives them (_id, id or the path of a file)",
         found=", ".join(unknown[:_SHOWN]) + more or "no id",
-        fix=f"see the ids: realm corpus inspect {corpus} prints one; nothing was removed",
+        fix=f"give ids as the source has them; realm corpus inspect {corpus} shows the form of one",
     )
 
 

@@ -132,7 +132,7 @@ def streams(input: str, wanted: Wanted, skipped: Skipped | None = None) -> Itera
 
     Raises:
       InputError: no file matches; compressed bytes are damaged or cut short; or the file that
-        `input` names is no text.
+        `input` names is not text.
     """
     skipped = Skipped() if skipped is None else skipped
     count = 0

@@ -118,7 +118,7 @@ def _check_types(name: str, schema: Any, chosen: tuple[str | None, ...]) -> None
         text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         if not (text or types.is_null(kind) or (may_be_number and types.is_integer(kind))):
             raise InputError(
-                "column is no text",
+                "column is not text",
                 where=f"{name}: column {column}",
                 expected="string",
                 found=kind,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-# Elements whose content is no prose.
+# Elements whose content is not prose.
 _DROPPED = re.compile(
     r"<(/?)(ref|math|chem|gallery|timeline|syntaxhighlight|source|score|graph|imagemap|mapframe"
     r"|templatedata|hiero|references|inputbox|section)\b([^<>]{0,2000})>",

@@ -95,7 +95,7 @@ def check_evidence(questions: Iterable[Question], passages: int) -> None:
     for question in questions:
         if question.evidence >= passages:
             raise InputError(
-                "evidence is no passage of the knowledge corpus",
+                "evidence is not a passage of the knowledge corpus",
                 where=question.where,
                 expected=f"a passage id from 0 to {passages - 1}, or -1 if unknown",
                 found=question.evidence,

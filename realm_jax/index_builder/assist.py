@@ -107,7 +107,7 @@ class _Share:
         missing = [start for start in self._starts if start not in stored]
         if not missing or has_index(self._run, self.order.step, self.order.corpus_hash):
             return False
-        log.info("embeds %d of its %d shards", len(missing), len(self._starts))
+        log.info("embedding %d of %d shards", len(missing), len(self._starts))
         until = time.monotonic() + _CHECK_SECONDS
         for number, start in enumerate(missing):
             self._beat("embedding", (len(self._starts) - len(missing) + number) * self.order.shard)

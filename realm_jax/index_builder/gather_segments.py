@@ -146,7 +146,12 @@ def _open(maker: SegmentMaker, run: RunDir, opened: contextlib.ExitStack) -> lis
             copy, manifest = opened.enter_context(integrity.verified(folder, KIND))
             segments[number] = open_segment(copy, manifest)
         except (DamageError, NotPublishedError) as error:
-            log.warning("segment %d is damaged; its worker makes it again:\n%s", number, error)
+            log.warning(
+                "segment %d is damaged (%s: %s); its worker makes it again",
+                number,
+                error.where,
+                error.problem,
+            )
             files.delete_tree(folder)
     if len(segments) < len(maker.numbers):
         return None

@@ -109,8 +109,9 @@ def require_floor(recall: float, floor: float, where: str) -> None:
             where=where,
             expected=f"at least {floor} (config.builder.recall_floor)",
             found=recall,
-            fix="start `realm run` or `realm train` again with a larger "
-            "--config.search.leaves_searched or --config.search.reorder; embedded shards are kept",
+            fix="start `realm run` or `realm train` again with --config.search.rescore=float32 "
+            "(search.kind=mesh: --config.search.dtype=float32) or a lower "
+            "--config.builder.recall_floor; embedded shards are kept",
         )
 
 

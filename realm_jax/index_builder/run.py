@@ -41,7 +41,7 @@ def run(
       workdir: the run folder.
       poll_seconds: time between two checks for a new snapshot or work order.
       stop: set by SIGTERM; finished shards are kept for the next start of this job.
-      worker: worker i of n that share the work; those after worker 0 only embed (`assist`).
+      worker: worker i of n; those after worker 0 embed shards or make segments (`assist`).
       paths: see `run_config`.
 
     Returns:

@@ -1,7 +1,8 @@
 """Work orders: which snapshot worker 0 builds an index of, and how the corpus is divided.
 
 `builder/STEP/WORK.json` lies beside the shards of the step. Worker 0 writes it; the other workers
-embed their shards of the newest one. It is deleted first when the index is published.
+embed their shards, or make their segments, of the newest one. It is deleted first when the index
+is published.
 """
 
 from dataclasses import asdict, dataclass

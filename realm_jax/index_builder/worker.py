@@ -25,11 +25,11 @@ class Worker:
         return f"{JOB}-{self.number}" if self.number else JOB
 
     def starts(self, size: int, shard: int) -> list[int]:
-        """First passage ids of the shards of this worker.
+        """First index rows of the shards of this worker.
 
         Args:
-          size: passages, N.
-          shard: passages of a shard.
+          size: rows of the index, N.
+          shard: rows of a shard.
         """
         return list(range(self.number * shard, size, self.count * shard))
 

@@ -103,5 +103,5 @@ def relevance(
     vectors: Float32[np.ndarray, "B E"],
     found: Int64[np.ndarray, "B K"],
 ) -> Float32[np.ndarray, "B K"]:
-    """Exact relevance scores of passages; those of an approximate searcher are rounded."""
+    """Exact inner products of queries and passages; an approximate searcher rounds them."""
     return np.einsum("be,bke->bk", vectors, index.vectors_of(found).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Changes passages of a finished run: first its corpus, then its index; both last."""
+"""Changes passages of a finished run: first its corpus, then its index, both on disk."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

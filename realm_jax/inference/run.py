@@ -243,7 +243,7 @@ class Run:
     def similarity(
         self, queries: Float[np.ndarray, "*A E"], documents: Float[np.ndarray, "*B E"]
     ) -> Float[np.ndarray, "A B"]:
-        """Relevance scores f(x, z) of all pairs of query and passage vectors."""
+        """Inner products of all pairs of query and passage vectors."""
         return np.atleast_2d(queries) @ np.atleast_2d(documents).T
 
     def get_sentence_embedding_dimension(self) -> int:

@@ -37,4 +37,4 @@ def problems(folder: Path) -> Iterator[dict[str, Any]]:
 def _problem(folder: Path, error: RealmError) -> dict[str, Any]:
     where = str(error.where or folder).removeprefix(f"{folder}/")
     found = error.problem if error.found is None else str(error.found)
-    return {"file": where, "expected": str(error.expected or "sound weights"), "found": found}
+    return {"file": where, "expected": str(error.expected or "valid weights"), "found": found}

@@ -12,7 +12,7 @@ _OTHER_FORMATS = ["onnx/*", "openvino/*", "tflite/*", "coreml/*", ".*"]
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether `name` can be a model on the Hub, and is no path on this machine."""
+    """Whether `name` can be a model on the Hub, and is not a path on this machine."""
     return bool(_ID.fullmatch(name)) and not Path(name).exists()
 
 

@@ -117,8 +117,7 @@ def _cudnn(
     """cuDNN's attention for each block; JAX offers it without dropout.
 
     cuDNN gets the length of each row instead of its mask: real tokens come first. It takes no
-    empty row, so a row of padding attends to its first position. On an H100 the training step ran
-    while all rows had even widths; with `row_tile` it has not run on a GPU yet.
+    empty row, so a row of padding attends to its first position. It needs rows of even width.
     """
     if rate or _platform() not in _GPUS or query.dtype != jnp.bfloat16:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 Each program that a job runs has a name, such as `realm/train`. `realm compile --step=all` compiles
 all names for TPUs, and `tests/planning/program_names_test.py` compares that list with the source.
-A rehearsal compares it with the names that the jobs really called (`called`).
+`benchmarks/rehearsal.py` compares it with the names that the jobs called (`called`).
 """
 
 from collections.abc import Callable

@@ -124,7 +124,7 @@ def limits(
             "more builder chips; or refresh.mode=rolling, with a mean of about half a refresh "
             "instead of 1.5",
         ),
-        Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not built"),
+        Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not implemented"),
     ]
     found.append(_builder_limit(passages, memory, config))
     if config.search.kind == "mesh":

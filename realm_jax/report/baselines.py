@@ -182,7 +182,7 @@ def baselines_section(run: RunData) -> list[Element]:
 
 
 def _why_not_kept(run: RunData) -> str:
-    """Why the export has the encoder as it came; empty if it has the trained one."""
+    """Why the export has the encoder as it was before training; empty if it has the trained one."""
     if run.last("realm", "embedder_kept") != 0.0:
         return ""
     utility, trained = (
@@ -192,7 +192,7 @@ def _why_not_kept(run: RunData) -> str:
     return (
         f"Retrieval utility on held-out text is {utility:+.2f}{after}, below "
         f"stages.realm.least_utility = {run.config.stages.realm.least_utility}: passages help too "
-        "little to fill blanks, so the encoder is exported as it came. "
+        "little to fill blanks, so the encoder is exported as it was before training. "
     )
 
 
@@ -202,7 +202,7 @@ def _advice(name: str, shares: dict[str, Any]) -> str:
         return f"On {name}, the encoder is best; training did not change its share."
     follows = {
         "bm25": "BM25 is best: use --retriever=bm25, or train longer.",
-        "start": "training made the encoder worse: use the encoder as it came.",
+        "start": "training made the encoder worse: use it untrained (realm run --config=as_is).",
         "realm": "the trained encoder is best.",
         "hybrid": "both together are best: use --retriever=hybrid.",
     }

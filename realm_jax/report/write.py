@@ -99,7 +99,7 @@ def _subtitle(run: RunData) -> str:
 def _held_out(run: RunData, paths: Paths) -> dict[str, Any]:
     """Runs the export on held-out sentences: a chart by rank, and examples."""
     if not trains_on_masks(run.config):
-        return {}  # nobody has taught the reader to fill blanks
+        return {}  # the reader was not trained on masked text
     answerer = Answerer.open(str(run.folder.workdir), paths)
     text = open_inputs(run.config).held_out.first(run.config.evaluation.queries)
     if not len(text.source):

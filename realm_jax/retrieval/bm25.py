@@ -33,7 +33,8 @@ from realm_jax.storage.layout import BM25, MANIFEST
 KIND = FOLDER = BM25
 IDS = "passage_ids.npy"  # int64, passage id of each row; missing if they are equal
 K1, B = 0.9, 0.4
-# Up to this share of the passages, but at least and at most these numbers, are indexed in memory.
+# So many changed passages are indexed in memory: this share of the corpus, but at least _SMALL and
+# at most _LARGE. With more, the index is built again.
 _MOST_SHARE, _SMALL, _LARGE = 0.05, 100, 20_000
 _SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
 
@@ -198,7 +199,7 @@ def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
             where=store.path,
             expected="words of at least two characters that are not stop words",
             found=f"none in {len(ids)} passages",
-            fix="use the other retriever: --retriever=dense",
+            fix="use the embedder: --retriever=dense, or --config.stages.qa.retriever=dense",
         )
     model = library().BM25(k1=K1, b=B, method="lucene")
     model.index(words, show_progress=False)

@@ -42,5 +42,6 @@ def _require_one_process(config: ConfigDict) -> None:
             where="config.retrieval.rerank",
             expected="0, or one process",
             found=f"{config.retrieval.rerank} on {hosts.process_count()} processes",
-            fix="set search.kind to mesh and retrieval.search_with to fresh",
+            fix="--config.retrieval.rerank=0; for scores of the current embedder also "
+            "--config.search.kind=mesh --config.retrieval.search_with=fresh",
         )

@@ -99,7 +99,7 @@ class LiveRun:
         return cls(answerer, retriever, paths, read_only=read_only)
 
     def _on_disk(self) -> tuple[int, int]:
-        """Changes if another process has changed the corpus or the index."""
+        """Number of the newest index update, and the newest generation of the corpus."""
         run, store = self._answerer.run, self._answerer.store
         return commit.latest(run.index_updates) or 0, newest_generation(store.path)
 

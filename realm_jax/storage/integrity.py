@@ -14,7 +14,7 @@ from etils import epath
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import files, sealed
 from realm_jax.storage.commit import NotPublishedError, data_files, read_manifest
-from realm_jax.storage.layout import GENERATIONS, MANIFEST, step_of
+from realm_jax.storage.layout import CONFIG, GENERATIONS, MANIFEST, step_of
 from realm_jax.storage.sealed import FieldType
 from realm_jax.storage.staging import local_to_read
 
@@ -175,9 +175,15 @@ def _damaged(folder: epath.Path, problems: list[dict[str, Any]]) -> DamageError:
         where=folder / first["file"],
         expected=first["expected"],
         found=first["found"],
-        fix=f"stop both jobs, then repair that step ({len(problems)} damaged files): "
-        f"realm check --repair {folder}",
+        fix=f"stop both jobs, then delete what is damaged ({len(problems)} files): "
+        f"realm check --repair {_repaired(folder)}",
     )
+
+
+def _repaired(folder: epath.Path) -> epath.Path:
+    """What `realm check --repair` takes: a step, or the run that contains the folder."""
+    runs = (parent for parent in folder.parents if (parent / CONFIG).exists())
+    return folder if step_of(folder.name) is not None else next(runs, folder)
 
 
 def read_sized(folder: str | Path, kind: str, rebuild: str, **fields: FieldType) -> dict[str, Any]:

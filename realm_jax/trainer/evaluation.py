@@ -1,4 +1,4 @@
-"""Evaluates a stage as it is trained: the same groups, shardings and micro-batches, no dropout."""
+"""Evaluates a stage with the groups, shardings and micro-batches of training, without dropout."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -126,7 +126,7 @@ class IndexManager:
     def offer(self, step: int) -> Offer:
         """What this process has opened for training step `step`; goes through JSON."""
         ready = self._watcher.ready()
-        if ready is not None and ready.step > step:  # of a later step, before the run was killed
+        if ready is not None and ready.step > step:  # published before the run was killed
             ready = None
         self._offered = ready
         return [None if ready is None else ready.step, self._watcher.refused]

@@ -104,7 +104,8 @@ def builder_state(run: RunDir) -> str:
     beat = last_beat(run, "index_builder")
     if beat is None:
         return "no heartbeat received"
-    return f"last heartbeat {max(time.time() - beat['time'], 0.0):.0f} s ago: {beat}"
+    fields = ", ".join(f"{name} {value}" for name, value in beat.items() if name != "time")
+    return f"last heartbeat {max(time.time() - beat['time'], 0.0):.0f} s ago: {fields}"
 
 
 def start_command(run: RunDir) -> str:

@@ -46,7 +46,7 @@ def open_inputs(config: ConfigDict, started: Started = NOT_STARTED) -> Inputs:
     Args:
       config: of the run.
       started: `corpora_of` the inputs with which the run was started. If a corpus has grown since,
-        the generation of then is opened, so that a resumed run repeats its steps.
+        the generation at that time is opened, so that a resumed run repeats its steps.
 
     Raises:
       ConfigError: no knowledge corpus is configured.
@@ -185,6 +185,6 @@ def _masked(
 
 
 def trains_on_masks(config: ConfigDict) -> bool:
-    """Whether masked text is needed: not for a run that only exports its start."""
+    """Whether masked text is needed: not for a run that only exports its initial params."""
     stages = config.stages
     return not stages.realm.publish_start or stages.realm.steps > 0 or stages.reader.steps > 0

@@ -134,8 +134,8 @@ class _BetweenSteps:
     def ends(self, step: int, state: TrainState) -> bool:
         """Publishes, evaluates and saves what is due before batch `step`; whether training ends.
 
-        An evaluation comes after the checkpoint, so that a failed one is not repeated; but before
-        it if the stage may end, because a run resumed from the checkpoint would train on.
+        The checkpoint comes first, so that a failed evaluation does not repeat steps. If the stage
+        may end, the evaluation comes first: a run resumed from the checkpoint would train on.
         """
         config, stage, is_first = self.config, self.stage, step == self.first
         if _due(step, config.refresh.every):

@@ -35,11 +35,14 @@ _BROKEN = (  # errors that numpy raises for damaged archives
     zlib.error,
 )
 
+REPLAYABLE = ("ict", "reader", "realm")  # stages whose batches `realm train --replay` reads
+
 
 class NonFiniteDetector:
     """Checks the loss and gradient norm of each step once the devices have computed them.
 
-    The check never waits for the devices; each batch is kept until its step is checked.
+    Between two reports the check does not wait for the devices; each batch is kept until its step
+    is checked.
     """
 
     def __init__(self, run: RunDir, stage: str):
@@ -90,6 +93,8 @@ class NonFiniteDetector:
 
     def _saved(self, step: int, batch: Any) -> str:
         """Saves the batch and returns the command that replays it, for the error message."""
+        if self._stage not in REPLAYABLE:
+            return f"batches of stage {self._stage} cannot be replayed and are not saved"
         if jax.process_count() > 1:
             return "its batch is spread over several processes and was not saved"
         path = self._run.replays / f"{self._stage}_{step_name(step)}.npz"

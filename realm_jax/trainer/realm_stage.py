@@ -208,7 +208,7 @@ class RealmStage:
     def conclude(
         self, params: Parameters, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
-        """Gives the embedder its first params back if retrieval does not help to fill blanks.
+        """Resets the embedder to its params before this stage if held-out utility is too low.
 
         Where passages do not help, the embedder learns noise. Adds the metric `embedder_kept`, 1 or
         0, if `stages.realm.least_utility` is set.

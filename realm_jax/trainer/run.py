@@ -203,7 +203,7 @@ class _Training:
     def pretrain(self) -> None:
         """REALM pre-training; publishes snapshots and searches the indexes built from them.
 
-        Without steps, the snapshot of the start is published (`stages.realm.publish_start`).
+        Without steps, a snapshot of the initial params is published (`stages.realm.publish_start`).
         """
         config = self._config
         if not _publishes(config):

@@ -91,7 +91,7 @@ class Stage(Protocol):
     def conclude(
         self, params: Parameters, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
-        """Chooses the params to keep after the last step; `params` or parts of the first ones.
+        """Chooses the params to keep after the last step: `params`, or some from before the stage.
 
         Args:
           params: after the last step that was trained, on the devices.

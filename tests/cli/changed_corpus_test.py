@@ -72,7 +72,7 @@ def test_each_verb_says_what_changed_and_the_named_command_repairs_it(realm, run
     refused = realm("ask", workdir, QUESTION)
     refused.refused("the knowledge corpus has changed", said, f"fix:      realm index {workdir}")
     checked = realm("check", run.workdir)
-    checked.refused("NOT SOUND", said, f"realm index {workdir}")
+    checked.refused("NOT VALID", said, f"realm index {workdir}")
     assert "--repair" not in checked.err
     for verb in ("run", "train", "index"):
         planned = realm(verb, workdir, "--dry-run")

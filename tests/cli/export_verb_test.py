@@ -128,7 +128,7 @@ def test_check_recognises_weights_and_names_a_damaged_file(
         result = realm("check", out, "--json")
         assert (result.code, result.json()["kind"]) == (1, "weights")
         assert [one["file"] for one in result.json()["problems"]] == [str(path.relative_to(out))]
-        assert "NOT SOUND" in result.err and "a complete safetensors file" in result.err
+        assert "NOT VALID" in result.err and "a complete safetensors file" in result.err
         path.write_bytes(kept)
 
 
@@ -141,7 +141,7 @@ def test_check_verifies_imported_weights(realm, theirs, tmp_path):
     assert (result.code, "vocab.txt" in result.err) == (1, True)
     (ours / "model.safetensors").unlink()
     result = realm("check", ours)
-    assert (result.code, "unknown: NOT SOUND" in result.err) == (1, True)
+    assert (result.code, "unknown: NOT VALID" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize("damage", [_cut, lambda path: save_file({"a": np.zeros(3)}, path)])

@@ -343,4 +343,4 @@ def test_a_run_rebuilds_an_index_that_a_repair_deleted(realm, copied, tmp_path, 
 
 
 def test_check_of_a_missing_folder_is_refused(realm, tmp_path):
-    realm("check", tmp_path / "none").refused("none", "a run folder", "NOT SOUND")
+    realm("check", tmp_path / "none").refused("none", "a run folder", "NOT VALID")

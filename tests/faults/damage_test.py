@@ -253,7 +253,7 @@ def test_the_repair_command_in_an_error_message_works(tmp_path, capsys):
         command = refused.value.fix.split("realm ")[1].split()
         assert main([*command, "--dry-run"]) == 1
         assert main(command) == 0
-        assert "steps: sound" in capsys.readouterr().err
+        assert "steps: valid" in capsys.readouterr().err
         assert commit.steps(run.published_index) == left
 
 
