@@ -196,7 +196,7 @@ def _named(
 
 
 def _opened(name: str, file: Any, wanted: Wanted, skipped: Skipped) -> Stream | None:
-    """The decompressed content as UTF-8; None, counted, if it is no text."""
+    """The decompressed content as UTF-8; None, counted, if it is not text."""
     content, head = containers.decompressed(file)
     if not wanted.text:
         return Stream(name, content)

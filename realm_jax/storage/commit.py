@@ -165,16 +165,6 @@ def _overtaken(folder: epath.Path, name: str, expected: object, found: object) -
     )
 
 
-def commit(folder: epath.Path, manifest: dict[str, Any]) -> None:
-    """Makes every file under `folder` durable, then writes the manifest.
-
-    Args:
-      folder: holds all its data files and nothing else.
-      manifest: fields to record; `kind` is required.
-    """
-    write_manifest(folder, manifest, measure(folder))
-
-
 def measure(folder: epath.Path, *, sync: bool = True) -> dict[str, dict[str, Any]]:
     """Returns name -> {"bytes", "sha256"} of every data file; `sync` makes them durable first.
 

@@ -116,7 +116,7 @@ WORD = zipped({"[Content_Types].xml": b"<x/>", "word/document.xml": b"<x/>"})
         ("text", bytes(range(256)), ["binary data"]),
         ("parquet", LINE, ["no Parquet file"]),
         ("parquet", HF[:-9], ["damaged"]),
-        ("parquet", parquet({"text": [[1]]}), ["column is no text", "list"]),
+        ("parquet", parquet({"text": [[1]]}), ["column is not text", "list"]),
         ("mediawiki", b"<html></html>", ["not a MediaWiki dump", "<html>"]),
         ("mediawiki", DUMP[:-30], ["damaged or cut short"]),
         ("mediawiki", bz2.compress(DUMP)[:-20], ["damaged or cut short"]),

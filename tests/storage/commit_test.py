@@ -104,7 +104,11 @@ def test_damaged_manifest_is_found_and_its_step_is_not_listed(parent, folder, da
 def test_manifest_of_another_step_is_found(parent, folder):
     files.write_bytes(parent / step_name(10) / "a.bin", b"other")
     (parent / step_name(10) / MANIFEST).unlink()
-    commit.commit(parent / step_name(10), {"kind": "thing", "step": 10})
+    commit.write_manifest(
+        parent / step_name(10),
+        {"kind": "thing", "step": 10},
+        commit.measure(parent / step_name(10)),
+    )
     replace(folder / MANIFEST, parent / step_name(10) / MANIFEST)
     assert [problem["file"] for problem in integrity.verify(folder)] == [MANIFEST]
 
@@ -140,15 +144,32 @@ def test_manifest_is_parsed_once_per_verification(folder, monkeypatch):
 def test_folder_without_step_may_hold_other_published_folders(tmp_path):
     outer = epath.Path(tmp_path) / "20180101"  # a name of eight digits is not a step here
     write_two(outer)
-    commit.commit(outer, {"kind": "outer"})
+    commit.write_manifest(outer, {"kind": "outer"}, commit.measure(outer))
     write_two(outer / "inner")
     assert [problem["found"] for problem in integrity.verify(outer)] == [
         "a file that is not in the manifest"
     ] * 2
-    commit.commit(outer / "inner", {"kind": "inner"})
+    commit.write_manifest(outer / "inner", {"kind": "inner"}, commit.measure(outer / "inner"))
     assert integrity.verify(outer) == []
     flip(outer / "inner" / "deep" / "b.bin", None)
     assert [problem["file"] for problem in integrity.verify(outer)] == ["inner/deep/b.bin"]
+
+
+def test_the_error_about_a_damaged_folder_names_what_repair_takes(tmp_path):
+    """A step, or else the run that contains the folder."""
+    run = RunDir(epath.Path(tmp_path))
+    files.write_bytes(run.config, b"{}")
+    for folder, repaired in (
+        (run.segments / "s1", run.root),
+        (run.builder / step_name(20) / "segment_0", run.root),
+        (run.snapshots / step_name(20), run.snapshots / step_name(20)),
+    ):
+        write_two(folder)
+        step = {} if step_of(folder.name) is None else {"step": 20}
+        commit.write_manifest(folder, {"kind": "thing", **step}, commit.measure(folder))
+        flip(folder / "a.bin", None)
+        with pytest.raises(DamageError, match=f"realm check --repair {repaired}$"):
+            integrity.read_verified(folder, "thing")
 
 
 def test_step_may_not_hold_other_published_folders(parent, folder):
