@@ -135,7 +135,7 @@ def test_check_recognises_weights_and_names_a_damaged_file(
 def test_check_verifies_imported_weights(realm, theirs, tmp_path):
     ours = tmp_path / "ours"
     realm("import", f"--from={theirs('bert')}", f"--to={ours}")
-    assert realm("check", ours).err == "weights: can be read; these files keep no checksums\n"
+    assert realm("check", ours).err == "weights: can be read; these files have no checksums\n"
     (ours / "vocab.txt").write_text("[PAD]\n")
     result = realm("check", ours)
     assert (result.code, "vocab.txt" in result.err) == (1, True)

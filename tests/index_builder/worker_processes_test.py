@@ -80,7 +80,7 @@ def test_a_killed_worker_is_waited_for_and_resumes_after_its_last_shard(
     again = start(run, "--worker=1/2")
     first.until(lambda: commit.is_published(run.published_index / step_name(2)), "index")
     follow.mark_end(run)
-    assert "embeds 3 of its 5 shards" in again.wait(0)
+    assert "embedding 3 of 5 shards" in again.wait(0)
     first.wait(0)
     found = open_index(run.published_index / step_name(2)).vectors
     expected = vectors_of_one_builder(tmp_path, publish, config)
@@ -95,7 +95,7 @@ def test_processes_of_a_slice_are_workers(run, start, publish, tmp_path, config)
     flags = [f"--coordinator=localhost:{port}", "--processes=2"]
     both = [start(run, *flags, f"--process={n}", "--devices=2") for n in range(2)]
     stderr = [one.wait(0) for one in both]
-    assert "embeds 5 of its 5 shards" in stderr[1]
+    assert "embedding 5 of 5 shards" in stderr[1]
     assert commit.steps(run.published_index) == [2] and files.list_names(run.builder) == []
     found = open_index(run.published_index / step_name(2)).vectors
     expected = vectors_of_one_builder(tmp_path, publish, config)
