@@ -238,7 +238,7 @@ def test_a_stale_index_is_warned_about_once_with_the_state_of_the_builder(
         search(index, step)
     [warning] = [r.getMessage() for r in caplog.records if "alarm_steps" in r.getMessage()]
     assert "step 5 searches the index of step 0" in warning
-    assert "'state': 'embedding'" in warning and "realm index --workdir=" in warning
+    assert "state embedding" in warning and "realm index --workdir=" in warning
     publish(run, 2)
     until(lambda: search(index, 8) == 2)
     assert "step 8 searches the index of step 2" in caplog.text
