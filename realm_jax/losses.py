@@ -108,10 +108,8 @@ def realm_loss(
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """Negative marginal log-likelihood per masked token (REALM section 3.3), and metrics.
 
-    Candidate 0 must be the null passage.
-
     Args:
-      scores: relevance f(x, z) of the candidates.
+      scores: relevance f(x, z) of the candidates; candidate 0 is the null passage.
       token_log_p: log p(y_j|z,x).
       weights: 1 on real masked positions, 0 on padding.
       valid: False on candidates to exclude.

@@ -214,16 +214,9 @@ def _publish(
     """Returns the metrics of the published index; None if it was published before."""
     checked, allowed = time.monotonic(), still_allowed(stop)
     size, step, recalls = len(rows), snapshot.step, _recalls(built)
-    fields = {
-        "snapshot_step": step,
-        "config_hash": config_lib.model_hash(config),
-        "corpus_hash": store.corpus_hash,
+    fields = _fields(snapshot, config, store, built) | {
         "passages": size,
-        "dtype": "float32",
-        **recalls,
-        **built.trained,
         "seconds": checked - began,
-        "snapshot_time": snapshot.manifest.get("time"),
     }
     query_params = snapshot.params["embedder"]
     arguments = (built.searcher, rows, vectors, query_params, fields, snapshot.config_json)
@@ -244,6 +237,21 @@ def _publish(
     )
     seconds = {"seconds": now - began, **built.seconds, "seconds_publish": now - checked}
     return {"passages": size, **recalls, **seconds} if is_new else None
+
+
+def _fields(
+    snapshot: Snapshot, config: ConfigDict, store: PassageStore, built: BuiltIndex
+) -> dict[str, Any]:
+    """Manifest fields of an index that its inputs and its recall determine."""
+    return {
+        "snapshot_step": snapshot.step,
+        "snapshot_time": snapshot.manifest.get("time"),
+        "config_hash": config_lib.model_hash(config),
+        "corpus_hash": store.corpus_hash,
+        "dtype": "float32",
+        **_recalls(built),
+        **built.trained,
+    }
 
 
 def _delete_index_of_other_corpus(run_dir: RunDir, step: int, corpus_hash: str) -> None:

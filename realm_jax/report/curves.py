@@ -45,16 +45,14 @@ def _realm_charts(run: RunData) -> list[Element | None]:
             f"Recall@{k} of held-out sentences",
             "share",
             [held_out(f"recall_at_{k}", "with the index in use")],
-            f"Share of sentences whose answer passage is among the first {k}. It changes when a "
-            "new index is swapped in.",
+            f"Share of sentences whose answer passage is among the first {k}. A swap changes it.",
         ),
         chart("REALM loss", "nats per masked word piece", both("loss")),
         chart(
             "p(null)",
             "mean probability",
             both("p_null"),
-            "Probability that the retriever gives to the null passage. Near 1, retrieval has "
-            "collapsed.",
+            "p(z|x) of the null passage. Near 1, retrieval has collapsed.",
         ),
         chart(
             "Staleness of the index in use",

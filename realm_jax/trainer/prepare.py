@@ -110,16 +110,14 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
     """
     run_dir = RunDir(workdir)
     files.check_writable(run_dir.root)
-    inputs = open_inputs(config, started_with(run_dir))
-    mesh = open_mesh(config)
+    inputs, mesh = open_inputs(config, started_with(run_dir)), open_mesh(config)
     check_writers(config)
     _check_workdir(run_dir, config, inputs, stages)
     words = inputs.knowledge.vocabulary
-    vocabulary_size = words.size
-    start_params = load_start_params(config, vocabulary_size, words.vocabulary)
+    start_params = load_start_params(config, words.size, words.vocabulary)
     exports_start = config.stages.realm.publish_start and config.stages.realm.steps == 0
-    question_networks = load_question_networks(config, vocabulary_size) if exports_start else {}
-    num_params = _num_params(config, vocabulary_size)
+    question_networks = load_question_networks(config, words.size) if exports_start else {}
+    num_params = _num_params(config, words.size)
     planned = _planned(run_dir, config, inputs, stages)
     trained = {stage.name: MODULES[stage.name] for stage in planned}
     return PreparedRun(

@@ -27,9 +27,7 @@ def make_step(
     seed: int,
     parts: int = 1,
 ) -> Program:
-    """Creates the program (state, batch) -> (state, metrics).
-
-    The program donates the state and does not wait for the devices.
+    """Creates the program (state, batch) -> (state, metrics), which donates the state.
 
     Args:
       stage: provides the loss.
