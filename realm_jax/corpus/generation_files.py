@@ -41,7 +41,7 @@ FIELDS: dict[str, Any] = {
     "removed": int,
 }
 HASH_BYTES = 32
-_REBUILD = "realm corpus build, with all documents, into a new folder of a corpus"
+_REBUILD = "realm corpus build, with all documents, in a new corpus folder"
 
 
 @dataclass(frozen=True)
