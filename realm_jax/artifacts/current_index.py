@@ -104,12 +104,14 @@ def open_current(
             return _open_current(run, index_step, store, expect, before)
         except NotPublishedError as error:
             if not commit.is_published(folder):
+                command = up_to_date_command(run.workdir)
                 raise InputError(
                     "the index of the newest export is missing",
                     where=folder,
                     expected=error.expected,
-                    found="no index: it was deleted, perhaps by `realm check --repair`",
-                    fix=f"build it again: realm run --workdir={run.workdir}",
+                    found="no index: `realm index --once` is replacing it or was killed, or it was "
+                    "deleted, for example by `realm check --repair`",
+                    fix=f"build it again, or wait until this command has ended: {command}",
                 ) from error
             if not tries:  # the newest update may have been replaced meanwhile
                 raise

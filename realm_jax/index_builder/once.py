@@ -223,8 +223,8 @@ class _Once:
         replaced = open_current(self._run, self._step, store)
         if len(replaced.index.hidden):
             log.warning(
-                "%d vectors of deleted passages are left in %s: the run has a newer index or was "
-                "changed meanwhile; run the same command again when no job runs",
+                "%d vectors of deleted passages are left in %s: the corpus has changed meanwhile; "
+                "run the same command again",
                 len(replaced.index.hidden),
                 self._run.published_index / step_name(self._step),
             )

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
-from realm_jax.artifacts.corpus_change import has_index, is_of_corpus
+from realm_jax.artifacts.corpus_change import is_of_corpus
 from realm_jax.artifacts.published_index import PublishedIndex, Vectors, publish_index
 from realm_jax.artifacts.run_config import (
     NO_PATHS,
@@ -73,7 +73,7 @@ def refresh(
 
     Returns:
       `passages`, `recall`, `recall_passages`, `seconds` in total and `seconds_*` by phase; None if
-      this index of the current corpus, or a newer index, is already published.
+      this index of the current corpus is already published.
 
     Raises:
       Stopped: `stop` was set between two shards.
@@ -88,7 +88,7 @@ def refresh(
     )  # fails now, not after hours, if a package is missing
     step, store = snapshot.step, open_knowledge(run_dir, config)
     metrics = None
-    if has_index(run_dir, step, store.corpus_hash):
+    if is_of_corpus(run_dir.published_index / step_name(step), store.corpus_hash):
         # The builder that published it may have been killed before it moved the pointer.
         allowed()
         commit.advance_pointer(run_dir.published_index, step)

@@ -11,11 +11,13 @@ from support.tiny_corpus import passages, tiny_config, write_tiny_corpus
 from realm_jax import config as config_lib
 from realm_jax.artifacts import index_writer
 from realm_jax.artifacts.current_index import open_current
+from realm_jax.artifacts.published_index import publish_index
 from realm_jax.artifacts.run_config import newest_config
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.index_builder import once
 from realm_jax.retrieval.encoder import Encoder
+from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import files
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir
@@ -143,7 +145,16 @@ def bytes_under(*folders):
     return b"".join(bytes(path) + path.read_bytes() for path in paths)
 
 
-def test_nothing_of_a_deleted_passage_is_left_after_compaction_and_index_once(realm, run):
+def publish_newer_index(run, base, corpus_hash):
+    """Publishes the index of a later step, which the export does not use; it has one vector."""
+    vectors = np.zeros((1, base.vectors.shape[1]), np.float32)
+    fields = {"snapshot_step": STEP + 1, "corpus_hash": corpus_hash, "passages": 1}
+    parts = (ExactSearcher(vectors), base.rows[:1], vectors, base.query_params, fields, "{}")
+    assert publish_index(run, STEP + 1, *parts)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_nothing_of_a_deleted_passage_is_left_after_compaction_and_index_once(realm, run, newer):
     corpus, workdir = f"{run.workdir}/corpus", f"--workdir={run.workdir}"
     assert realm("index", workdir, "--once").code == 0
     base = open_current(run, STEP, PassageStore.open(corpus)).base
@@ -155,8 +166,11 @@ def test_nothing_of_a_deleted_passage_is_left_after_compaction_and_index_once(re
     before = bytes_under(run.workdir)
     assert all(trace in before for trace in traces)
     assert realm("corpus", "compact", corpus).code == 0
+    if newer:
+        publish_newer_index(run, base, PassageStore.open(corpus).corpus_hash)
     with armed("published_index.staged=error"):
         realm("index", workdir, "--once").refused("failpoint")
+    realm("ask", workdir, QUESTION).refused("is replacing it", f"realm index {workdir} --once")
     with armed("shard.embedded=error") as embedded:
         done = realm("index", workdir, "--once", "--json").json()
     assert embedded.reached == 0  # the vectors of the failed call were used
