@@ -69,7 +69,7 @@ setup(
     ],
     extras_require={
         "tpu": ["jax[tpu]>=0.10.2"],
-        "cuda": ["jax[cuda12]>=0.10.2"],
+        "cuda": ["jax[cuda13]>=0.10.2"],
         "qa": ["pyfarmhash>=0.4"],
         "faiss": FAISS,
         "bench": [

@@ -48,7 +48,7 @@ def version_of(requirement: str) -> str | None:
 def missing(wanted: list[str]) -> list[str]:
     """The requirements that are not installed, or whose version is too old.
 
-    Extras of other packages, like `jax[cuda12]`, are recognised by the plugins they install.
+    Extras of other packages, like `jax[cuda13]`, are recognised by the plugins they install.
     """
     return [one for one in wanted if not (_is_recent(one) and _has_plugins(one))]
 
@@ -68,9 +68,11 @@ def _numbers(version: str) -> list[int]:
 
 
 def _has_plugins(requirement: str) -> bool:
-    plugins = {"jax[tpu]": ("libtpu",), "jax[cuda12]": ("jax_cuda12_plugin",)}
-    begins = requirement.partition("]")[0] + "]"
-    return all(util.find_spec(name) is not None for name in plugins.get(begins, ()))
+    """Whether a plugin of this extra is installed; of `jax[cuda13]`, also that of CUDA 12."""
+    cuda = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+    plugins = {"jax[tpu]": ("libtpu",), "jax[cuda13]": cuda}
+    wanted = plugins.get(requirement.partition("]")[0] + "]")
+    return wanted is None or any(util.find_spec(name) is not None for name in wanted)
 
 
 def require(extra: str, needed: list[str], problem: str) -> None:
