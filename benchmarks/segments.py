@@ -159,27 +159,34 @@ def make_queries(folder: Path, size: int, count: int) -> None:
 
 
 def measure_build(arguments: Any, size: int, segments: int, _: int) -> dict[str, Any]:
-    """Builds and saves the segments, one after the other."""
+    """Builds and saves the segments, one after the other; skips those of before an interruption."""
     index = index_folder(arguments.folder, arguments.searcher, size, segments)
     config, rows = config_lib.default(), Rows(size)
     config.search.update(OURS[arguments.searcher])
     options = segment_search(config, size)
-    ends = [number * size // segments for number in range(segments + 1)]
-    seconds, highest, start = 0.0, 0, anonymous_bytes()
     folders = segment_folders(index, segments)
+    before, parts = anonymous_bytes(), []
     for number, to in enumerate(folders):
-        to.mkdir(parents=True, exist_ok=True)
-        vectors = rows.range(ends[number], ends[number + 1])
-        left, began = anonymous_bytes() - start, time.monotonic()  # memory not given back
-        with PeakMemory() as peak:
-            built = build_searcher(options.kind, vectors, options)
-            built.save(to)
-        seconds += time.monotonic() - began
-        highest = max(highest, left + peak.bytes)
-        del built, vectors
+        path = index / f"built_{number}.json"
+        if not path.exists():
+            to.mkdir(parents=True, exist_ok=True)
+            bounds = number * size // segments, (number + 1) * size // segments
+            built = build_segment(rows.range(*bounds), options, to, before)
+            path.write_text(json.dumps(built))
+        parts.append(json.loads(path.read_text()))
     SegmentedSearcher([SavedSearcher(one) for one in folders]).save(index)
     on_disk = sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
-    return {"build_s": round(seconds, 1), "build_peak_bytes": highest, "bytes": on_disk}
+    seconds = round(sum(part["seconds"] for part in parts), 1)
+    highest = max(part["peak_bytes"] for part in parts)
+    return {"build_s": seconds, "build_peak_bytes": highest, "bytes": on_disk}
+
+
+def build_segment(vectors: np.ndarray, options: Any, to: Path, before: int) -> dict[str, Any]:
+    """Builds and saves one; `before`: anonymous memory in bytes before the first one."""
+    left, began = anonymous_bytes() - before, time.monotonic()  # memory not given back
+    with PeakMemory() as peak:
+        build_searcher(options.kind, vectors, options).save(to)
+    return {"seconds": time.monotonic() - began, "peak_bytes": left + peak.bytes}
 
 
 def measure_search(arguments: Any, size: int, segments: int, hosts: int) -> dict[str, Any]:
