@@ -9,11 +9,11 @@ published with `storage.commit`:
 | `ids.npy` | int64 [R] | passage id of each row of `part`, ascending |
 | `removed.npy` | int64 [D] | ids, ascending, that do not exist from here on |
 | `changes.npy` | int64 [C, 2] | changed ids, ascending, each with its last generation |
-| `lineage.bin` | bytes [32 g] | `corpus_hash` of the generations 1 to g |
 | `MANIFEST.json` | | the fields of `FIELDS`; checksums; written last |
 
 The manifest lists `layers`: the generations whose files make up this one, oldest first. A passage
-is read from the newest layer that writes or removes its id.
+is read from the newest layer that writes or removes its id. `lineage.py` has the hashes of all
+generations.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,14 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int64
 
+from realm_jax.corpus import lineage
 from realm_jax.errors import DamageError, RealmError
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import GENERATIONS, MANIFEST, POINTER, step_name, step_of
 
 KIND = "corpus_generation"
 PART, IDS, REMOVED = "part", "ids.npy", "removed.npy"
-CHANGES, LINEAGE = "changes.npy", "lineage.bin"
+CHANGES = "changes.npy"
 FIELDS: dict[str, Any] = {
     "corpus_hash": str,
     "layers": list,  # generations
@@ -39,8 +40,8 @@ FIELDS: dict[str, Any] = {
     "added": int,  # documents, or passages if passages were written
     "replaced": int,
     "removed": int,
+    lineage.FIELD: list,  # of hashes
 }
-HASH_BYTES = 32
 _REBUILD = "realm corpus build, with all documents, in a new corpus folder"
 
 
@@ -132,14 +133,8 @@ def read_layer(corpus: str | Path, generation: int) -> Layer:
     )
 
 
-def read_lineage(corpus: str | Path, generation: int) -> tuple[str, ...]:
-    """`corpus_hash` of the generations 1 to `generation`, which is not the first."""
-    data = (folder_of(corpus, generation) / LINEAGE).read_bytes()
-    return tuple(data[i : i + HASH_BYTES].hex() for i in range(0, len(data), HASH_BYTES))
-
-
 def generation_problems(corpus: epath.PathLike) -> list[dict[str, Any]]:
-    """Problems that no single folder shows: a damaged pointer, and generations that are missing."""
+    """Problems that no single folder shows: of the pointer, the lineage and missing generations."""
     parent = parent_of(corpus)
     try:
         commit.read_pointer(parent)
@@ -151,7 +146,11 @@ def generation_problems(corpus: epath.PathLike) -> list[dict[str, Any]]:
         manifest = commit.read_manifest(parent / step_name(newest)) if newest > 1 else None
     except RealmError:
         return []  # the check of its folder reports it
-    needed = {newest, *(manifest["layers"] if manifest else [])}
+    if manifest is None:
+        needed, of_lineage = {newest}, []
+    else:
+        needed = {newest, *manifest["layers"]}
+        of_lineage = lineage.lineage_problems(corpus, newest, manifest)
     names = [f"{GENERATIONS}/{step_name(one)}/{MANIFEST}" for one in sorted(needed - present)]
     expected = f"a manifest: generation {newest} needs this one"
-    return [{"file": name, "expected": expected, "found": "none"} for name in names]
+    return of_lineage + [{"file": one, "expected": expected, "found": "none"} for one in names]

@@ -19,6 +19,7 @@ from realm_jax.corpus.generation_files import Layer, read_layer
 from realm_jax.corpus.generation_retention import delete_merged
 from realm_jax.corpus.layered_spans import copy_spans
 from realm_jax.corpus.layered_store import NO_PART, open_generation, overlay
+from realm_jax.corpus.lineage import write_lineage
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import VOCABULARY, PassageStore
@@ -258,8 +259,7 @@ def _publish(
         manifest["content_hash"] = content.hexdigest()
         chained = hashlib.sha256(f"{store.corpus_hash} {content.hexdigest()}".encode())
         manifest["corpus_hash"] = store.corpus_hash if same else chained.hexdigest()
-        lineage = [*store.lineage, manifest["corpus_hash"]]
-        files.write_bytes(folder / names.LINEAGE, bytes.fromhex("".join(lineage)))
+        manifest.update(write_lineage(store.path, [*store.lineage, manifest["corpus_hash"]]))
 
     is_new = commit.publish(names.parent_of(store.path), generation, write, manifest)
     assert is_new, f"generation {generation} was published before"

@@ -17,8 +17,8 @@ from realm_jax.corpus.generation_files import (
     newest_generation,
     read_generation,
     read_layer,
-    read_lineage,
 )
+from realm_jax.corpus.lineage import read_lineage
 from realm_jax.corpus.store import Bounds, Part, PassageStore
 from realm_jax.errors import DamageError, InputError
 
@@ -56,8 +56,7 @@ def _open(path: str | Path, generation: int, before: PassageStore | None) -> Pas
         return PassageStore(path)
     if before is None:
         return LayeredStore(path, generation)
-    read_generation(path, generation)  # raises if it is damaged
-    lineage = read_lineage(path, generation)
+    lineage = read_lineage(path, generation, read_generation(path, generation))
     if before.lineage == lineage:
         return before
     is_same = before.lineage == lineage[: before.generation]  # or the corpus was built again
@@ -103,7 +102,7 @@ class LayeredStore(PassageStore):
         self._parts = [base, *(store for _, store in rest if store is not None)]
         self._ids, self._part, self._row = overlay(layers)
         # Read now: a compaction may delete the files while this generation is in use.
-        self._lineage = read_lineage(path, generation)
+        self._lineage = read_lineage(path, generation, manifest)
         self._changes = [one.changes for one in layers]
         self.flat: Any = Concatenated([part.flat for part in self._parts])
         self.document_ids: Any = JoinedDocumentIds([part.document_ids for part in self._parts])

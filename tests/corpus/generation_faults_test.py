@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 
-from realm_jax.corpus import generation_writer, layered_store
+from realm_jax.corpus import generation_writer, layered_store, lineage
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generation_files import folder_of, newest_generation
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
@@ -216,3 +216,24 @@ def test_every_damaged_file_is_named_and_never_read_as_an_older_generation(corpu
     edit(corpus, 8)
     assert verify(corpus) == []
     assert texts(corpus)[0][1] == "flows 8 near"
+
+
+def test_a_damaged_file_of_the_lineage_is_named_and_no_writer_builds_on_it(corpus, monkeypatch):
+    monkeypatch.setattr(lineage, "OF_FILE", 4)
+    for number in range(4):
+        edit(corpus, number)
+    paths = sorted((corpus / GENERATIONS / "lineage").iterdir())
+    assert len(paths) > 1
+    assert verify(corpus) == []
+    for path in paths:
+        name, content = f"{GENERATIONS}/lineage/{path.name}", path.read_bytes()
+        for damaged in (content[:-1], content.replace(b"a", b"b", 1), None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            assert [problem["file"] for problem in verify(corpus)] == [name]
+            with pytest.raises(DamageError, match=path.name):
+                PassageStore.open(corpus)
+            with pytest.raises(DamageError, match=path.name):
+                edit(corpus, 8)
+            path.write_bytes(content)
+    compact(corpus)
+    assert len(PassageStore.open(corpus).lineage) == newest_generation(corpus)

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from realm_jax.corpus import generation_retention, generation_writer
+from realm_jax.corpus import generation_retention, generation_writer, lineage
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generation_files import finished_generations
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
@@ -111,6 +111,7 @@ def test_the_newest_generation_shares_what_is_opened_unless_the_corpus_was_built
 def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):
     monkeypatch.setattr(generation_writer, "MOST_LAYERS", 3)
     monkeypatch.setattr(generation_retention, "KEPT_GENERATIONS", 4)
+    monkeypatch.setattr(lineage, "OF_FILE", 3)
     model, size = texts(store), len(store)
     hashes = [store.corpus_hash]
     for n in range(8):
@@ -125,6 +126,7 @@ def test_many_generations_are_merged_and_ids_stay(store, monkeypatch):
         assert grown.lineage[-1] == grown.corpus_hash == summary.corpus_hash
         assert grown.lineage[: len(hashes)] == tuple(hashes)
         assert len(grown.lineage) == grown.generation
+        assert len(grown.manifest["recent"]) <= 3
         hashes = list(grown.lineage)
     check_arrays(grown)
     assert len(set(hashes)) == 9
