@@ -162,7 +162,7 @@ def measure_build(arguments: Any, size: int, segments: int, _: int) -> dict[str,
     """Builds and saves the segments, one after the other; skips those of before an interruption."""
     index = index_folder(arguments.folder, arguments.searcher, size, segments)
     config, rows = config_lib.default(), Rows(size)
-    config.search.update(OURS[arguments.searcher])
+    config.search.update(OURS[arguments.searcher], segment_passages=-(-size // segments))
     options = segment_search(config, size)
     folders = segment_folders(index, segments)
     before, parts = anonymous_bytes(), []

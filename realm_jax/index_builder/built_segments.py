@@ -24,6 +24,9 @@ from realm_jax.storage import commit
 from realm_jax.storage.layout import SEARCHER, VECTORS, RunDir
 
 KIND = "index_segment"
+# More leaves find more at equal cost of a search, but the time to train the leaves of one segment
+# grows with the square of their number, and must not grow with the corpus.
+MORE_LEAVES = 2
 _HITS = "hits.npz"
 _NAMES = ("scores", "found", "exact", "rounding")  # of the arrays of ProbeHits
 _PROBES = ("asked", "passages")
@@ -71,12 +74,14 @@ def segment_search(config: ConfigDict, size: int) -> ConfigDict:
     """`config.search` for the segments of an index of `size` rows.
 
     Unless `search.leaves` is set, each segment has as many leaves as one index of all rows would
-    have. Recall@8 on 400,000 synthetic rows, with a tenth of the leaves searched: one index 0.988;
-    four segments 0.980, and 0.964 with the square root of their own rows (benchmarks/segments.py).
+    have, but at most `MORE_LEAVES` times the square root of its own rows. Recall@8 on 400,000
+    synthetic rows, with a tenth of the leaves searched: one index 0.988; four segments 0.980, and
+    0.964 with the square root of their own rows (benchmarks/segments.py).
     """
     search = config.search.copy_and_resolve_references()
     if size >= TREE_FROM and not search.leaves:
-        search.leaves = round(size**0.5)
+        rows = -(-size // len(segment_bounds(size, config)))
+        search.leaves = round(min(size**0.5, MORE_LEAVES * rows**0.5))
     return search
 
 

@@ -181,10 +181,12 @@ def test_segments_of_other_search_settings_are_made_again(run, publish, embedded
     assert len(opened(run).searcher.segments) == 4
 
 
-def test_a_segment_has_as_many_leaves_as_one_index_of_all_rows():
+def test_leaves_of_a_segment_are_those_of_one_index_within_twice_the_root_of_its_rows():
     config = tiny_config()
-    found = [segment_search(config, size).leaves for size in (99_999, 100_000, 13_353_718)]
-    assert found == [0, 316, 3654] and config.search.leaves == 0
+    found = [segment_search(config, size).leaves for size in (99_999, 100_000, 2_000_000)]
+    assert found == [0, 316, 1414] and config.search.leaves == 0
+    found = [segment_search(config, size).leaves for size in (6_000_000, 10**8, 10**9)]
+    assert found == [2449, 2828, 2828]
     config = tiny_config(search__leaves=50)
     assert segment_search(config, 13_353_718).leaves == 50
 
