@@ -68,6 +68,10 @@ class CurrentIndex:
         return self.pending[self.store.is_live(self.pending)]
 
 
+class MissingIndexError(InputError):
+    """The published index of an export is being replaced, or was deleted."""
+
+
 def up_to_date_command(workdir: str | os.PathLike[str], paths: Paths = NO_PATHS) -> str:
     """The command that brings the index of a finished run up to date."""
     flags = [f"--config.{key}={path}" for key, path in paths.items()]
@@ -94,7 +98,7 @@ def open_current(
       before: what was opened earlier; what has not changed since is not opened again.
 
     Raises:
-      InputError: there is no index of this step.
+      MissingIndexError: there is no index of this step.
       DamageError: a file is damaged; the error names it.
     """
     folder, tries = run.published_index / step_name(index_step), _TRIES
@@ -105,7 +109,7 @@ def open_current(
         except NotPublishedError as error:
             if not commit.is_published(folder):
                 command = up_to_date_command(run.workdir)
-                raise InputError(
+                raise MissingIndexError(
                     "the index of the newest export is missing",
                     where=folder,
                     expected=error.expected,
@@ -115,6 +119,15 @@ def open_current(
                 ) from error
             if not tries:  # the newest update may have been replaced meanwhile
                 raise
+
+
+def newest_or_before(run: RunDir, before: CurrentIndex) -> CurrentIndex:
+    """The index as it is now; `before`, with a warning, while there is no published index."""
+    try:
+        return open_current(run, before.base.step, before.store.newest(), before=before)
+    except MissingIndexError as error:
+        log.warning("answering with the index as it was before: %s", error)
+        return before
 
 
 def _open_current(

@@ -15,7 +15,7 @@ from realm_jax import __version__
 from realm_jax.artifacts.current_index import (
     CurrentIndex,
     check_coverage,
-    open_current,
+    newest_or_before,
     up_to_date_command,
 )
 from realm_jax.artifacts.run_config import NO_PATHS, Paths
@@ -110,11 +110,12 @@ class LiveRun:
         now = self._on_disk()
         if now != self._seen:
             before = self._answerer.current
-            store, run = before.store.newest(), self._answerer.run
-            current = open_current(run, before.base.step, store, before=before)
-            check_coverage(current, self._command)
-            self._use(current)
-        self._checked, self._seen = time.monotonic(), now
+            current = newest_or_before(self._answerer.run, before)
+            if current is not before:
+                check_coverage(current, self._command)
+                self._use(current)
+                self._seen = now
+        self._checked = time.monotonic()
 
     def _use(self, current: CurrentIndex) -> None:
         """Answers with another version of the index; versions in use are never modified."""

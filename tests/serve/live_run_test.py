@@ -1,18 +1,25 @@
 """Changing passages of a live run: answers use the changes, which last and reach other servers."""
 
+import shutil
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.accented_run import copied, reopened
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
 
 from realm_jax.artifacts.verify import check
+from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
+from realm_jax.index_builder.once import run_once
 from realm_jax.inference import passage_editor
+from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.serve import live_run
 from realm_jax.serve.live_run import LiveRun, ReadOnlyError
@@ -171,6 +178,29 @@ def test_a_read_only_server_refuses_changes_and_sees_those_of_others(live, other
     live.edit(0, "", "the river")
     assert wait_for(lambda: texts(reader.ask(QUESTION, EVERYTHING))[0], "the river")
     assert (reader.about()["read_only"], live.about()["read_only"]) == (True, False)
+
+
+def test_while_a_compaction_replaces_the_index_answers_come_from_the_one_before(
+    accents, tmp_path, caplog
+):
+    shutil.copytree(accents.folder, tmp_path / "corpus")
+    corpus = replace(accents, folder=tmp_path / "corpus")
+    workdir, config = str(tmp_path / "run"), tiny_config(corpus.folder)
+    write_finished_run(workdir, corpus, config, snapshot=True)
+    live = LiveRun(Answerer.open(workdir))
+    live.remove(1)
+    live.edit(0, "", "the river")
+    before = live.ask(QUESTION, EVERYTHING)
+    compact(corpus.folder)
+    with armed("published_index.staged=error"), pytest.raises(OSError, match="failpoint"):
+        run_once(workdir, threading.Event())
+    time.sleep(live_run._POLL_SECONDS)
+    assert live.ask(QUESTION, EVERYTHING) == before
+    assert "is replacing it" in caplog.text
+    run_once(workdir, threading.Event())
+    time.sleep(live_run._POLL_SECONDS)
+    assert texts(live.ask(QUESTION, EVERYTHING)) == texts(before)
+    assert not len(live._answerer.index.hidden)  # it was opened again
 
 
 def wait_for(value, expected):
