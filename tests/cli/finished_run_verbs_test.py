@@ -339,6 +339,7 @@ def test_a_run_rebuilds_an_index_that_a_repair_deleted(realm, copied, tmp_path, 
     assert (repaired.code, fix in repaired.err) == (0, True), repaired.err
     workdir = f"--workdir={copied.root}"
     for verb in (["ask", QUESTION], ["eval", f"--questions={questions}"], ["serve", "--port=0"]):
+        fix = f"realm index {workdir} --once"
         realm(verb[0], workdir, *verb[1:]).refused("index of the newest export", fix)
 
 

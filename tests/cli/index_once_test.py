@@ -20,7 +20,7 @@ from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import files
 from realm_jax.storage.failpoints import armed
-from realm_jax.storage.layout import RunDir
+from realm_jax.storage.layout import RunDir, step_name
 
 QUESTION = "What is the capital of Zor?"
 COUNT = 6
@@ -137,6 +137,15 @@ def test_a_corpus_without_any_old_passage_is_indexed(realm, run):
     report = realm("index", f"--workdir={run.workdir}", "--once", "--json").json()
     assert report["passages"] == COUNT
     assert_up_to_date(run)
+
+
+def test_an_index_that_was_deleted_is_built_again(realm, run):
+    workdir = f"--workdir={run.workdir}"
+    shutil.rmtree(run.published_index / step_name(STEP))
+    realm("ask", workdir, QUESTION).refused("newest export", f"realm index {workdir} --once")
+    assert realm("index", workdir, "--once").code == 0
+    assert_up_to_date(run)
+    assert realm("ask", workdir, QUESTION).code == 0
 
 
 def bytes_under(*folders):
