@@ -12,6 +12,7 @@ from typing import Any
 from realm_jax import __version__, runtime
 from realm_jax.cli import extras
 from realm_jax.cli.arguments import add_json
+from realm_jax.cli.nvidia import gpu_problem
 from realm_jax.retrieval.searcher import available_kind
 
 EXAMPLE = "realm doctor --json"
@@ -45,6 +46,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "free_disk_gib": round(shutil.disk_usage(Path.cwd()).free / _GIB, 1),
         "extras": optional,
     }
+    report["gpu_problem"] = gpu_problem({one.partition(":")[0] for one in report["devices"]})
     report["problems"] = _problems(report, broken)
     if not arguments.json:
         sys.stdout.write("".join(f"{line}\n" for line in _lines(report)))
@@ -140,6 +142,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"processor {report['cores']} cores, {' '.join(report['cpu_features']) or '?'}",
         f"free      memory {report['free_memory_gib']} GiB, disk {report['free_disk_gib']} GiB",
     ]
+    if report["gpu_problem"]:
+        lines += [f"gpu       {report['gpu_problem']}"]
     for extra, state in report["extras"].items():
         lines += [
             f"extra     [{extra}] "
