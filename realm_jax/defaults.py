@@ -116,6 +116,9 @@ def _lengths() -> ConfigDict:
     lengths.joint = 384  # length of a row with query and passage, J; more than Q
     lengths.masks = 10  # most masked positions of a query that enter the loss, M
     lengths.answer = 10  # widest answer span that the reader scores
+    # True: stages ict and realm compile three batch shapes that fit the rows of the corpus. False:
+    # one for the longest rows; less to compile, more padding.
+    lengths.fitted = True
     return lengths
 
 
@@ -299,9 +302,8 @@ def _mesh() -> ConfigDict:
     mesh.data = -1  # data parallelism: shards of the batch, each with a copy of the parameters
     mesh.fsdp = 1  # fully sharded data parallelism: shards of the batch that share one copy
     mesh.model = 1  # tensor parallelism: heads, feed-forward width and vocabulary are sharded
-    # Groups into which the queries of stages ict and realm are packed. A multiple of (shards of the
-    # batch * micro-batches) and a divisor of the batch; 0: exactly that product. The same number
-    # draws the same dropout on every mesh; fewer groups have less padding.
+    # Groups that stages ict and realm pack: a multiple of (shards of the batch * micro-batches)
+    # dividing the batch; 0: that product. Dropout depends on it; fewer groups have less padding.
     mesh.groups = 0
     return mesh
 
@@ -312,8 +314,7 @@ def _builder() -> ConfigDict:
     builder.shard = 4096  # passages per shard; a restarted builder resumes at the next shard
     # Word pieces, padding included, that each device embeds in a batch; on a CPU at most 1,200.
     builder.batch_pieces = 16_384
-    # Least recall@10 against exact search. Below it, the search is widened; if that is not enough,
-    # the index is not published.
+    # Least recall@10. Below it the search is widened; and if that fails, nothing is published.
     builder.recall_floor = 0.95
     # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes
     # the new vectors (scann, faiss). An index then depends on earlier ones.
@@ -344,7 +345,6 @@ def _report() -> ConfigDict:
     report.max_passages = 200_000  # largest corpus whose recall report.html measures again
     # Peak FLOP/s of one device, for MFU. 0: by device name; no MFU if the name is unknown.
     report.peak_flops = 0.0
-    # "FIRST:LAST": steps of each stage that the JAX profiler traces, both included, into
-    # logs/tensorboard/STAGE; TensorBoard and Perfetto open it. "" traces no step.
+    # "FIRST:LAST": steps of each stage that JAX's profiler traces into logs/tensorboard; "": none.
     report.profile_steps = ""
     return report

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import QuestionSource
@@ -144,9 +145,10 @@ def _reader(target: Target, folder: Path) -> tuple[Stage, Any]:
 
 
 def _ict(target: Target, folder: Path) -> tuple[Stage, Any]:
+    config = ConfigDict(target.config.to_dict())
+    config.lengths.fitted = False  # the largest batch
     store, _ = write_dummy_corpus(folder, target.vocabulary)
-    groups = packing_groups(target.mesh, target.config)
-    stage = IctStage(target.config, store, groups, usual=False)
+    stage = IctStage(config, store, packing_groups(target.mesh, config))
     return stage, stage.batch(0)
 
 

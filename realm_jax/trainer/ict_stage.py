@@ -42,19 +42,16 @@ class IctStage(IndexFreeStage):
       config: the run's config.
       store: the knowledge corpus Z.
       groups: G of a whole batch.
-      usual: packs rows to bucket widths sampled from the corpus; otherwise to the maximal widths.
     """
 
     name, prefetchable = "ict", True
 
-    def __init__(
-        self, config: ConfigDict, store: PassageStore, groups: int = 1, usual: bool = True
-    ):
+    def __init__(self, config: ConfigDict, store: PassageStore, groups: int = 1):
         self.settings = config.stages.ict
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
         self._size, self._passage = self.settings.batch // groups, config.lengths.passage
-        self._usual, self._queries = usual, config.evaluation.queries
+        self._fitted, self._queries = config.lengths.fitted, config.evaluation.queries
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
@@ -70,7 +67,7 @@ class IctStage(IndexFreeStage):
     def _buckets(self) -> tuple[Widths, ...]:
         rows = self._source.rows
         max_lengths = [rows.query] * self._size + [self._passage] * self._size
-        if not self._usual:
+        if not self._fitted:
             return make_buckets(max_lengths)
         examples = self._source.batch(0, SAMPLE_QUERIES)
         return make_buckets(

@@ -141,7 +141,8 @@ class RealmStage:
 
     @cached_property
     def _usual(self) -> Buckets:
-        return PretrainingRows(self._config, self._store, self._size).usual(self._text)
+        rows = PretrainingRows(self._config, self._store, self._size)
+        return rows.usual(self._text) if self._config.lengths.fitted else rows.widest
 
     def loss(
         self, networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None

@@ -50,7 +50,7 @@ class WatchedStage(IctStage):
     """Counts traces, records the built batches, and stops the run at an evaluation."""
 
     def __init__(self, config, store, stop):
-        super().__init__(config, store, DEVICES, usual=False)  # one bucket, so one trace
+        super().__init__(config, store, DEVICES)
         self.stop, self.traces, self.built = stop, 0, []
 
     def batch(self, step, *batch_rows):
@@ -67,7 +67,8 @@ class WatchedStage(IctStage):
 
 
 def config_of(tiny, **changes):
-    changes = {"stages__ict__steps": STEPS, "model__layers": 1, **changes}
+    one_shape = {"lengths__fitted": False}  # so one trace
+    changes = {"stages__ict__steps": STEPS, "model__layers": 1, **one_shape, **changes}
     return tiny_config(tiny.folder, **changes)
 
 
@@ -211,7 +212,7 @@ def test_the_batch_with_a_non_finite_loss_is_saved_and_can_be_replayed(tiny, tmp
     path = re.search("--replay=(.*)", str(error.value))[1]
     stage, step, batch = read_batch(path)
     config = config_of(tiny, **changes)
-    built = IctStage(config, tiny.store, DEVICES, usual=False).batch(1)
+    built = IctStage(config, tiny.store, DEVICES).batch(1)
     assert (stage, step, type(batch)) == ("ict", 1, type(built))
     jax.tree.map(np.testing.assert_array_equal, batch, built)
     report = replay(str(tmp_path), config, path)

@@ -27,6 +27,11 @@ def hits():
     return rng.permuted(np.tile(np.arange(40), (SIZE, 1)), axis=1)[:, :6]
 
 
+def index_of(tiny, config):
+    known = {tiny.store.corpus_hash}
+    return IndexManager(RunDir(tiny.folder), config, known.__contains__, [], set)
+
+
 def loss_and_gradients(stage, loss, batch):
     params = jax.jit(stage.modules.init)(jax.random.key(1))
     function = jax.value_and_grad(lambda p, b: loss(stage.modules.bind(p), b), has_aux=True)
@@ -55,9 +60,7 @@ def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
 ):
     config.stages.realm.marginal = marginal
     text = MaskedTextSource(tiny.store, tiny.spans, config)
-    index = IndexManager(
-        RunDir(tiny.folder), config, {tiny.store.corpus_hash}.__contains__, [], set
-    )
+    index = index_of(tiny, config)
     stage = RealmStage(config, tiny.store, text, text, index, groups=groups)
     drawn = text.batch(0, SIZE)
     assert len(set(drawn.weights.sum(1))) > 1
@@ -80,3 +83,12 @@ def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, grou
     found = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), stage.batch(0))
     expected = loss_and_gradients(stage, padded_ict_loss, stage._source.batch(0, SIZE))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize(("fitted", "count"), [(True, 3), (False, 1)])
+def test_the_number_of_batch_shapes_is_that_of_the_config(tiny, config, fitted, count):
+    config.lengths.fitted = fitted
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    realm = RealmStage(config, tiny.store, text, text, index_of(tiny, config))
+    ict = IctStage(config, tiny.store)
+    assert [len(kind) for kind in (*realm._usual, ict._buckets)] == [count] * 4
