@@ -21,7 +21,7 @@ the sentence names.
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +29,11 @@ from jaxtyping import Bool, Int32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.corpus.build import build
+from realm_jax.corpus.readers import read
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.corpus.store_writer import write_passages
+from realm_jax.corpus.store_writer import write_passages, write_store
+from realm_jax.corpus.tally import Skipped
 from realm_jax.storage.layout import MANIFEST
 from realm_jax.tagging.mark_corpus import annotate_corpus
 from realm_jax.tagging.marker import TaggerMarker
@@ -81,7 +82,11 @@ def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event
 
 
 def built_and_marked(
-    folder: Path, format: str, source: Path, mark: Callable[[PassageStore, Path], object]
+    folder: Path,
+    format: str,
+    source: Path,
+    mark: Callable[[PassageStore, Path], object],
+    most: int | None = None,
 ) -> PassageStore:
     """A corpus with its names and dates in `tagged_spans`; existing folders are kept.
 
@@ -90,10 +95,18 @@ def built_and_marked(
       format: of `source`.
       source: an archive; the vocabulary is in the same folder.
       mark: writes the spans of a corpus to a folder.
+      most: documents, the first ones; None: all.
     """
     if not (folder / MANIFEST).exists():
-        vocabulary = source.parent / VOCABULARY
-        build(format, str(source), folder, vocabulary, passage_pieces=TEXT_PIECES, workers=2)
+        skipped = Skipped()
+        write_store(
+            folder,
+            islice(read(format, str(source), skipped), most),
+            source.parent / VOCABULARY,
+            passage_pieces=TEXT_PIECES,
+            workers=2,
+            skipped=skipped,
+        )
     store = PassageStore.open(folder)
     if not (folder / TAGGED_SPANS / MANIFEST).exists():
         mark(store, folder / TAGGED_SPANS)

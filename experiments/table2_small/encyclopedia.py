@@ -2,7 +2,7 @@
 
 | folder | content |
 |---|---|
-| `wikipedia`, with `tagged_spans` and `shown_spans` | as in `corpora` |
+| `wikipedia`, with `tagged_spans` and `shown_spans` | as in `corpora`, of a quarter of the sample |
 | `encyclopedia` | Z: the beginnings of all articles of Simple English Wikipedia |
 | `knowledge` | Z of pre-training: shorter beginnings of the longest quarter of the articles |
 | `text_spans` | X: the names and dates of `wikipedia` that Z states |
@@ -45,6 +45,7 @@ from table2_small.titles import Titles
 
 log = logging.getLogger(__name__)
 ARTICLES = "simplewiki-2021.jsonl.xz"  # JSON lines: title, text
+TEXT_ARTICLES = 1789  # of the sample, the first ones: a quarter
 KEPT_SHARE = 0.25  # of the articles in pre-training, the longest ones
 ANSWER_PIECES = 96  # of a passage that answers questions, special tokens included
 QUERY_PIECES = 38  # of a sentence that fit into a query, without special tokens
@@ -61,7 +62,8 @@ def make_encyclopedia(home: Path, data: Path, mark: Callable[[PassageStore, Path
       data: folder with the two encyclopedias and the vocabulary.
       mark: writes the names and dates of X to a folder.
     """
-    text = built_and_marked(home / "wikipedia", "wikiextractor", data / SAMPLE, mark)
+    sample = data / SAMPLE
+    text = built_and_marked(home / "wikipedia", "wikiextractor", sample, mark, TEXT_ARTICLES)
     marked = SpanStore.open(text.path / TAGGED_SPANS, text)
     mark_shown(marked, text)
     for name, share, pieces in (
