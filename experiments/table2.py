@@ -207,6 +207,7 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
     With `--warm` only what the rows share: corpora, questions and the reader.
     """
+    import jax
     from evidence_runs.measure import commit
     from table2_small.rows import COPYING, READING
 
@@ -236,7 +237,8 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     records.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", records / "counts.json")
     if row:
-        made = {**metrics, "overrides": overrides, "commit": commit()}
+        device = jax.devices()[0].device_kind
+        made = {**metrics, "overrides": overrides, "commit": commit(), "device": device}
         kept.write_text(json.dumps(made) + "\n")
     else:
         for name in (COPYING, READING):

@@ -11,6 +11,9 @@ from realm_jax.retrieval.searcher_files import read_array, read_description, wri
 
 VECTORS = "vectors.npy"
 BLOCK = 16_384  # rows scored at a time
+GROUP = 1024  # queries searched at a time
+
+_Hits = tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]
 
 
 class ExactSearcher:
@@ -27,18 +30,29 @@ class ExactSearcher:
         self.size, self.dims = vectors.shape
         self.bytes = vectors.nbytes
 
-    def search(
-        self, queries: Float32[np.ndarray, "B E"], k: int
-    ) -> tuple[Int32[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+    def search(self, queries: Float32[np.ndarray, "B E"], k: int) -> _Hits:
         """See `Searcher.search`; ties go to the lower row."""
         check_queries(self, queries, k)
+        groups = range(0, len(queries), GROUP)
+        found = [self._search(queries[start : start + GROUP], k) for start in groups]
+        rows, scores = zip(*found, strict=True) if found else ((), ())
+        none = np.empty((0, k))
+        return (
+            np.concatenate([none.astype(np.int32), *rows]),
+            np.concatenate([none.astype(np.float32), *scores]),
+        )
+
+    def _search(self, queries: Float32[np.ndarray, "B E"], k: int) -> _Hits:
         rows = np.empty((len(queries), 0), np.int32)
         scores = np.empty((len(queries), 0), np.float32)
         for start in range(0, self.size, BLOCK):
             block = queries @ self.vectors[start : start + BLOCK].T
-            new = np.arange(start, start + block.shape[1], dtype=np.int32)
+            if scores.shape[1] == k:  # few of the later rows are better than the worst hit
+                columns, block = _better(block, scores.min(axis=1))
+            else:
+                columns = np.broadcast_to(np.arange(block.shape[1], dtype=np.int32), block.shape)
             scores = np.concatenate([scores, block], axis=1)
-            rows = np.concatenate([rows, np.broadcast_to(new, block.shape)], axis=1)
+            rows = np.concatenate([rows, columns + np.int32(start)], axis=1)
             if scores.shape[1] > k:
                 keep = _top_k_mask(scores, k)
                 scores = scores[keep].reshape(len(queries), k)
@@ -76,6 +90,19 @@ def load_vectors(folder: Path) -> Float32[np.ndarray, "N E"]:
     """
     description = read_description(folder)
     return read_array(folder / VECTORS, (description["size"], description["dims"]))
+
+
+def _better(
+    scores: Float32[np.ndarray, "B C"], least: Float32[np.ndarray, "B"]
+) -> tuple[Int32[np.ndarray, "B M"], Float32[np.ndarray, "B M"]]:
+    """Columns and values of the scores above `least`, filled up with -inf at the end."""
+    query, column = np.nonzero(scores > least[:, None])
+    counts = np.bincount(query, minlength=len(scores))
+    position = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = np.zeros((len(scores), counts.max()), np.int32)
+    values = np.full(columns.shape, -np.inf, np.float32)
+    columns[query, position], values[query, position] = column, scores[query, column]
+    return columns, values
 
 
 def _top_k_mask(scores: Float32[np.ndarray, "B C"], k: int) -> Bool[np.ndarray, "B C"]:
