@@ -91,11 +91,11 @@ def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
     config.search.kind = "exact"
 
     stages = config.stages
-    stages.reader.update(steps=2000, batch=32, learning_rate=3e-4)
+    stages.reader.update(steps=1000, batch=64, learning_rate=3e-4)
     stages.reader.update(neighbour_share=0.3, null_share=0.1, hidden_mask_share=0.1)
     stages.ict.update(steps=0, batch=32, learning_rate=2e-5)
-    stages.realm.update(steps=300, batch=8, learning_rate=2e-5, evaluate_every=100)
-    stages.qa.update(steps=700, batch=8, learning_rate=5e-5)
+    stages.realm.update(steps=300, batch=16, learning_rate=2e-5, evaluate_every=100)
+    stages.qa.update(steps=500, batch=32, learning_rate=5e-5)
     stages.qa.update(reader_passages=5, retriever_passages=20)
     stages.tagger.update(start_tagger_config().stages.tagger)
 

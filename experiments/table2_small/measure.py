@@ -82,7 +82,10 @@ def measure_questions(
     """
     answerer = answerer.by(config.stages.qa.retriever)
     found = {name: zero_shot(config, answerer, read_kept(home, name)) for name in sets.evaluated}
-    answered = {name: judge(answerer, read_kept(home, name)[: sets.most]) for name in sets.answered}
+    answered = {
+        name: judge(answerer, read_kept(home, name)[: sets.most], deepest=RECALL_K)
+        for name in sets.answered
+    }
     right = {name: [one.right for one in judged] for name, judged in answered.items()}
     recalls = {name: float(np.mean(values)) for name, values in found.items()}
     exact = {name: float(np.mean(values)) for name, values in right.items()}

@@ -90,12 +90,19 @@ class Judged:
 
 
 def judge(
-    answerer: Answerer, questions: list[Question], predictions: PredictionFile | None = None
+    answerer: Answerer,
+    questions: list[Question],
+    predictions: PredictionFile | None = None,
+    deepest: int = max(_RECALLS),
 ) -> list[Judged]:
-    """Answers questions and compares each answer; see `evaluate`."""
+    """Answers questions and compares each answer; see `evaluate`.
+
+    Ranks are looked for in the `deepest` best passages. Most of the time of a fast device is spent
+    on the search for answers in their texts.
+    """
     judged: list[Judged] = []
     for start in range(0, len(questions), _BATCH):
-        batch = _judge(answerer, questions[start : start + _BATCH])
+        batch = _judge(answerer, questions[start : start + _BATCH], deepest)
         judged += batch
         if predictions is not None:
             predictions.write(one.as_dict() for one in batch)
@@ -104,12 +111,12 @@ def judge(
     return judged
 
 
-def _judge(answerer: Answerer, questions: list[Question]) -> list[Judged]:
+def _judge(answerer: Answerer, questions: list[Question], deepest: int) -> list[Judged]:
     texts = [question.text for question in questions]
     padded = [texts[i] for i in padded_indices(len(texts), _BATCH)]
     rows = question_rows(padded, answerer.store.vocabulary, answerer.config.lengths.query)
-    found, scores = answerer.retrieve(padded, rows, max(_RECALLS))
     read = answerer.config.stages.qa.reader_passages
+    found, scores = answerer.retrieve(padded, rows, max(deepest, read))
     given = answerer.read(padded, rows, found[:, :read], scores[:, :read])[: len(texts)]
     answers = [accepted(question) for question in questions]
     real_rows = Rows(*(part[: len(texts)] for part in rows))
@@ -120,8 +127,8 @@ def _judge(answerer: Answerer, questions: list[Question]) -> list[Judged]:
             answer=given[i],
             right=is_right(given[i].answer, question),
             readable=bool(readable[i]),
-            answer_rank=_answer_rank(answerer, answers[i], found[i]),
-            evidence_rank=_rank(found[i] == question.evidence),
+            answer_rank=_answer_rank(answerer, answers[i], found[i, :deepest]),
+            evidence_rank=_rank(found[i, :deepest] == question.evidence),
         )
         for i, question in enumerate(questions)
     ]

@@ -11,7 +11,7 @@ from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import Question
 from realm_jax.data.rows import NULL_PASSAGE, joint_rows
 from realm_jax.inference.answerer import Answer, Answerer
-from realm_jax.inference.evaluate import closed_book, evaluate
+from realm_jax.inference.evaluate import closed_book, evaluate, judge
 from realm_jax.inference.evidence import Evidence
 from realm_jax.inference.prediction_file import PredictionFile
 from realm_jax.models.modules import Modules
@@ -97,6 +97,20 @@ def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_pat
     assert records[1]["prediction"] == "Oro" and records[3]["answers"] == ["A.Ñ.O."]
     assert [p["id"] for p in records[1]["passages"]] == [5, 4]
     assert records[1]["passages"][1]["text"] == fixed.store.body(4)
+
+
+@pytest.mark.parametrize(
+    ("deepest", "answers", "evidence"),
+    [
+        (2, [None, 2, None, None, 1], [None, None, None, 2, None]),
+        (3, [3, 2, None, None, 1], [3, None, None, 2, None]),
+    ],
+)
+def test_ranks_are_those_of_the_best_passages_only(fixed, deepest, answers, evidence):
+    judged = judge(fixed.with_results(SAID, FOUND, 2), QUESTIONS, deepest=deepest)
+    assert [one.answer_rank for one in judged] == answers
+    assert [one.evidence_rank for one in judged] == evidence
+    assert [one.right for one in judged] == [True, False, True, True, True]
 
 
 def test_the_oracle_counts_only_answers_that_a_span_can_hold(fixed):
