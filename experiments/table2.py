@@ -18,6 +18,7 @@ import argparse
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,14 +232,20 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
             return edition.make_row(row, seed, workdir, base, stop)
         return {"reader": str(edition.teach_reader(home, base, stop))}
 
+    began = time.monotonic()
     metrics = until_stopped(work)
     if "exit_code" in metrics:
         sys.exit(metrics["exit_code"])
     records.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", records / "counts.json")
     if row:
-        device = jax.devices()[0].device_kind
-        made = {**metrics, "overrides": overrides, "commit": commit(), "device": device}
+        made = {
+            **metrics,
+            "overrides": overrides,
+            "commit": commit(),
+            "device": jax.devices()[0].device_kind,
+            "command_seconds": round(time.monotonic() - began, 1),  # after a stop: the last command
+        }
         kept.write_text(json.dumps(made) + "\n")
     else:
         for name in (COPYING, READING):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from table2_small.rows import ROWS_FROM_START
+from table2_small.tables import examples_table
 
 from evidence_runs.markdown import NOT_RUN, markdown
 from evidence_runs.rows import MEASURES, PAIRS
@@ -30,6 +31,7 @@ CLAIMS = {
     "Salient spans beat random spans": ("realm", "random_span"),
     "Random spans beat random tokens": ("random_span", "random_token"),
     "REALM beats the encoder it starts from": ("realm", "start"),
+    "REALM with random spans beats the encoder it starts from": ("random_span", "start"),
     "REALM beats BM25": ("realm", "bm25"),
 }
 
@@ -43,6 +45,7 @@ def row_tables(made: dict[str, Any]) -> dict[str, str]:
         "rows_differences": _differences_table(made),
         "verdicts": _verdicts_table(made),
         "summary": _summary_table(made),
+        "rows_examples": examples_table(made.get("row_examples")),
     }
 
 
@@ -61,7 +64,7 @@ def _utility_table(made: dict[str, Any]) -> str:
     for name in ROWS_FROM_START:
         training = made["row_training"].get(name)
         if training is None:
-            lines.append((f"`{name}`", *[NOT_RUN] * 3))
+            lines.append((f"`{name}`", *[NOT_RUN] * 4))
             continue
         figure = made["rows"][name]["retrieval_utility"]
         text = f"{figure['mean']:.3f}"
@@ -69,8 +72,10 @@ def _utility_table(made: dict[str, Any]) -> str:
             text += f" ({figure['low']:.3f} to {figure['high']:.3f})"
         curve = ", ".join(f"{step}: {value:.2f}" for step, value in training["utility"])
         minutes = ", ".join(f"{value:.0f}" for value in training["minutes"])
-        lines.append((f"`{name}`", text, curve or NOT_RUN, minutes))
-    return markdown(("row", "retrieval utility", "at steps", "minutes of each seed"), lines)
+        lines.append((f"`{name}`", text, curve or NOT_RUN, minutes, training["device"]))
+    return markdown(
+        ("row", "retrieval utility", "at steps", "minutes of each seed", "device"), lines
+    )
 
 
 def _differences_table(made: dict[str, Any]) -> str:
@@ -97,10 +102,11 @@ def _verdicts_table(made: dict[str, Any]) -> str:
 
 
 def _verdict(figures: dict[str, dict[str, float]]) -> str:
-    """On how many sets the interval of the difference is above or below zero."""
+    """On how many sets the interval of the difference is above or below zero; two sets decide."""
     better = sum(figure["low"] > 0 for figure in figures.values())
     worse = sum(figure["high"] < 0 for figure in figures.values())
-    word = "Yes" if better and not worse else "No" if worse and not better else "Not shown"
+    decided = {better > 1 and not worse: "Yes", worse > 1 and not better: "No"}
+    word = decided.get(True, "Not shown")
     return f"**{word}**: better on {better}, worse on {worse} of {len(figures)} sets"
 
 

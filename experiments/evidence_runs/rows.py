@@ -23,6 +23,7 @@ PAIRS = (
     ("realm", "stale_30x"),
     ("realm", "random_span"),
     ("random_span", "random_token"),
+    ("random_span", "start"),
 )
 
 Values = Float64[np.ndarray, "questions"]
@@ -36,14 +37,17 @@ def aggregate_rows(folder: Path) -> dict[str, Any]:
 
     Returns:
       `rows`: by row and measure; `row_differences`: paired by question; `row_training`: minutes,
-      and the retrieval utility of each evaluation, means over seeds.
+      and the retrieval utility of each evaluation, means over seeds; `row_examples`: masked
+      sentences of the first run of `realm`.
     """
     records: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*_*.json")):
         record = json.loads(path.read_text())
         records.setdefault(record["row"], []).append(record)
     rows = {name: records[name] for name in ROWS_FROM_START if name in records}
-    return {
+    shown = [record["examples"] for record in rows.get("realm", []) if "examples" in record]
+    examples = {"row_examples": shown[0]} if shown else {}
+    return examples | {
         "rows": {name: _row(own) for name, own in rows.items()},
         "row_differences": _differences(rows),
         "row_training": {name: _training(own) for name, own in rows.items()},
@@ -103,12 +107,14 @@ def _difference(pair: Sequence[Sequence[dict[str, Any]]], measure: str, name: st
 
 
 def _training(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    minutes = [sum(record["seconds"].values()) / 60 for record in records]
+    minutes = [record["command_seconds"] / 60 for record in records]
     curves = [dict(record["curve"]) for record in records]
     steps = sorted(set.intersection(*map(set, curves)))
     return {
         "minutes": [round(value, 1) for value in minutes],
+        "device": ", ".join(sorted({record["device"] for record in records})),
         "utility": [
-            [step, round(float(np.mean([curve[step] for curve in curves])), 4)] for step in steps
+            [int(step), round(float(np.mean([curve[step] for curve in curves])), 4)]
+            for step in steps
         ],
     }

@@ -118,7 +118,7 @@ def _measured(
     trained = Answerer.open(str(retriever))
     measured |= measure_text(retriever, config_lib.check(config), base, trained)
     answering = read_run(str(workdir / ANSWERS))
-    measured["seconds"] |= answering.stage_seconds
+    measured["seconds"]["qa"] = answering.stage_seconds["qa"]
     measured["index_seconds"] += sum(record["seconds"] for record in answering.refreshes)
     return {"row": name, "seed": seed, **measured}
 

@@ -37,7 +37,7 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
         "differences": _differences_table(made),
         "answers": _answers_table(made),
         "questions": _questions(made),
-        "examples": _examples(made.get("examples")),
+        "examples": examples_table(made.get("examples")),
     }
 
 
@@ -116,7 +116,8 @@ def _questions(made: dict[str, Any]) -> str:
     return _markdown(head, lines)
 
 
-def _examples(made: dict[str, Any] | None) -> str:
+def examples_table(made: dict[str, Any] | None) -> str:
+    """Sentences as in Table 3 of the paper; `made` is what `examples.examples` returned."""
     head = ("sentence", "hidden", "p(y|x)", "without retrieval", "likeliest passage")
     if made is None:
         return _markdown(head, [])

@@ -126,15 +126,21 @@ class Bm25:
 
         Equal scores are in the order of ids; those of score 0 come last. k is cut to N.
         """
-        return best([self.scores(query) for query in queries], min(k, len(self)))
+        return best(map(self.scores, queries), min(k, len(self)))
 
 
 def best(scores: Iterable[Float32[np.ndarray, "N"]], k: int) -> Ranked:
-    """Ids and scores of the k highest scores of each query; equal ones in the order of ids."""
+    """Ids and scores of the k highest scores of each query, which are at least 0.
+
+    Equal scores are in the order of ids. One query at a time is in memory.
+    """
     ids, kept = [], []
     for of_query in scores:
-        cut = len(of_query) - min(k, len(of_query))
-        members = np.flatnonzero(of_query >= np.partition(of_query, cut)[cut])
+        members = np.flatnonzero(of_query > 0)  # few passages share a word with a query
+        if len(members) < k:
+            members = np.arange(len(of_query))
+        cut = len(members) - min(k, len(members))
+        members = members[of_query[members] >= np.partition(of_query[members], cut)[cut]]
         order = np.argsort(-of_query[members], kind="stable")[:k]
         ids.append(members[order])
         kept.append(of_query[members[order]])

@@ -182,7 +182,8 @@ def write_record(folder, row, seed, right):
     values = {name: bits(right) for name in all_questions.JUDGED}
     values["trec"] = bits([True, False])
     record = {"row": row, "seed": seed, "retrieval_utility": 0.5 + seed}
-    record |= {"curve": [[60, 0.25], [120, 0.5 + seed]], "seconds": {"realm": 60.0, "qa": 30.0}}
+    record |= {"curve": [[60, 0.25], [120, 0.5 + seed]], "command_seconds": 90.0}
+    record["device"] = "chip"
     record["by_question"] = {"recall_at_5": values, "exact_match": values}
     (folder / f"{row}_{seed}.json").write_text(json.dumps(record))
 
@@ -211,7 +212,7 @@ def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
     assert made["row_training"]["realm"]["utility"] == [[60, 0.25], [120, 1.0]]
     shown = row_tables.row_tables({**made, "collections": {}})
     assert "| `realm` | 37.5 (" in shown["rows_recall"] and "| `start` | – |" in shown["rows_exact"]
-    assert "60: 0.25, 120: 1.00 | 2, 2 |" in shown["rows_utility"]
+    assert "60: 0.25, 120: 1.00 | 2, 2 | chip |" in shown["rows_utility"]
     assert set(row_tables.CLAIMS.values()) == set(rows.PAIRS)
     # CuratedTREC is the same in both rows; no row was run for the last claim
     assert "ICT's | **Yes**: better on 3, worse on 0 of 4 sets |" in shown["verdicts"]
@@ -219,6 +220,8 @@ def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
     assert "from 0.25 to 1.00 nats" in shown["verdicts"]
     swapped = {name: {"low": -0.2, "high": -0.1} for name in "ab"} | {"c": {"low": 0, "high": 1}}
     assert row_tables._verdict(swapped) == "**No**: better on 0, worse on 2 of 3 sets"
+    one_set = {"a": {"low": 0.1, "high": 0.2}, "b": {"low": 0, "high": 1}}
+    assert row_tables._verdict(one_set) == "**Not shown**: better on 1, worse on 0 of 2 sets"
     assert "| ICT | – | 25.0 | 25.0 | 25.0 | 25.0 |" in shown["summary"]
     assert "| the encoder and BM25 | – | – |" in shown["summary"]
 
@@ -288,7 +291,9 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     assert not (home / "bm25_0" / "checkpoints").exists()  # it uses the run of `start`
     realm = json.loads((records / "realm_0.json").read_text())
     assert [step for step, _ in realm["curve"]] == [2, 4] and "examples" in realm
-    assert realm["seconds"].keys() == {"realm", "qa"}
+    assert realm["seconds"].keys() == {"realm", "qa"} and realm["command_seconds"] > 0
+    trained = (home / "realm_0" / "logs" / "realm.jsonl").read_text().splitlines()[-1]
+    assert realm["seconds"]["realm"] == json.loads(trained)["seconds"]
     assert realm["own_recall_at_5"] >= 0
     made = rows.aggregate_rows(records)
     assert list(made["rows"]) == ["realm", "bm25"]

@@ -146,3 +146,12 @@ def test_processes_that_build_at_the_same_time_open_one_index(tmp_path, corpus):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.map(_length, [folder] * 3) == [48] * 3
     assert PassageStore.open(folder).verify() == []
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_the_best_scores_are_those_of_a_stable_sort_and_zeros_fill_up(k):
+    scores = np.array([[0, 2, 0, 1, 2, 0, 1, 0], [0] * 8, [3, 0, 0, 0, 0, 0, 0, 3]], np.float32)
+    ids, found = best(iter(scores), k)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, 1))
