@@ -1,17 +1,18 @@
 r"""The rows of Table 2 with a small model on a sample of Wikipedia, on two CPU cores.
 
 Data:     one folder (--data) with a Wikipedia sample (7,156 articles), CoNLL-2003, BERT's
-          vocabulary, and the questions of NQ, WebQuestions, CuratedTREC and SQuAD; docs/results.md
-          states which parts are used and by which rule. With --start also Simple English Wikipedia
-          and the questions of TriviaQA (docs/evidence.md)
+          vocabulary, and the questions of NQ, WebQuestions, CuratedTREC and SQuAD;
+          docs/results_random_weights.md states which parts are used and by which rule. With --start
+          also Simple English Wikipedia and the questions of TriviaQA (docs/evidence.md)
 Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           one run: python experiments/table2.py --row=realm --seed=0 \
               --workdir=runs/table2/realm_0 --data=DATA
           from an encoder that knows language: add --start=FOLDER to either, with another --home
           tables and plots of the finished runs: python experiments/table2.py --tables
           other sizes: add --config.KEY=VALUE to any of them
-Hours:    docs/results.md has the minutes of each row; an interrupted command resumes
-Expect:   docs/results.md, next to the numbers of the paper; with --start docs/evidence.md
+Hours:    docs/results.md has the minutes of a row; an interrupted command resumes
+Expect:   docs/results_random_weights.md, next to the numbers of the paper; with --start
+          docs/evidence.md
 """
 
 import argparse

@@ -21,6 +21,7 @@ SUMMARY = {
     "BM25": ("bm25", "bm25"),
     "ICT": ("ict", "ict_only"),
     "REALM": ("realm", "realm"),
+    "REALM, random spans hidden": ("", "random_span"),
     "the encoder and BM25": ("start_hybrid", ""),
     "REALM and BM25": ("realm_hybrid", ""),
 }
