@@ -345,7 +345,7 @@ def _hashed(config: ConfigDict) -> dict[str, Any]:
     left_out = {*_NOT_HASHED, *(key for key in _FORM if model[key] == paper[key])}
     hashed = {key: value for key, value in model.items() if key not in left_out}
     lengths = {**config.lengths, "sentences": config.stages.tagger.row_length}
-    del lengths["fitted"]  # of batches, not of networks
-    if lengths["indexed"] <= lengths["passage"]:  # not used
-        del lengths["indexed"]
+    not_used = ("indexed",) if lengths["indexed"] <= lengths["passage"] else ()
+    for key in ("fitted", *not_used):  # shapes of batches are not those of networks
+        del lengths[key]
     return {"model": hashed, "lengths": lengths}
