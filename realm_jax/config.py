@@ -344,8 +344,7 @@ def _hashed(config: ConfigDict) -> dict[str, Any]:
     model, paper = config.model.to_dict(), default().model.to_dict()
     left_out = {*_NOT_HASHED, *(key for key in _FORM if model[key] == paper[key])}
     hashed = {key: value for key, value in model.items() if key not in left_out}
-    lengths = {**config.lengths, "sentences": config.stages.tagger.row_length}
-    not_used = ("indexed",) if lengths["indexed"] <= lengths["passage"] else ()
-    for key in ("fitted", *not_used):  # shapes of batches are not those of networks
-        del lengths[key]
-    return {"model": hashed, "lengths": lengths}
+    own = config.lengths
+    not_used = {"fitted", "indexed"} if own.indexed <= own.passage else {"fitted"}
+    lengths = {key: value for key, value in own.items() if key not in not_used}
+    return {"model": hashed, "lengths": {**lengths, "sentences": config.stages.tagger.row_length}}
