@@ -33,14 +33,10 @@ class ExactSearcher:
     def search(self, queries: Float32[np.ndarray, "B E"], k: int) -> _Hits:
         """See `Searcher.search`; ties go to the lower row."""
         check_queries(self, queries, k)
-        groups = range(0, len(queries), GROUP)
-        found = [self._search(queries[start : start + GROUP], k) for start in groups]
-        rows, scores = zip(*found, strict=True) if found else ((), ())
-        none = np.empty((0, k))
-        return (
-            np.concatenate([none.astype(np.int32), *rows]),
-            np.concatenate([none.astype(np.float32), *scores]),
-        )
+        groups = range(0, max(1, len(queries)), GROUP)
+        found = (self._search(queries[start : start + GROUP], k) for start in groups)
+        rows, scores = zip(*found, strict=True)
+        return np.concatenate(rows), np.concatenate(scores)
 
     def _search(self, queries: Float32[np.ndarray, "B E"], k: int) -> _Hits:
         rows = np.empty((len(queries), 0), np.int32)
@@ -99,7 +95,7 @@ def _better(
     query, column = np.nonzero(scores > least[:, None])
     counts = np.bincount(query, minlength=len(scores))
     position = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
-    columns = np.zeros((len(scores), counts.max()), np.int32)
+    columns = np.zeros((len(scores), counts.max(initial=0)), np.int32)
     values = np.full(columns.shape, -np.inf, np.float32)
     columns[query, position], values[query, position] = column, scores[query, column]
     return columns, values
