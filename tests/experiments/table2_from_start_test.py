@@ -147,6 +147,15 @@ def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path,
     assert made.evidence.tolist() == [0, -1, 1, 2, -1]
 
 
+@pytest.mark.parametrize(("most", "count"), [(3, 3), (None, len(COUNTRIES))])
+def test_the_text_is_the_first_articles_of_the_sample(tmp_path, most, count):
+    write_data(tmp_path, "")
+    sample = tmp_path / corpora.SAMPLE
+    made = corpora.built_and_marked(tmp_path / "X", "wikiextractor", sample, mark_spans, most)
+    titles_of_rows = [made.title(row) for row in range(len(made))]
+    assert list(dict.fromkeys(titles_of_rows)) == list(COUNTRIES[:count])
+
+
 def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, monkeypatch):
     monkeypatch.setattr(titles, "RARE", 1.0)
     write_data(tmp_path, "")
