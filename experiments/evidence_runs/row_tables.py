@@ -112,14 +112,14 @@ def _verdict(figures: dict[str, dict[str, float]]) -> str:
 
 
 def _summary_table(made: dict[str, Any]) -> str:
-    """Means over the collections that have all systems of the table that were measured."""
+    """Means over collections; a system that lacks some of them has none."""
     collections = made["collections"].values()
-    systems = [system for system, _ in SUMMARY.values()]
-    measured = [system for system in systems if any(system in own for own in collections)]
+    counts = {name: sum(name in own for own in collections) for name, _ in SUMMARY.values()}
+    measured = [name for name, count in counts.items() if 0 < count == max(counts.values())]
     common = [own for own in collections if all(one in own for one in measured)]
     lines = []
     for title, (system, row) in SUMMARY.items():
-        ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common if system in own]
+        ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common if system in measured]
         rows = made["rows"].get(row)
         cells = [f"{np.mean(ndcg):.3f}" if ndcg else NOT_RUN]
         for measure in ("recall_at_5", "exact_match"):

@@ -233,6 +233,11 @@ def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
     assert row_tables._verdict(one_set) == "**Not shown**: better on 1, worse on 0 of 2 sets"
     assert "| ICT | – | 25.0 | 25.0 | 25.0 | 25.0 |" in shown["summary"]
     assert "| the encoder and BM25 | – | – |" in shown["summary"]
+    one, other = {"start": {"ndcg_at_10": {"mean": 0.5}}}, {"start": {"ndcg_at_10": {"mean": 0.7}}}
+    two = {"a": one | {"ict": {"ndcg_at_10": {"mean": 0.9}}}, "b": other}
+    partly = row_tables._summary_table({**made, "collections": two})
+    assert "mean of 2 collections" in partly and "| the encoder as it comes | 0.600 |" in partly
+    assert "| ICT | – |" in partly
 
 
 def test_the_contract_names_all_rows_and_sets():
