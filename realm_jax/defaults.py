@@ -302,8 +302,8 @@ def _mesh() -> ConfigDict:
     mesh.data = -1  # data parallelism: shards of the batch, each with a copy of the parameters
     mesh.fsdp = 1  # fully sharded data parallelism: shards of the batch that share one copy
     mesh.model = 1  # tensor parallelism: heads, feed-forward width and vocabulary are sharded
-    # Groups that stages ict and realm pack: a multiple of (shards of the batch * micro-batches)
-    # dividing the batch; 0: that product. Dropout depends on it; fewer groups have less padding.
+    # Groups into which stages ict and realm pack a batch: a multiple of (batch shards *
+    # micro-batches) that divides it; 0: that product. Dropout differs between numbers of groups.
     mesh.groups = 0
     return mesh
 
@@ -314,7 +314,7 @@ def _builder() -> ConfigDict:
     builder.shard = 4096  # passages per shard; a restarted builder resumes at the next shard
     # Word pieces, padding included, that each device embeds in a batch; on a CPU at most 1,200.
     builder.batch_pieces = 16_384
-    # Least recall@10. Below it the search is widened; and if that fails, nothing is published.
+    # Least recall@10. Below it the search is widened; if that fails, nothing is published.
     builder.recall_floor = 0.95
     # True: the builder keeps partitions and codebooks as long as recall holds, and only encodes
     # the new vectors (scann, faiss). An index then depends on earlier ones.

@@ -97,8 +97,8 @@ def judge(
 ) -> list[Judged]:
     """Answers questions and compares each answer; see `evaluate`.
 
-    Ranks are looked for in the `deepest` best passages. Most of the time of a fast device is spent
-    on the search for answers in their texts.
+    Ranks are looked for in the `deepest` best passages. Fewer are faster, because the text of each
+    passage is searched for the answers.
     """
     judged: list[Judged] = []
     for start in range(0, len(questions), _BATCH):

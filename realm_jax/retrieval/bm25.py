@@ -130,9 +130,9 @@ class Bm25:
 
 
 def best(scores: Iterable[Float32[np.ndarray, "N"]], k: int) -> Ranked:
-    """Ids and scores of the k highest scores of each query, which are at least 0.
+    """Ids and scores of the k highest scores of each query; equal ones in the order of ids.
 
-    Equal scores are in the order of ids. One query at a time is in memory.
+    No score is negative. The scores of one query at a time are in memory.
     """
     ids, kept = [], []
     for of_query in scores:
