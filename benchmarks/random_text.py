@@ -107,4 +107,4 @@ class RandomText:
         filled = np.where(weights > 0, VOCABULARY.mask, VOCABULARY.cls)
         np.put_along_axis(rows.ids, positions, filled, 1)
         no_passage = np.full(size, -1)
-        return MaskedText(rows, positions, targets, weights, no_passage, no_passage)
+        return MaskedText(rows, rows, positions, targets, weights, no_passage, no_passage)

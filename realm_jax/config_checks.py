@@ -70,7 +70,8 @@ _LEAST: dict[str, float] = {
 _SHARES = """
   model.dropout masking.rate stages.reader.copying_share stages.reader.neighbour_share
   stages.reader.null_share stages.reader.permuted_share stages.reader.hidden_mask_share
-  stages.ict.mask_share stages.ict.removal_share stages.tagger.unknown_share builder.reencode_loss
+  stages.ict.mask_share stages.ict.removal_share stages.ict.title_share stages.realm.title_share
+  stages.tagger.unknown_share builder.reencode_loss
 """
 
 

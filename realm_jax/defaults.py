@@ -205,10 +205,10 @@ def _reader() -> ConfigDict:
 def _ict() -> ConfigDict:
     """Warm start of the embedder: inverse cloze task (ORQA section 5)."""
     stage = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
-    # True: the embedder's encoder starts from the reader after stage `reader`.
-    stage.from_reader = False
+    stage.from_reader = False  # True: the embedder's encoder starts from the trained reader
     stage.mask_share = 0.0  # share of query tokens replaced by [MASK], as REALM's queries have some
     stage.removal_share = 0.9  # share of queries that are removed from their passage
+    stage.title_share = 0.0  # share of queries after the title of their passage
     return stage
 
 
@@ -223,8 +223,8 @@ def _realm() -> ConfigDict:
     stage.retriever_loss = "marginal"
     # True: with steps=0, the networks before any training are published, indexed and exported.
     stage.publish_start = False
-    # Held-out utility (nats per masked token) below which the embedder is reset; 0: never.
-    stage.least_utility = 0.0
+    stage.title_share = 0.0  # share of queries that the embedder reads after their document's title
+    stage.least_utility = 0.0  # nats; held-out utility below which the embedder is reset; 0: never
     stage.stop_utility = 0.0  # an evaluation with a lower utility ends the stage; 0: none
     return stage
 

@@ -11,6 +11,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.rows import Rows, query_rows
+from realm_jax.data.titled_queries import TitledQueries
 
 MAX_DRAWS = 16  # passages drawn for a pair before one with a single sentence is kept as it is
 
@@ -47,6 +48,7 @@ class InverseClozeSource:
             config.stages.ict.mask_share,
         )
         self.seed = config.seed
+        self._titles = TitledQueries(store, config.stages.ict.title_share, config.seed)
         self._live = store.live_ids()
         self._warned = False
 
@@ -72,6 +74,7 @@ class InverseClozeSource:
                 start, stop = body + pair.start, body + pair.stop
                 _remove(passages, index, start, stop, self.store.vocabulary.pad)
         sentences = [self.store.body_ids(pair.row)[pair.start : pair.stop] for pair in pairs]
+        sentences = self._titles.before(sentences, rows, self._titles.chosen(step, batch_rows))
         queries = query_rows(sentences, self.lengths.query, self.store.vocabulary)
         masked &= ~np.isin(queries.ids, self.store.vocabulary.special)
         queries.ids[masked] = self.store.vocabulary.mask

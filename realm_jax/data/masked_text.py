@@ -4,13 +4,14 @@ import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int32, Int64
+from jaxtyping import Bool, Float32, Int32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data import masking, sampling
 from realm_jax.data.rows import Rows, query_rows
+from realm_jax.data.titled_queries import TitledQueries
 from realm_jax.errors import InputError
 
 _HELD_OUT_EVERY = 50
@@ -31,11 +32,13 @@ class _Generators(NamedTuple):
 class MaskedText(NamedTuple):
     """Masked queries and their targets.
 
-    `source` is the passage of Z that holds the sentence, `evidence` the passage known to state the
-    masked span; -1 if unknown.
+    `embedded` has the queries as the embedder reads them, without prompt: as in `queries`, or after
+    the title of their document. `source` is the passage of Z that holds the sentence, `evidence`
+    the passage known to state the masked span; -1 if unknown.
     """
 
     queries: Rows
+    embedded: Rows
     positions: Int32[Any, "B M"]
     targets: Int32[Any, "B M"]
     weights: Float32[Any, "B M"]
@@ -71,6 +74,7 @@ class MaskedTextSource:
         held_out = rows % _HELD_OUT_EVERY == 0
         chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
         self.rows = rows[chosen]
+        self._titles = TitledQueries(store, config.stages.realm.title_share, config.seed)
         self._source = _ids_or_unknown(spans.source, len(store))
         self._evidence = _ids_or_unknown(spans.evidence, len(store))
         if required and not len(self.rows):
@@ -101,9 +105,8 @@ class MaskedTextSource:
         batch_rows = sampling.rows_of_batch(size, batch_rows)
         drawn = self.rows[sampling.example_ids(self.seed, step, size, len(self.rows))[batch_rows]]
         rows = zip(drawn.tolist(), batch_rows.tolist(), strict=True)
-        return self._collect(
-            [self._draw(r, self._generators("mask", step, row)) for r, row in rows]
-        )
+        examples = [self._draw(r, self._generators("mask", step, row)) for r, row in rows]
+        return self._collect(examples, self._titles.chosen(step, batch_rows))
 
     def first(self, count: int) -> MaskedText:
         """The first `count` usable passages with fixed masks, for evaluation."""
@@ -114,7 +117,7 @@ class MaskedTextSource:
                 break
             example = self._mask(row, rngs)
             found += [example] if example else []
-        return self._collect(found)
+        return self._collect(found, np.zeros(len(found), bool))
 
     def _generators(self, name: str, *numbers: int) -> _Generators:
         return _Generators(
@@ -169,7 +172,7 @@ class MaskedTextSource:
         starts = self.store.sentences(row)[:-1].astype(np.int32)
         return np.stack([starts, starts + 1], axis=1)
 
-    def _collect(self, examples: list[_Example]) -> MaskedText:
+    def _collect(self, examples: list[_Example], titled: Bool[np.ndarray, "B"]) -> MaskedText:
         size, masks = len(examples), self.lengths.masks
         positions = np.zeros((size, masks), np.int32)
         targets = np.zeros((size, masks), np.int32)
@@ -180,10 +183,16 @@ class MaskedTextSource:
             targets[number, :count] = answer[:count]
             weights[number, :count] = 1.0
         rows = np.array([example[0] for example in examples], np.int64)
-        words = self.store.vocabulary
-        queries = query_rows([example[1] for example in examples], self.lengths.query, words)
+        words, sentences = self.store.vocabulary, [example[1] for example in examples]
+        with_titles = self._titles.before(sentences, rows, titled)
         return MaskedText(
-            queries, positions, targets, weights, self._source[rows], self._evidence[rows]
+            query_rows(sentences, self.lengths.query, words),
+            query_rows(with_titles, self.lengths.query, words),
+            positions,
+            targets,
+            weights,
+            self._source[rows],
+            self._evidence[rows],
         )
 
 

@@ -135,7 +135,7 @@ class PretrainingRows:
         null = self._embedder.passages(store, of_null, self._embedder.null_length)
         passages = self._embedder.passages(store, chosen[:, 1:], lengths.passage)
         joint = joint_rows(text.queries, store, chosen, lengths.joint)
-        queries = self._embedder.queries(text.queries)
+        queries = self._embedder.queries(text.embedded)
         embedded = [grouped(queries, groups), null, grouped(passages, groups)]
         return embedded, [grouped(joint, groups)]
 

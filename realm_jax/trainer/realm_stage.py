@@ -80,7 +80,7 @@ class RealmStage:
         text = self._text.batch(step, size, batch_rows)
         chosen = self._retriever.candidates(
             index,
-            self._embedded.queries(text.queries),
+            self._embedded.queries(text.embedded),
             text.source,
             StepContext(
                 sampling.rows_of_batch(size, batch_rows),
@@ -240,7 +240,7 @@ class RealmStage:
         width = max(self._config.retrieval.candidates, self._config.evaluation.recall_k)
         context = StepContext(rows, self.settings.batch, params["embedder"])
         for text in self._held_out_text(rows):
-            queries = self._embedded.queries(text.queries)
+            queries = self._embedded.queries(text.embedded)
             hits = self._retriever.hits(index, queries, width, context)
             found.append(hits)
             yield self.with_candidates(text, hits, self._size, index=index)
