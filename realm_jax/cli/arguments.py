@@ -35,16 +35,16 @@ def add_retriever(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fusion",
-        choices=("reciprocal_rank", "weighted_sum"),
-        default="reciprocal_rank",
-        help="of hybrid; default: reciprocal_rank",
+        choices=("weighted_sum", "reciprocal_rank"),
+        default="weighted_sum",
+        help="of hybrid; default: weighted_sum",
     )
     parser.add_argument(
         "--dense-weight",
         type=share,
-        default=0.5,
+        default=0.7,
         metavar="SHARE",
-        help="of hybrid: share of the dense ranking in the fused score, 0 to 1; default: 0.5",
+        help="of hybrid: share of the dense ranking in the fused score, 0 to 1; default: 0.7",
     )
 
 

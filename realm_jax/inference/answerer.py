@@ -149,7 +149,7 @@ class Answerer:
 
         Args:
           retriever: one of `fusion.RETRIEVERS`.
-          fusion: of a hybrid retriever; None: that of this answerer, by default reciprocal ranks.
+          fusion: of a hybrid retriever; None: that of this answerer.
 
         Raises:
           InputError: there is no such retriever.

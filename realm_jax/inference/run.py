@@ -146,7 +146,7 @@ class Run:
           texts: one text or several; see `encode_query`.
           k: passages per text, at least 1.
           retriever: `dense` compares vectors, `bm25` words, `hybrid` fuses both rankings.
-          fusion: of `hybrid`; None: reciprocal ranks.
+          fusion: of `hybrid`; None: the weighted sum of both scores.
 
         Returns:
           Hits for one text, best first; for several texts a list of such lists. Passages that have

@@ -87,20 +87,17 @@ def compare_with_baselines(
     found: dict[str, Any] = {"k": k}
     for name, (queries, embedder) in sets.items():
         ids, scores = words.search(queries.texts, DEPTH)
-        after = trained.hits(queries.rows, DEPTH, embedder)
+        by_words = np.where(scores > 0, ids, NO_PASSAGE), scores
+        after = trained.ranking(queries.rows, DEPTH, embedder)
         hits = {
-            "bm25": np.where(scores > 0, ids, NO_PASSAGE),
+            "bm25": by_words[0],
             "start": start.hits(queries.rows, DEPTH),
-            "realm": after,
+            "realm": after[0],
+            "hybrid": Fusion()(after, by_words, DEPTH)[0],
         }
-        hits["hybrid"], _ = Fusion()(_ranked(after), _ranked(hits["bm25"]), DEPTH)
         shares = {kind: float(_success(queries, one, k).mean()) for kind, one in hits.items()}
         found[name] = {"queries": len(queries.texts), **shares}
     return found
-
-
-def _ranked(ids: Hits) -> tuple[Hits, np.ndarray]:
-    return ids, np.zeros(ids.shape, np.float32)  # reciprocal ranks use no scores
 
 
 def _success(queries: _Queries, hits: Hits, k: int) -> Bool[np.ndarray, "B"]:

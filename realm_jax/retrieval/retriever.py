@@ -113,7 +113,14 @@ class Retriever(ABC):
 
 
 def search(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[np.ndarray, "B K"]:
-    """Passage ids of the k best passages for query vectors, best first.
+    """The passage ids of `search_with_scores`."""
+    return search_with_scores(index, vectors, k)[0]
+
+
+def search_with_scores(
+    index: Index, vectors: Float32[np.ndarray, "B E"], k: int
+) -> tuple[Int64[np.ndarray, "B K"], Float32[np.ndarray, "B K"]]:
+    """Passage ids and the searcher's scores of the k best passages of each query, best first.
 
     At most `MAX_QUERIES` queries are searched in a call, because exact searchers keep the scores of
     all queries of a call in memory.
@@ -124,11 +131,10 @@ def search(index: Index, vectors: Float32[np.ndarray, "B E"], k: int) -> Int64[n
       k: cut to the size of the index.
     """
     k = min(k, index.searcher.size)
-    if len(vectors) <= MAX_QUERIES:
-        return index.rows[index.searcher.search(vectors, k)[0]]
-    starts = range(0, len(vectors), MAX_QUERIES)
-    parts = [vectors[start : start + MAX_QUERIES] for start in starts]
-    return np.concatenate([search(index, part, k) for part in parts])
+    starts = range(0, max(len(vectors), 1), MAX_QUERIES)
+    parts = [index.searcher.search(vectors[at : at + MAX_QUERIES], k) for at in starts]
+    rows, scores = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return index.rows[rows], scores
 
 
 def select_candidates(

@@ -12,7 +12,9 @@ from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Parameters
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.fusion import Ranked
 from realm_jax.retrieval.host_retriever import HostRetriever
+from realm_jax.retrieval.retriever import search_with_scores
 
 
 class _LocalIndex:
@@ -39,10 +41,8 @@ class EmbeddedCorpus:
         self._vectors = encoder.embed_passages(encoder.place(embedder), store, self._ids)
         self._retriever = HostRetriever(config, store.vocabulary.size)
 
-    def hits(
-        self, queries: Rows, k: int, embedder: Parameters | None = None
-    ) -> Int64[np.ndarray, "B K"]:
-        """Passage ids of the k best passages, best first.
+    def ranking(self, queries: Rows, k: int, embedder: Parameters | None = None) -> Ranked:
+        """Ids and scores [B, K] of the k best passages, best first.
 
         Args:
           queries: rows [B, Q].
@@ -51,7 +51,14 @@ class EmbeddedCorpus:
         """
         of_queries = self._embedder if embedder is None else embedder
         index = _LocalIndex(self._vectors, self._ids, of_queries)
-        return self._retriever.hits(index, self._rows.queries(queries), k)
+        vectors = self._retriever.embed_queries(index, self._rows.queries(queries))
+        return search_with_scores(index, vectors, k)
+
+    def hits(
+        self, queries: Rows, k: int, embedder: Parameters | None = None
+    ) -> Int64[np.ndarray, "B K"]:
+        """The ids of `ranking`."""
+        return self.ranking(queries, k, embedder)[0]
 
     def masked_recall(self, text: MaskedText, k: int) -> float:
         """Recall@k of masked sentences, over those with a known evidence passage."""
