@@ -57,6 +57,7 @@ START ?= sentence-transformers/all-MiniLM-L6-v2
 QUESTIONS ?= $(DATA)
 evidence: $(VENV)/installed
 	$(BIN)/python experiments/evidence.py --all --data=$(DATA) --start=$(START) $(ARGS)
+	$(BIN)/python experiments/table2.py --untrained --data=$(QUESTIONS) --start=$(START)
 	$(BIN)/python experiments/table2.py --all --data=$(QUESTIONS) --start=$(START)
 
 # Writes docs/reference/config.md from realm_jax/defaults.py.

@@ -8,6 +8,8 @@ Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           one run: python experiments/table2.py --row=realm --seed=0 \
               --workdir=runs/table2/realm_0 --data=DATA
           from an encoder that knows language: add --start=FOLDER to either, with another --home
+          the encoder, BM25 and both, untrained: python experiments/table2.py --untrained \
+              --start=FOLDER --data=DATA --home=runs/table2_from_start
           tables and plots of the finished runs: python experiments/table2.py --tables
           other sizes: add --config.KEY=VALUE to any of them
 Hours:    docs/results.md has the minutes of a row; an interrupted command resumes
@@ -40,6 +42,7 @@ SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
 RUNS = RESULTS / "table2"  # ROW_SEED.json of every run, and counts.json of the questions
 RUNS_FROM_START = RESULTS / "table2_from_start"  # the same of the runs with --start
+UNTRAINED = "untrained.json"  # the record of --untrained
 PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
@@ -125,6 +128,9 @@ def main() -> None:
     )
     parser.add_argument("--records", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help="only corpora, questions and reader")
+    parser.add_argument(
+        "--untrained", action="store_true", help="with --start: recall of untrained retrievers"
+    )
     parser.add_argument("--all", action="store_true", help="run all rows with every seed")
     parser.add_argument(
         "--seeds", type=int, default=SEEDS, help=f"number of seeds of --all; default: {SEEDS}"
@@ -140,10 +146,14 @@ def main() -> None:
     try:
         if arguments.all:
             failed = all_runs(arguments, overrides)
+        elif arguments.untrained and arguments.start:
+            untrained(arguments, overrides)
         elif arguments.row or arguments.warm:
             one_run(arguments, overrides)
         elif not arguments.tables:
-            parser.error("one of --row, --warm, --all and --tables is required")
+            parser.error(
+                "one of --row, --warm, --all, --tables, and --untrained with --start, is required"
+            )
     except RealmError as error:
         sys.exit(str(error))
     if not arguments.no_tables and arguments.records == default_records:
@@ -209,8 +219,6 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
     With `--warm` only what the rows share: corpora, questions and the reader.
     """
-    import jax
-    from evidence_runs.measure import commit
     from table2_small.rows import COPYING, READING
 
     row, seed, edition = arguments.row, arguments.seed, edition_of(arguments)
@@ -235,22 +243,52 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
     began = time.monotonic()
     metrics = until_stopped(work)
-    if "exit_code" in metrics:
+    if row:
+        store(kept, metrics, overrides, began)
+    elif "exit_code" in metrics:
         sys.exit(metrics["exit_code"])
     records.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(home / "questions" / "counts.json", records / "counts.json")
-    if row:
-        made = {
-            **metrics,
-            "overrides": overrides,
-            "commit": commit(),
-            "device": jax.devices()[0].device_kind,
-            "command_seconds": round(time.monotonic() - began, 1),  # after a stop: the last command
-        }
-        kept.write_text(json.dumps(made) + "\n")
-    else:
+    if not row:
         for name in (COPYING, READING):
             shutil.copyfile(home / name / "logs" / "reader.jsonl", records / f"{name}.jsonl")
+
+
+def untrained(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    """Stores the recall of untrained retrievers, unless the record exists."""
+    from table2_small.run_from_start import prepare
+    from table2_small.untrained import measure_untrained
+
+    kept = arguments.records / UNTRAINED
+    if kept.exists():
+        return
+    stop = runtime.start()
+
+    def work() -> dict[str, Any]:
+        base = base_config(arguments.home, arguments.start, overrides)
+        prepare(arguments.home, arguments.data, base, stop, arguments.tagger)
+        return measure_untrained(arguments.home, base, stop)
+
+    began = time.monotonic()
+    store(kept, until_stopped(work), overrides, began)
+
+
+def store(kept: Path, metrics: dict[str, Any], overrides: list[str], began: float) -> None:
+    """Writes a record; ends the process if the work was stopped."""
+    import jax
+    from evidence_runs.measure import commit
+
+    if "exit_code" in metrics:
+        sys.exit(metrics["exit_code"])
+    made = {
+        **metrics,
+        "overrides": overrides,
+        "commit": commit(),
+        "device": jax.devices()[0].device_kind,
+        "command_seconds": round(time.monotonic() - began, 1),  # after a stop: the last command
+    }
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(made) + "\n")
 
 
 def metrics_file(records: Path, row: str, seed: int) -> Path:

@@ -15,6 +15,12 @@ from evidence_runs.systems import SYSTEMS, TRAINED
 GAINS = {
     "realm_over_start": ("realm", "start"),
     "realm_hybrid_over_start_hybrid": ("realm_hybrid", "start_hybrid"),
+    "realm_reciprocal_ranks_over_start_reciprocal_ranks": (
+        "realm_reciprocal_ranks",
+        "start_reciprocal_ranks",
+    ),
+    "start_hybrid_over_start": ("start_hybrid", "start"),
+    "start_reciprocal_ranks_over_start": ("start_reciprocal_ranks", "start"),
 }
 # Paired differences of each collection.
 PAIRS = (
@@ -23,6 +29,7 @@ PAIRS = (
     ("realm", "start"),
     ("realm", "ict"),
     ("realm_hybrid", "start_hybrid"),
+    ("start_reciprocal_ranks", "start"),
 )
 # Values of `stages.realm.least_utility`: below it a run exports the encoder it started from.
 THRESHOLDS = (0.1, 0.5)

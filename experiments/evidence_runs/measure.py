@@ -55,8 +55,7 @@ class Measurement:
             return
         workdir, training = self._evaluated_run()
         run_file = workdir / f"{self.system}.trec"
-        retriever = SYSTEMS[self.system].retriever
-        flags = [f"--workdir={workdir}", f"--questions={self.judged}", f"--retriever={retriever}"]
+        flags = [f"--workdir={workdir}", f"--questions={self.judged}", *SYSTEMS[self.system].flags]
         output = self._realm("eval", *flags, "--format=beir", f"--run-file={run_file}", "--json")
         report = json.loads(output.splitlines()[-1])
         record = {

@@ -44,6 +44,7 @@ def row_tables(made: dict[str, Any]) -> dict[str, str]:
         "rows_exact": _rows_table(made, "exact_match"),
         "rows_utility": _utility_table(made),
         "rows_differences": _differences_table(made),
+        "untrained": _untrained_table(made),
         "verdicts": _verdicts_table(made),
         "summary": _summary_table(made),
         "rows_examples": examples_table(made.get("row_examples")),
@@ -58,6 +59,15 @@ def _rows_table(made: dict[str, Any], measure: str) -> str:
         seeds = str(len(own[measure]["nq_dev"]["seeds"])) if own else NOT_RUN
         lines.append((f"`{name}`", *cells, seeds))
     return markdown(("row", *SETS.values(), "seeds"), lines)
+
+
+def _untrained_table(made: dict[str, Any]) -> str:
+    recalls, differences = made.get("untrained", {}), made.get("untrained_differences", {})
+    lines = [(f"`{name}`", *(_percent(own[one]) for one in SETS)) for name, own in recalls.items()]
+    for name, own in differences.items():
+        pair = name.replace("_over_", "` − `")
+        lines.append((f"`{pair}`", *(_points(own[one]) for one in SETS)))
+    return markdown(("retriever", *SETS.values()), lines)
 
 
 def _utility_table(made: dict[str, Any]) -> str:
@@ -120,11 +130,13 @@ def _summary_table(made: dict[str, Any]) -> str:
     lines = []
     for title, (system, row) in SUMMARY.items():
         ndcg = [own[system]["ndcg_at_10"]["mean"] for own in common if system in measured]
-        rows = made["rows"].get(row)
+        recall = made.get("untrained", {}).get(system)
+        rows = made["rows"].get(row, {"recall_at_5": recall} if recall else {})
         cells = [f"{np.mean(ndcg):.3f}" if ndcg else NOT_RUN]
         for measure in ("recall_at_5", "exact_match"):
             for name in ("nq_dev", "triviaqa_dev"):
-                cells.append(f"{100 * rows[measure][name]['mean']:.1f}" if rows else NOT_RUN)
+                known = measure in rows
+                cells.append(f"{100 * rows[measure][name]['mean']:.1f}" if known else NOT_RUN)
         lines.append((title, *cells))
     measures = [
         f"{measure}, {SETS[name]}, %"

@@ -25,6 +25,8 @@ PAIRS = (
     ("random_span", "random_token"),
     ("random_span", "start"),
 )
+UNTRAINED = "untrained.json"  # the record of `table2.py --untrained`
+UNTRAINED_PAIRS = (("start_hybrid", "start"), ("start_hybrid", "start_reciprocal_ranks"))
 
 Values = Float64[np.ndarray, "questions"]
 
@@ -38,7 +40,8 @@ def aggregate_rows(folder: Path) -> dict[str, Any]:
     Returns:
       `rows`: by row and measure; `row_differences`: paired by question; `row_training`: minutes,
       and the retrieval utility of each evaluation, means over seeds; `row_examples`: masked
-      sentences of the first run of `realm`.
+      sentences of the first run of `realm`; `untrained` and `untrained_differences`: recall@5 of
+      retrievers without training.
     """
     records: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*_*.json")):
@@ -47,10 +50,36 @@ def aggregate_rows(folder: Path) -> dict[str, Any]:
     rows = {name: records[name] for name in ROWS_FROM_START if name in records}
     shown = [record["examples"] for record in rows.get("realm", []) if "examples" in record]
     examples = {"row_examples": shown[0]} if shown else {}
-    return examples | {
-        "rows": {name: _row(own) for name, own in rows.items()},
-        "row_differences": _differences(rows),
-        "row_training": {name: _training(own) for name, own in rows.items()},
+    return (
+        examples
+        | _untrained(folder / UNTRAINED)
+        | {
+            "rows": {name: _row(own) for name, own in rows.items()},
+            "row_differences": _differences(rows),
+            "row_training": {name: _training(own) for name, own in rows.items()},
+        }
+    )
+
+
+def _untrained(path: Path) -> dict[str, Any]:
+    """The figures of the record of `table2.py --untrained`; {} if there is none."""
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text())["by_question"]
+    values = {
+        kind: {name: from_bits(own) for name, own in sets.items()} for kind, sets in found.items()
+    }
+    return {
+        "untrained": {
+            kind: {name: _interval(own) for name, own in sets.items()}
+            for kind, sets in values.items()
+        },
+        "untrained_differences": {
+            f"{one}_over_{other}": {
+                name: _interval(values[one][name] - values[other][name]) for name in JUDGED
+            }
+            for one, other in UNTRAINED_PAIRS
+        },
     }
 
 

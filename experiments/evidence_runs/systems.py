@@ -33,20 +33,26 @@ class System:
 
     Attributes:
       run: `start`, or a key of `TRAINED`.
-      retriever: of `realm eval`.
       about: for the page.
+      flags: of `realm eval`.
     """
 
     run: str
-    retriever: str
     about: str
+    flags: tuple[str, ...]
 
 
+DENSE, HYBRID = ("--retriever=dense",), ("--retriever=hybrid",)
+RECIPROCAL_RANKS = (*HYBRID, "--fusion=reciprocal_rank", "--dense-weight=0.5")
 SYSTEMS = {
-    "bm25": System("start", "bm25", "BM25"),
-    "start": System("start", "dense", "the encoder as it comes"),
-    "start_hybrid": System("start", "hybrid", "the encoder as it comes and BM25"),
-    "ict": System("ict", "dense", "the encoder after ICT on the documents"),
-    "realm": System("realm", "dense", "the encoder after REALM on the documents"),
-    "realm_hybrid": System("realm", "hybrid", "the encoder after REALM and BM25"),
+    "bm25": System("start", "BM25", ("--retriever=bm25",)),
+    "start": System("start", "the encoder as it comes", DENSE),
+    "start_hybrid": System("start", "the encoder as it comes and BM25", HYBRID),
+    "start_reciprocal_ranks": System("start", "the same by reciprocal ranks", RECIPROCAL_RANKS),
+    "ict": System("ict", "the encoder after ICT on the documents", DENSE),
+    "realm": System("realm", "the encoder after REALM on the documents", DENSE),
+    "realm_hybrid": System("realm", "the encoder after REALM and BM25", HYBRID),
+    "realm_reciprocal_ranks": System("realm", "the same by reciprocal ranks", RECIPROCAL_RANKS),
 }
+# Fusions other than that of the package have a table of their own.
+OTHER_FUSIONS = ("start_reciprocal_ranks", "realm_reciprocal_ranks")

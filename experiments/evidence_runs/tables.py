@@ -1,5 +1,6 @@
 """The tables of docs/evidence.md and docs/results.md, from `evidence.json`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from table2_small import page_tables
@@ -8,14 +9,18 @@ from evidence_runs.aggregate import PAIRS
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.markdown import NOT_RUN, markdown
 from evidence_runs.row_tables import row_tables
-from evidence_runs.systems import SYSTEMS
+from evidence_runs.systems import OTHER_FUSIONS, SYSTEMS
+
+MAIN = [name for name in SYSTEMS if name not in OTHER_FUSIONS]
+FUSED = ["bm25", "start", "start_hybrid", *OTHER_FUSIONS]
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
     """Markdown of each table, by name."""
     return {
-        "ndcg": _measure_table(made, "ndcg_at_10"),
-        "recall": _measure_table(made, "recall_at_100"),
+        "ndcg": _measure_table(made, "ndcg_at_10", MAIN),
+        "recall": _measure_table(made, "recall_at_100", MAIN),
+        "fusion": _measure_table(made, "ndcg_at_10", FUSED),
         "differences": _differences_table(made),
         "gain": _gain_table(made),
         "training": _training_table(made),
@@ -29,13 +34,13 @@ def with_tables(page: str, made: dict[str, Any]) -> str:
     return page_tables.with_tables(page, tables(made))
 
 
-def _measure_table(made: dict[str, Any], measure: str) -> str:
+def _measure_table(made: dict[str, Any], measure: str, systems: Sequence[str]) -> str:
     lines = []
     for name, about in COLLECTIONS.items():
         own = made["collections"].get(name, {})
-        cells = [_with_interval(own[one][measure]) if one in own else NOT_RUN for one in SYSTEMS]
+        cells = [_with_interval(own[one][measure]) if one in own else NOT_RUN for one in systems]
         lines.append((f"{name} ({about.queries:,})", *cells))
-    return markdown(("collection (queries)", *(f"`{one}`" for one in SYSTEMS)), lines)
+    return markdown(("collection (queries)", *(f"`{one}`" for one in systems)), lines)
 
 
 def _differences_table(made: dict[str, Any]) -> str:

@@ -240,6 +240,24 @@ def test_figures_are_means_over_seeds_with_a_bootstrap_over_questions(tmp_path):
     assert "| ICT | – |" in partly
 
 
+def test_untrained_retrievers_have_figures_and_fill_the_summary(tmp_path):
+    assert rows.aggregate_rows(tmp_path)["rows"] == {}
+    found = {"start": [True, False], "start_hybrid": [True, True], "bm25": [False, False]}
+    found["start_reciprocal_ranks"] = [True, False]
+    sets = all_questions.JUDGED
+    by_question = {kind: {name: bits(own) for name in sets} for kind, own in found.items()}
+    (tmp_path / rows.UNTRAINED).write_text(json.dumps({"by_question": by_question}))
+    made = rows.aggregate_rows(tmp_path)
+    assert made["untrained"]["start"]["trec"] == {"mean": 0.5, "low": 0.0, "high": 1.0}
+    gain = made["untrained_differences"]["start_hybrid_over_start"]["nq_dev"]
+    assert gain == {"mean": 0.5, "low": 0.0, "high": 1.0}
+    shown = row_tables.row_tables({**made, "collections": {}})
+    assert "| `bm25` | 0.0 (0.0 to 0.0) |" in shown["untrained"]
+    assert "| `start_hybrid` − `start` | +50.0 (+0.0 to +100.0) |" in shown["untrained"]
+    assert "| the encoder and BM25 | – | 100.0 | 100.0 | – | – |" in shown["summary"]
+    assert "| REALM | – | – | – | – | – |" in shown["summary"]
+
+
 def test_the_contract_names_all_rows_and_sets():
     assert list(row_tables.SETS) == ["nq_dev", "triviaqa_dev", "webquestions", "trec"]
     assert list(row_tables.SETS) == list(all_questions.JUDGED)
@@ -293,6 +311,7 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     }
     run("--row=bm25")
     run("--row=realm")
+    run("--untrained")
     record = json.loads((records / "bm25_0.json").read_text())
     store = PassageStore.open(home / "encyclopedia")
     questions = read_kept(home, "nq_dev")
@@ -302,6 +321,9 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
         for q, found in zip(questions, best, strict=True)
     ]
     assert from_bits(record["by_question"]["recall_at_5"]["nq_dev"]).tolist() == said
+    untrained = json.loads((records / rows.UNTRAINED).read_text())["by_question"]
+    assert from_bits(untrained["bm25"]["nq_dev"]).tolist() == said
+    assert list(untrained) == ["start", "bm25", "start_hybrid", "start_reciprocal_ranks"]
     assert not (home / "bm25_0" / "checkpoints").exists()  # it uses the run of `start`
     realm = json.loads((records / "realm_0.json").read_text())
     assert [step for step, _ in realm["curve"]] == [2, 4] and "examples" in realm
