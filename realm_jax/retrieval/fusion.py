@@ -7,7 +7,7 @@ from jaxtyping import Float32, Int64
 
 RETRIEVERS = ("dense", "bm25", "hybrid")  # the dense and the BM25 ranking, and their fusion
 KINDS = ("weighted_sum", "reciprocal_rank")
-DEPTH = 100  # least number of passages of each ranking that are fused
+DEPTH = 100  # least number of passages of each ranking that are fused, and the end of the scale
 # Share of the vectors, chosen on eleven judged collections (docs/evidence.md): on none of them is
 # the sum clearly worse than the vectors alone.
 DENSE_WEIGHT = 0.7
@@ -22,9 +22,10 @@ class Fusion:
     """How two rankings become one.
 
     Attributes:
-      kind: `weighted_sum` adds scores, scaled per query to 0 (last) to 1 (first), as in Bruch et
-        al., 2023; `reciprocal_rank` adds 1 / (60 + rank) (Cormack et al., 2009). A ranking without
-        the passage adds 0.
+      kind: `weighted_sum` adds scores, scaled per query to 0 (rank `DEPTH`, or the last) to 1
+        (rank 1), as in Bruch et al., 2023; `reciprocal_rank` adds 1 / (60 + rank) (Cormack et al.,
+        2009). A ranking without the passage, or with it after rank `DEPTH`, adds 0 to the sum, so
+        more hits do not change the order of the best passages.
       weight: share of the first ranking in the sum, 0 to 1; the second has the rest.
     """
 
@@ -43,7 +44,11 @@ class Fusion:
           Ids and scores [B, K]; rows with fewer than k different passages end with `NO_PASSAGE` and
           score 0.
         """
-        points = [self.weight * self._points(*first), (1 - self.weight) * self._points(*second)]
+        weights = (self.weight, 1 - self.weight)
+        points = [
+            weight * self._points(*ranked)
+            for weight, ranked in zip(weights, (first, second), strict=True)
+        ]
         ids = np.concatenate([first[0], second[0]], axis=1)
         rows = [_add(*row, k) for row in zip(ids, np.concatenate(points, axis=1), strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
@@ -51,15 +56,15 @@ class Fusion:
     def _points(
         self, ids: Int64[np.ndarray, "B H"], scores: Float32[np.ndarray, "B H"]
     ) -> Float32[np.ndarray, "B H"]:
-        """What each passage of one ranking is worth."""
+        """What each passage of one ranking is worth; less than 0 after the end of the scale."""
         if self.kind == "reciprocal_rank":
             ranks = np.arange(1, ids.shape[1] + 1, dtype=np.float32)
             return np.broadcast_to(1 / (_RANK_CONSTANT + ranks), ids.shape)
         found = ids != NO_PASSAGE
-        low = np.where(found, scores, np.inf).min(1, keepdims=True)
-        high = np.where(found, scores, -np.inf).max(1, keepdims=True)
-        width = np.where(high > low, high - low, 1)
-        return np.where(high > low, (scores - low) / width, 1).astype(np.float32)
+        last = np.clip(found.sum(1, keepdims=True), 1, DEPTH) - 1
+        low, high = np.take_along_axis(scores, last, 1), scores[:, :1]
+        above = np.where(found, scores - low, 0)
+        return np.where(high > low, above / np.where(high > low, high - low, 1), above + 1)
 
 
 def _add(
@@ -67,9 +72,14 @@ def _add(
 ) -> tuple[Int64[np.ndarray, "K"], Float32[np.ndarray, "K"]]:
     """Adds the points of equal ids of one query."""
     different, places = np.unique(ids, return_inverse=True)
-    sums = np.where(different == NO_PASSAGE, -np.inf, np.bincount(places, points))
+    sums = np.bincount(places, np.maximum(points, 0))
+    # Passages after rank `DEPTH` of both rankings come last, in the order of their better place.
+    after = np.full(len(different), -np.inf)
+    np.maximum.at(after, places, points)
+    sums = np.where(sums > 0, sums, np.minimum(after, 0))
+    sums[different == NO_PASSAGE] = -np.inf
     order = np.argsort(-sums, kind="stable")[:k]
-    order = order[sums[order] >= 0]
+    order = order[np.isfinite(sums[order])]
     out, scores = np.full(k, NO_PASSAGE, np.int64), np.zeros(k, np.float32)
     out[: len(order)], scores[: len(order)] = different[order], sums[order]
     return out, scores

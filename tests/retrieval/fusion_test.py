@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from realm_jax.retrieval import fusion
 from realm_jax.retrieval.fusion import KINDS, NO_PASSAGE, Fusion
 
 DENSE = (np.array([[4, 2, 7]]), np.array([[9.0, 5.0, 1.0]], np.float32))
@@ -35,3 +36,37 @@ def test_rows_that_are_too_short_end_without_a_passage():
         ids, scores = Fusion(kind)(nothing, WORDS, 3)
         assert ids.tolist() == [[2, 8, NO_PASSAGE]]
         assert scores[0, 2] == 0
+
+
+def test_more_hits_do_not_change_the_order_of_the_best_passages():
+    rng = np.random.default_rng(0)
+    first, second = (_ranking(rng, 3000) for _ in range(2))
+    fuse = Fusion()
+    few = fuse(*(_first(ranked, 100) for ranked in (first, second)), 100)
+    many = fuse(first, second, 3000)
+    np.testing.assert_array_equal(few[0], many[0][:, :100])
+    np.testing.assert_array_equal(few[1], many[1][:, :100])
+
+
+def test_passages_after_the_end_of_both_scales_are_last_by_their_better_place(monkeypatch):
+    monkeypatch.setattr(fusion, "DEPTH", 2)
+    first = (np.array([[1, 2, 3, 4]]), np.array([[4, 3, 1, 0]], np.float32))
+    second = (np.array([[2, 5, 6, 3]]), np.array([[8, 4, 2, 1]], np.float32))
+    ids, scores = Fusion(weight=0.5)(first, second, 6)
+    assert ids.tolist() == [[1, 2, 5, 6, 3, 4]]
+    np.testing.assert_allclose(scores[0], [0.5, 0.5, 0, -0.25, -0.375, -1.5])
+
+
+def _ranking(rng, count):
+    ids = rng.permutation(count)[None]
+    return ids, np.sort(rng.normal(size=(1, count)).astype(np.float32))[:, ::-1]
+
+
+def _first(ranked, count):
+    return ranked[0][:, :count], ranked[1][:, :count]
+
+
+def test_equal_scores_are_worth_one():
+    same = (np.array([[5, 3]]), np.full((1, 2), 2.0, np.float32))
+    ids, scores = Fusion(weight=1.0)(same, WORDS, 4)
+    assert ids[0, :2].tolist() == [3, 5] and scores[0, :2].tolist() == [1, 1]
