@@ -22,6 +22,7 @@ SUMMARY = {
     "ICT": ("ict", "ict_only"),
     "REALM": ("realm", "realm"),
     "REALM, random spans hidden": ("", "random_span"),
+    "REALM, all names hidden": ("", "all_names"),
     "the encoder and BM25": ("start_hybrid", ""),
     "REALM and BM25": ("realm_hybrid", ""),
 }
@@ -33,6 +34,8 @@ CLAIMS = {
     "Random spans beat random tokens": ("random_span", "random_token"),
     "REALM beats the encoder it starts from": ("realm", "start"),
     "REALM with random spans beats the encoder it starts from": ("random_span", "start"),
+    "All names beat those that a known passage states": ("all_names", "realm"),
+    "REALM with all names beats the encoder it starts from": ("all_names", "start"),
     "REALM beats BM25": ("realm", "bm25"),
 }
 

@@ -24,6 +24,8 @@ PAIRS = (
     ("realm", "random_span"),
     ("random_span", "random_token"),
     ("random_span", "start"),
+    ("all_names", "realm"),
+    ("all_names", "start"),
 )
 UNTRAINED = "untrained.json"  # the record of `table2.py --untrained`
 UNTRAINED_PAIRS = (("start_hybrid", "start"), ("start_hybrid", "start_reciprocal_ranks"))

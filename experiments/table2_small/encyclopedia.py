@@ -6,6 +6,7 @@
 | `encyclopedia` | Z: the beginnings of all articles of Simple English Wikipedia |
 | `knowledge` | Z of pre-training: shorter beginnings of the longest quarter of the articles |
 | `text_spans` | X: the names and dates of `wikipedia` that Z states |
+| `name_spans` | X: all names and dates of `wikipedia`, as in the paper |
 
 X is English Wikipedia and Z is another encyclopedia, so a query never retrieves its own sentence.
 A name or date of X is kept if its sentence contains the whole title of an article of Z whose
@@ -77,8 +78,15 @@ def make_encyclopedia(home: Path, data: Path, mark: Callable[[PassageStore, Path
     whole = PassageStore.open(home / "encyclopedia")
     if not (whole.path / FOLDER / MANIFEST).exists():
         mark_spans(whole, workers=2)  # a run over Z expects them
+    knowledge = PassageStore.open(home / "knowledge")
     if not (home / "text_spans" / MANIFEST).exists():
-        write_stated(home / "text_spans", marked, text, PassageStore.open(home / "knowledge"))
+        write_stated(home / "text_spans", marked, text, knowledge)
+    if not (home / "name_spans" / MANIFEST).exists():
+        every = [marked.of(row) for row in range(len(text))]
+        unknown = np.full(len(text), NO_EVIDENCE, np.int64)
+        SpanStore.write(
+            home / "name_spans", text, every, source=unknown, evidence=unknown, knowledge=knowledge
+        )
 
 
 def beginnings(

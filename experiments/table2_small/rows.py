@@ -102,6 +102,7 @@ ROWS_FROM_START = {
     "stale_30x": Row(times={"refresh.every": 30}),
     "bm25": Row(_BM25, retriever_of="start", reader_of="start"),
     "start": Row(_ICT_ONLY),
+    "all_names": Row(folders={"corpus.spans": "name_spans"}),
 }
 
 

@@ -42,6 +42,7 @@ CHANGED = {
     "stale_30x": {"refresh.every": 30 * 100},
     "bm25": {"stages.qa.reader_from": "home/start_0", **BM25},
     "start": NO_REALM,
+    "all_names": {"corpus.spans": "home/name_spans"},
 }
 
 
@@ -309,8 +310,12 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
         "warm_copying.jsonl",
         "warm_reader.jsonl",
     }
+    text = PassageStore.open(home / "wikipedia")
+    stated, every = (SpanStore.open(home / name, text) for name in ("text_spans", "name_spans"))
+    assert 0 < len(stated.rows) < len(every.rows) and (every.evidence == -1).all()
     run("--row=bm25")
     run("--row=realm")
+    run("--row=all_names")
     run("--untrained")
     record = json.loads((records / "bm25_0.json").read_text())
     store = PassageStore.open(home / "encyclopedia")
