@@ -82,7 +82,7 @@ def make_encyclopedia(home: Path, data: Path, mark: Callable[[PassageStore, Path
     if not (home / "text_spans" / MANIFEST).exists():
         write_stated(home / "text_spans", marked, text, knowledge)
     if not (home / "name_spans" / MANIFEST).exists():
-        every = [marked.of(row) for row in range(len(text))]
+        every = [[(a, b) for a, b in marked.of(row).tolist()] for row in range(len(text))]
         unknown = np.full(len(text), NO_EVIDENCE, np.int64)
         SpanStore.write(
             home / "name_spans", text, every, source=unknown, evidence=unknown, knowledge=knowledge
