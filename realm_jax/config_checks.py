@@ -56,6 +56,7 @@ _LEAST: dict[str, float] = {
     "search.dims_per_code": 1,
     "search.segment_passages": 1,
     "retrieval.candidates": 2,
+    "stages.realm.draws": 1,
     "retrieval.rerank": 0,
     "refresh.wait_seconds": 0,
     "refresh.max_staleness": 0,

@@ -221,8 +221,8 @@ def _realm() -> ConfigDict:
     # Loss of f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity distillation
     # (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
     stage.retriever_loss = "marginal"
-    # True: with steps=0, the networks before any training are published, indexed and exported.
-    stage.publish_start = False
+    stage.publish_start = False  # True: with steps=0, the untrained networks are exported
+    stage.draws = 1  # sentences drawn per query; the first whose hidden words a candidate has stays
     stage.title_share = 0.0  # share of queries that the embedder reads after their document's title
     stage.least_utility = 0.0  # nats; held-out utility below which the embedder is reset; 0: never
     stage.stop_utility = 0.0  # an evaluation with a lower utility ends the stage; 0: none

@@ -23,6 +23,7 @@ SUMMARY = {
     "REALM": ("realm", "realm"),
     "REALM, random spans hidden": ("", "random_span"),
     "REALM, all names hidden": ("", "all_names"),
+    "REALM, names that candidates have": ("", "answered_names"),
     "the encoder and BM25": ("start_hybrid", ""),
     "REALM and BM25": ("realm_hybrid", ""),
 }
@@ -36,6 +37,11 @@ CLAIMS = {
     "REALM with random spans beats the encoder it starts from": ("random_span", "start"),
     "All names beat those that a known passage states": ("all_names", "realm"),
     "REALM with all names beats the encoder it starts from": ("all_names", "start"),
+    "REALM with names that candidates have beats the encoder it starts from": (
+        "answered_names",
+        "start",
+    ),
+    "REALM with names that candidates have beats ICT": ("answered_names", "ict_only"),
     "REALM beats BM25": ("realm", "bm25"),
 }
 

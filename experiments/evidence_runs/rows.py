@@ -26,6 +26,8 @@ PAIRS = (
     ("random_span", "start"),
     ("all_names", "realm"),
     ("all_names", "start"),
+    ("answered_names", "start"),
+    ("answered_names", "ict_only"),
 )
 UNTRAINED = "untrained.json"  # the record of `table2.py --untrained`
 UNTRAINED_PAIRS = (("start_hybrid", "start"), ("start_hybrid", "start_reciprocal_ranks"))

@@ -103,6 +103,7 @@ ROWS_FROM_START = {
     "bm25": Row(_BM25, retriever_of="start", reader_of="start"),
     "start": Row(_ICT_ONLY),
     "all_names": Row(folders={"corpus.spans": "name_spans"}),
+    "answered_names": Row({"stages.realm.draws": 8}, folders={"corpus.spans": "name_spans"}),
 }
 
 

@@ -23,6 +23,7 @@ from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRow
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
+from realm_jax.retrieval.answered import first_answered
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
@@ -77,18 +78,22 @@ class RealmStage:
     ) -> PretrainingBatch:
         """Masked queries with candidates from the index of `step`; see `Stage.batch`."""
         size, index = self.settings.batch, self._index.for_step(step)
-        text = self._text.batch(step, size, batch_rows)
-        chosen = self._retriever.candidates(
-            index,
-            self._embedded.queries(text.embedded),
-            text.source,
-            StepContext(
-                sampling.rows_of_batch(size, batch_rows),
-                size,
-                None if params is None else params["embedder"],
-            ),
+        context = StepContext(
+            sampling.rows_of_batch(size, batch_rows),
+            size,
+            None if params is None else params["embedder"],
         )
-        return self._packed(step, text, chosen, self._knowledge.of(index))
+        first = step * self.settings.draws
+        texts = [
+            self._text.batch(first + draw, size, batch_rows) for draw in range(self.settings.draws)
+        ]
+        drawn = [(text, self._candidates(index, text, context)) for text in texts]
+        store = self._knowledge.of(index)
+        return self._packed(step, *first_answered(drawn, store), store)
+
+    def _candidates(self, index: PublishedIndex, text: MaskedText, step: StepContext) -> Candidates:
+        queries = self._embedded.queries(text.embedded)
+        return self._retriever.candidates(index, queries, text.source, step)
 
     def with_candidates(
         self,

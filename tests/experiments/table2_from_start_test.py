@@ -43,6 +43,7 @@ CHANGED = {
     "bm25": {"stages.qa.reader_from": "home/start_0", **BM25},
     "start": NO_REALM,
     "all_names": {"corpus.spans": "home/name_spans"},
+    "answered_names": {"corpus.spans": "home/name_spans", "stages.realm.draws": 8},
 }
 
 
