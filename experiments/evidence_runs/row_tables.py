@@ -7,7 +7,7 @@ from table2_small.rows import ROWS_FROM_START
 from table2_small.tables import examples_table
 
 from evidence_runs.markdown import NOT_RUN, markdown
-from evidence_runs.rows import MEASURES, PAIRS
+from evidence_runs.rows import MEASURES, PAIRS, UNTRAINED_SYSTEMS
 
 SETS = {
     "nq_dev": "NQ dev",
@@ -72,7 +72,10 @@ def _rows_table(made: dict[str, Any], measure: str) -> str:
 
 def _untrained_table(made: dict[str, Any]) -> str:
     recalls, differences = made.get("untrained", {}), made.get("untrained_differences", {})
-    lines = [(f"`{name}`", *(_percent(own[one]) for one in SETS)) for name, own in recalls.items()]
+    lines = [
+        (f"`{name}`", *(_percent(recalls[name][one]) if recalls else NOT_RUN for one in SETS))
+        for name in UNTRAINED_SYSTEMS
+    ]
     for name, own in differences.items():
         pair = name.replace("_over_", "` − `")
         lines.append((f"`{pair}`", *(_points(own[one]) for one in SETS)))

@@ -30,6 +30,7 @@ PAIRS = (
     ("answered_names", "ict_only"),
 )
 UNTRAINED = "untrained.json"  # the record of `table2.py --untrained`
+UNTRAINED_SYSTEMS = ("start", "bm25", "start_hybrid", "start_reciprocal_ranks")
 UNTRAINED_PAIRS = (("start_hybrid", "start"), ("start_hybrid", "start_reciprocal_ranks"))
 
 Values = Float64[np.ndarray, "questions"]
