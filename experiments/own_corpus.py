@@ -21,8 +21,8 @@ evaluation, stage `realm` ends there. If it is below 0.5 at the end, the embedde
 came: of eleven collections (docs/evidence.md), those above 0.8 kept or gained nDCG@10, and those
 between 0.1 and 0.5 lost. Of the nine below 0.5 at the end, eight were below 0.25 at step 100.
 Half of the queries follow the title of their document; without, the embedder learns to ignore
-titles, and on pages of annual reports nDCG@10 was 0.29 instead of 0.44 (0.72 as it came). Of eight
-sentences, the first is trained on of which a candidate has the hidden words.
+titles, and on pages of annual reports nDCG@10 was 0.29 instead of 0.44 (0.72 as it came).
+Eight sentences are drawn for each query; the first whose hidden words a candidate has is used.
 
 From random weights two settings matter, measured on the same corpus. Short rows: with sentences of
 48 tokens, passages of 96 and fewer permuted rows, the reader had not started to copy after 1,400

@@ -16,8 +16,8 @@ def first_answered(
 ) -> tuple[MaskedText, Candidates]:
     """Of each batch row, the first draw whose hidden words a candidate has; else the first draw.
 
-    Most names of a sentence are in no candidate. Such a sentence teaches the retriever nothing but
-    noise: whichever passage it prefers, the reader cannot copy the name.
+    Most hidden words are in no candidate. The reader can then copy them from none, so its
+    likelihoods say little about which candidate is relevant.
 
     Args:
       drawn: batches of the same size with their candidates.

@@ -44,11 +44,7 @@ class Fusion:
           Ids and scores [B, K]; rows with fewer than k different passages end with `NO_PASSAGE` and
           score 0.
         """
-        weights = (self.weight, 1 - self.weight)
-        points = [
-            weight * self._points(*ranked)
-            for weight, ranked in zip(weights, (first, second), strict=True)
-        ]
+        points = [self.weight * self._points(*first), (1 - self.weight) * self._points(*second)]
         ids = np.concatenate([first[0], second[0]], axis=1)
         rows = [_add(*row, k) for row in zip(ids, np.concatenate(points, axis=1), strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
