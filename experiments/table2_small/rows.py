@@ -89,21 +89,26 @@ ROWS = {
     ),
 }
 # Rows of the edition that starts from an encoder. The embedder of `realm` needs no ICT.
+# Of eight sentences, the first whose hidden words a candidate has is used.
+_DRAWS = {"stages.realm.draws": 8}
+_NAMES = {"corpus.spans": "name_spans"}  # any name or date of X; else those that Z states
 _ICT_FROM_START = {"stages.ict.steps": 300, **_ICT_ONLY}
 # Reads what BM25 ranks first; the passages' share in an answer is the embedder's, as in all rows.
 _BM25 = {"stages.qa.retriever": "bm25", "stages.qa.retriever_passages": 5}
 ROWS_FROM_START = {
-    "realm": Row(),
+    "realm": Row(_DRAWS, folders=_NAMES),
     "retriever_only": Row(retriever_of="realm", reader_of="ict_only"),
     "encoder_only": Row(retriever_of="ict_only", reader_of="realm"),
     "ict_only": Row(_ICT_FROM_START),
-    "random_token": Row({"masking.scheme": "random_token"}),
-    "random_span": Row({"masking.scheme": "random_span"}),
-    "stale_30x": Row(times={"refresh.every": 30}),
+    "random_token": Row({**_DRAWS, "masking.scheme": "random_token"}, folders=_NAMES),
+    "random_span": Row({**_DRAWS, "masking.scheme": "random_span"}, folders=_NAMES),
+    "stale_30x": Row(_DRAWS, times={"refresh.every": 30}, folders=_NAMES),
     "bm25": Row(_BM25, retriever_of="start", reader_of="start"),
     "start": Row(_ICT_ONLY),
-    "all_names": Row(folders={"corpus.spans": "name_spans"}),
-    "answered_names": Row({"stages.realm.draws": 8}, folders={"corpus.spans": "name_spans"}),
+    "all_names": Row(folders=_NAMES),
+    "stated_names": Row(),
+    "stated_names_stale": Row(times={"refresh.every": 30}),
+    "stated_random_span": Row({"masking.scheme": "random_span"}),
 }
 
 
