@@ -43,7 +43,7 @@ class System:
 
 
 DENSE, HYBRID = ("--retriever=dense",), ("--retriever=hybrid",)
-RECIPROCAL_RANKS = (*HYBRID, "--fusion=reciprocal_rank", "--dense-weight=0.5")
+RECIPROCAL_RANKS = (*HYBRID, "--fusion=reciprocal_rank")
 SYSTEMS = {
     "bm25": System("start", "BM25", ("--retriever=bm25",)),
     "start": System("start", "the encoder as it comes", DENSE),

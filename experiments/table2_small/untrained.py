@@ -22,7 +22,7 @@ RETRIEVERS = {
     "start": ("dense", Fusion()),
     "bm25": ("bm25", Fusion()),
     "start_hybrid": ("hybrid", Fusion()),
-    "start_reciprocal_ranks": ("hybrid", Fusion("reciprocal_rank", 0.5)),
+    "start_reciprocal_ranks": ("hybrid", Fusion("reciprocal_rank")),
 }
 
 

@@ -42,9 +42,9 @@ def add_retriever(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dense-weight",
         type=share,
-        default=0.7,
         metavar="SHARE",
-        help="of hybrid: share of the dense ranking in the fused score, 0 to 1; default: 0.7",
+        help="of hybrid: share of the dense ranking in the fused score, 0 to 1; default: 0.7, or "
+        "0.5 for reciprocal_rank",
     )
 
 

@@ -6,11 +6,10 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 RETRIEVERS = ("dense", "bm25", "hybrid")  # the dense and the BM25 ranking, and their fusion
-KINDS = ("weighted_sum", "reciprocal_rank")
 DEPTH = 100  # least number of passages of each ranking that are fused, and the end of the scale
-# Share of the vectors, chosen on eleven judged collections (docs/evidence.md): on none of them is
-# the sum clearly worse than the vectors alone.
-DENSE_WEIGHT = 0.7
+# Usual share of the vectors by kind. That of the sum was chosen on eleven judged collections
+# (docs/evidence.md): on none of them is the sum clearly worse than the vectors alone.
+DENSE_WEIGHTS = {"weighted_sum": 0.7, "reciprocal_rank": 0.5}
 NO_PASSAGE = -1  # an id in a ranking that has fewer passages than columns
 _RANK_CONSTANT = 60.0
 
@@ -22,15 +21,16 @@ class Fusion:
     """How two rankings become one.
 
     Attributes:
-      kind: `weighted_sum` adds scores, scaled per query to 0 (rank `DEPTH`, or the last) to 1
-        (rank 1), as in Bruch et al., 2023; `reciprocal_rank` adds 1 / (60 + rank) (Cormack et al.,
-        2009). A ranking without the passage, or with it after rank `DEPTH`, adds 0 to the sum, so
-        more hits do not change the order of the best passages.
-      weight: share of the first ranking in the sum, 0 to 1; the second has the rest.
+      kind: key of `DENSE_WEIGHTS`. `weighted_sum` adds scores, scaled per query to 0 (rank
+        `DEPTH`, or the last) to 1 (rank 1), as in Bruch et al., 2023; `reciprocal_rank` adds
+        1 / (60 + rank) (Cormack et al., 2009). A ranking without the passage, or with it after rank
+        `DEPTH`, adds 0 to the sum, so more hits do not change the order of the best passages.
+      weight: share of the first ranking in the sum, 0 to 1; the second has the rest. None: that of
+        `DENSE_WEIGHTS`.
     """
 
     kind: str = "weighted_sum"
-    weight: float = DENSE_WEIGHT
+    weight: float | None = None
 
     def __call__(self, first: Ranked, second: Ranked, k: int) -> Ranked:
         """The k best passages of both rankings; equal scores are in the order of ids.
@@ -44,7 +44,8 @@ class Fusion:
           Ids and scores [B, K]; rows with fewer than k different passages end with `NO_PASSAGE` and
           score 0.
         """
-        points = [self.weight * self._points(*first), (1 - self.weight) * self._points(*second)]
+        share = DENSE_WEIGHTS[self.kind] if self.weight is None else self.weight
+        points = [share * self._points(*first), (1 - share) * self._points(*second)]
         ids = np.concatenate([first[0], second[0]], axis=1)
         rows = [_add(*row, k) for row in zip(ids, np.concatenate(points, axis=1), strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])

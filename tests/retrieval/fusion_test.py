@@ -1,10 +1,13 @@
 """Fusion of two rankings."""
 
+import argparse
+
 import numpy as np
 import pytest
 
+from realm_jax.cli import arguments
 from realm_jax.retrieval import fusion
-from realm_jax.retrieval.fusion import KINDS, NO_PASSAGE, Fusion
+from realm_jax.retrieval.fusion import DENSE_WEIGHTS, NO_PASSAGE, Fusion
 
 DENSE = (np.array([[4, 2, 7]]), np.array([[9.0, 5.0, 1.0]], np.float32))
 WORDS = (np.array([[2, 8, NO_PASSAGE]]), np.array([[3.0, 2.0, 0.0]], np.float32))
@@ -23,16 +26,35 @@ def test_weighted_sum_scales_scores_of_each_ranking_to_0_to_1():
     np.testing.assert_allclose(scores[0], [0.25 * 0.5 + 0.75, 0.25, 0, 0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DENSE_WEIGHTS)
 @pytest.mark.parametrize(("weight", "order"), [(1.0, [4, 2]), (0.0, [2])])
 def test_with_all_weight_on_one_ranking_its_order_stays(kind, weight, order):
     ids, _ = Fusion(kind, weight)(DENSE, WORDS, 4)
     assert ids[0, : len(order)].tolist() == order
 
 
+@pytest.mark.parametrize(("kind", "weight"), DENSE_WEIGHTS.items())
+def test_each_kind_has_its_usual_weight_and_a_flag(kind, weight):
+    for ours, given in zip(
+        Fusion(kind)(DENSE, WORDS, 4), Fusion(kind, weight)(DENSE, WORDS, 4), strict=True
+    ):
+        np.testing.assert_array_equal(ours, given)
+    parser = argparse.ArgumentParser()
+    arguments.add_retriever(parser)
+    assert arguments.fusion_of(parser.parse_args([])) == Fusion()
+    assert arguments.fusion_of(parser.parse_args([f"--fusion={kind}"])) == Fusion(kind)
+    help = " ".join(parser.format_help().split())
+    assert str(weight) in help and set(DENSE_WEIGHTS) == set(_choices(parser, "fusion"))
+
+
+def _choices(parser, name):
+    (found,) = [action.choices for action in parser._actions if action.dest == name]
+    return found
+
+
 def test_rows_that_are_too_short_end_without_a_passage():
     nothing = (np.full((1, 2), NO_PASSAGE), np.zeros((1, 2), np.float32))
-    for kind in KINDS:
+    for kind in DENSE_WEIGHTS:
         ids, scores = Fusion(kind)(nothing, WORDS, 3)
         assert ids.tolist() == [[2, 8, NO_PASSAGE]]
         assert scores[0, 2] == 0
