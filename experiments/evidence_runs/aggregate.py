@@ -32,7 +32,7 @@ PAIRS = (
     ("start_reciprocal_ranks", "start"),
 )
 # Values of `stages.realm.least_utility`: below it a run exports the encoder it started from.
-THRESHOLDS = (0.1, 0.5)
+THRESHOLDS = (0.1, 0.8)
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 

@@ -26,7 +26,6 @@ PAIRS = (
     ("random_span", "start"),
     ("realm", "all_names"),
     ("all_names", "start"),
-    ("all_names", "stated_random_span"),
     ("stated_names", "start"),
     ("stated_names", "stated_names_stale"),
     ("stated_random_span", "start"),
