@@ -47,7 +47,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
 def get_config(home: str = "runs/table2") -> ConfigDict:
-    """The config of row `realm`; table2_small/rows.py lists what other rows change."""
+    """The base config, that of row `realm`; table2_small/rows.py lists what rows change."""
     config = config_lib.default()
     config.corpus.knowledge = f"{home}/knowledge"
     config.corpus.pretraining = f"{home}/wikipedia"
@@ -83,10 +83,10 @@ def get_config(home: str = "runs/table2") -> ConfigDict:
 
 
 def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
-    """The config of row `stated_names` with --start: sizes and form of the encoder `model.start`.
+    """The base config with --start, that of row `stated_names`, in the form of the encoder.
 
-    The other rows change it, `realm` too, because only the spans of `stated_names` have evidence
-    for the reader's first lessons and for the measured retrieval utility.
+    Only the spans of `stated_names` have evidence, which teaching the reader and measuring
+    retrieval utility need.
     """
     config = config_lib.default()
     config.corpus.knowledge = f"{home}/knowledge"
@@ -202,7 +202,7 @@ def edition_of(arguments: argparse.Namespace) -> "Edition":
 
 
 def base_config(home: Path, start: str | None, overrides: list[str]) -> ConfigDict:
-    """The config of row `realm`, with `--config.KEY=VALUE` of the command line; not locked."""
+    """The base config, with `--config.KEY=VALUE` of the command line; not locked."""
     base = get_config_from_start(str(home)) if start else get_config(str(home))
     pairs = (override.removeprefix("--config.").partition("=") for override in overrides)
     given = {key: value for key, _, value in pairs}

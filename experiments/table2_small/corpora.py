@@ -61,7 +61,7 @@ def make_corpora(home: Path, data: Path, base: ConfigDict, stop: threading.Event
     Args:
       home: folder of all runs.
       data: folder with the sample, the vocabulary and the tagged text.
-      base: config of row `realm`, with the settings of the tagger.
+      base: the base config, with the settings of the tagger.
       stop: ends tagger training and annotation; another call resumes them.
 
     Raises:

@@ -23,7 +23,7 @@ class Edition:
       rows: by name.
       default_rows: the rows of `--all`.
       prepare: writes the corpora and questions that all runs share, from their folder, the folder
-        of the data, the config of `realm` and the stop signal.
+        of the data, the base config and the stop signal.
       teach_reader: trains the reader that all runs share.
       make_row: runs a row and returns its metrics.
     """

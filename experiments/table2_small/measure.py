@@ -57,7 +57,7 @@ def measure_run(
     Args:
       workdir: folder of the finished run.
       config: config of the run.
-      base: config of row `realm`, whose held-out sentences and masks are used for all rows.
+      base: the base config, whose held-out sentences and masks are used for all rows.
       home: folder with the kept questions.
       sets: the question sets.
 

@@ -1,4 +1,7 @@
-"""The rows of the small Table 2, and more rows: what each changes relative to `realm`."""
+"""The rows of the small Table 2, and more rows: what each changes in the base config.
+
+The base config is `table2.get_config` (row `realm`) or `get_config_from_start` (`stated_names`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +28,7 @@ class Row:
     """One row.
 
     Attributes:
-      changes: dotted config key -> value that differs from `realm`.
+      changes: dotted config key -> value that differs from the base config.
       times: dotted config key -> factor.
       folders: dotted config key -> folder name under the home of all runs.
       embedder_of: name of the warm start whose encoder ICT starts from; not used with --start.
@@ -113,7 +116,7 @@ ROWS_FROM_START = {
 
 
 def row_config(base: ConfigDict, row: Row, seed: int, home: Path) -> ConfigDict:
-    """The config of a row: `base`, the config of `realm`, with the row's changes; not locked.
+    """The config of a row: the base config with the row's changes; not locked.
 
     Raises:
       KeyError: a row with an unknown config key.

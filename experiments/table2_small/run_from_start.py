@@ -51,7 +51,7 @@ def prepare(home: Path, data: Path, base: ConfigDict, stop: threading.Event, tag
     Args:
       home: folder of all runs.
       data: folder of the data files.
-      base: config of row `realm`.
+      base: the base config.
       stop: ends the training of the tagger and its marking; another call resumes them.
       tagger: of X; see `mark_text`.
     """

@@ -37,7 +37,7 @@ def make_row(
       name: name of the row.
       seed: seed of the run.
       workdir: folder of the run; runs in one parent folder share corpora and warm starts.
-      base: config of row `realm`.
+      base: the base config.
       stop: stops the run; the same call resumes it.
 
     Raises:

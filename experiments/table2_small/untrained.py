@@ -31,7 +31,7 @@ def measure_untrained(home: Path, base: ConfigDict, stop: threading.Event) -> di
 
     Args:
       home: folder of all runs; see `run_from_start.prepare`.
-      base: config of row `realm`.
+      base: the base config.
       stop: ends the indexing; another call resumes it.
 
     Returns:
