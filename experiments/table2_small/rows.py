@@ -92,8 +92,7 @@ ROWS = {
     ),
 }
 # Rows of the edition that starts from an encoder. The embedder of `realm` needs no ICT.
-# Of eight sentences, the first whose hidden words a candidate has is used.
-_DRAWS = {"stages.realm.draws": 8}
+_DRAWS = {"stages.realm.draws": 8}  # of eight sentences, the first that a candidate answers
 _NAMES = {"corpus.spans": "name_spans"}  # any name or date of X; else those that Z states
 _ICT_FROM_START = {"stages.ict.steps": 300, **_ICT_ONLY}
 # Reads what BM25 ranks first; the passages' share in an answer is the embedder's, as in all rows.
