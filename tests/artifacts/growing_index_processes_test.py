@@ -46,7 +46,9 @@ def edit(workdir, corpus, number, edits, both):
     both.wait()
     for n in range(edits):
         written = f"{os.getpid()} {n}"
-        write(corpus, (number, f"{number} was {n}"), (SHARED, written), (None, written))
+        # No two passages have the same text: the order of equal scores depends on the segments.
+        shared = f"{written}, shared"
+        write(corpus, (number, f"{number} was {n}"), (SHARED, shared), (None, written))
         current = bring_up_to_date(run, current)
         if n % 4 == number:
             compact(corpus)
