@@ -8,7 +8,8 @@ Command:  python experiments/evidence.py --all --data=DATA --home=runs/evidence 
           one record: python experiments/evidence.py --collection=trecqa --system=realm --seed=0 \
               --data=DATA --home=runs/evidence --start=...
           the table of the finished records: python experiments/evidence.py --tables
-          another recipe: add --config.KEY=VALUE, and --label=NAME to keep its records apart
+          another recipe: add --config.KEY=VALUE or --rare-spans, and --label=NAME to keep its
+          records apart
 Hours:    docs/evidence.md has the minutes of each record; an interrupted command resumes
 Expect:   docs/evidence.md
 """
@@ -49,6 +50,8 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Path("runs/evidence"), help="folder of runs")
     parser.add_argument("--start", help="folder or ORG/NAME of the encoder")
     parser.add_argument("--label", default="", help="name of another recipe; its table is not made")
+    rare = "hide only words in 2 to 1 %% of the passages"
+    parser.add_argument("--rare-spans", action="store_true", help=rare)
     parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="measure what has no record yet")
     parser.add_argument("--tables", action="store_true", help="only write the table")
@@ -92,6 +95,7 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
                         home=arguments.home,
                         label=arguments.label,
                         overrides=overrides,
+                        rare_spans=arguments.rare_spans,
                     ).write(arguments.records)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEMS, TRAINED
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
@@ -33,6 +34,7 @@ class Measurement:
       home: folder of all runs.
       label: of another recipe.
       overrides: `--config.KEY=VALUE` of the trained runs.
+      rare_spans: True: training hides only words that few passages have (see that module).
       commands: that were run, with names in place of folders.
       seconds: of each of them.
     """
@@ -44,6 +46,7 @@ class Measurement:
     home: Path
     label: str = ""
     overrides: Sequence[str] = ()
+    rare_spans: bool = False
     commands: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -69,7 +72,7 @@ class Measurement:
             "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
             "commit": commit(),
             "device": jax.devices()[0].device_kind,
-            "overrides": list(self.overrides) if training else [],
+            "overrides": self._changes() if training else [],
             "commands": self.commands,
             "by_query": self._by_query(run_file),
         }
@@ -77,6 +80,9 @@ class Measurement:
         written = path.with_suffix(".tmp")
         written.write_text(json.dumps(record) + "\n")
         written.replace(path)
+
+    def _changes(self) -> list[str]:
+        return [*(["--rare-spans"] if self.rare_spans else []), *self.overrides]
 
     def _by_query(self, run_file: Path) -> dict[str, list[int]]:
         """The measures of each query, in the order of the collection."""
@@ -115,6 +121,8 @@ class Measurement:
         corpus = self._corpus("passages", PASSAGE_PIECES)
         flags = [f"--config.model.start={self.start}", f"--config.corpus.knowledge={corpus}"]
         flags += [f"--config.seed={self.seed}", *TRAINED[kind], *self.overrides]
+        if self.rare_spans:
+            flags.append(f"--config.corpus.spans={self._rare_spans(corpus)}")
         self._realm("run", "--config=own_corpus", *flags, f"--workdir={workdir}")
         log = workdir / "logs" / "realm.jsonl"  # missing without REALM steps
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -131,6 +139,13 @@ class Measurement:
         if not (out / "spans" / "MANIFEST.json").exists():
             flags = [f"--input={self.judged}", f"--vocab={self.start}", f"--out={out}"]
             self._realm("corpus", "build", "--format=beir", *flags, f"--passage-pieces={pieces}")
+        return out
+
+    def _rare_spans(self, corpus: Path) -> Path:
+        out = corpus.parent / "rare_spans"
+        if not (out / "MANIFEST.json").exists():
+            shutil.rmtree(out, ignore_errors=True)  # of an interrupted command
+            write_rare_spans(corpus, out)
         return out
 
     def _realm(self, *arguments: str) -> str:

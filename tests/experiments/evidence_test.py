@@ -7,11 +7,17 @@ import evidence
 import pytest
 from evidence_runs import aggregate, rows, tables
 from evidence_runs.collections import COLLECTIONS, Collection
+from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.systems import AS_IS
 from support.judged import write_judged_set, write_judged_store
+from support.tiny_corpus import vocabulary
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 
 from realm_jax import config as config_lib
+from realm_jax.corpus.mark_spans import mark_spans
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
+from realm_jax.text.vocabulary import write_vocabulary
 
 
 def test_the_committed_page_and_json_equal_the_records():
@@ -82,8 +88,27 @@ def test_untrained_systems_run_with_the_config_of_the_experiment():
     assert config.to_dict() == evidence.get_config().to_dict()
 
 
+def test_rare_spans_are_in_2_to_1_percent_of_the_passages(tmp_path):
+    names = {0: "Ani", 1: "Ube and Ilo", 2: "Ube", 3: "Osk", 4: "Osk", 5: "Osk"}
+    texts = [f"the river of Ora is {names.get(i, 'Ora')}." for i in range(200)]
+    texts[6] = "the river is osk."  # not marked: a name in lower case
+    write_vocabulary(tmp_path / "vocab.txt", vocabulary())
+    corpus = tmp_path / "corpus"
+    write_passages(corpus, [("", [text]) for text in texts], tmp_path / "vocab.txt")
+    store = PassageStore.open(corpus)
+    marked = mark_spans(store)
+    assert {len(marked.of(i)) for i in (0, 1, 7)} == {2, 3}
+    rare = write_rare_spans(corpus, tmp_path / "rare")
+    assert rare.rows.tolist() == [1, 2]  # two passages have Ube, all have Ora, four have Osk
+    assert rare.of(1).tolist() == marked.of(1)[1:2].tolist()
+    assert rare.source.tolist() == marked.source.tolist()
+
+
 @pytest.mark.slow
-def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(tmp_path, monkeypatch):
+@pytest.mark.parametrize("changes", [[], ["--rare-spans"]])
+def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
+    tmp_path, monkeypatch, changes
+):
     monkeypatch.setitem(COLLECTIONS, "tiny", Collection(24, 24, 0.0, None, "made"))
     write_judged_set(tmp_path / "tiny")
     (tmp_path / "store").mkdir()
@@ -93,10 +118,11 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(tmp
     records = tmp_path / "records"
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
-    flags = [f"--config.{one}" for one in few]
+    few_flags = [f"--config.{one}" for one in few]
+    flags = [*few_flags]
     flags += [f"--data={tmp_path}", f"--home={tmp_path / 'runs'}", f"--start={start}"]
     flags += [f"--records={records}", "--collection=tiny", "--seed=0"]
-    flags += ["--system=bm25", "--system=realm"]
+    flags += ["--system=bm25", "--system=realm", *changes]
     monkeypatch.setattr("sys.argv", ["evidence.py", *flags])
     assert evidence.main() == 0
     found = {path.name for path in records.iterdir()}
@@ -105,6 +131,8 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(tmp
     assert record["queries"] == len(record["by_query"]["ndcg_at_10"]) == 24
     assert [step for step, _ in record["training"]["held_out_retrieval_utility"]] == [1, 2]
     assert not [text for text in record["commands"] if str(tmp_path) in text]
+    assert ("HOME/tiny/rare_spans" in str(record["commands"])) == bool(changes)
+    assert record["overrides"] == [*changes, *few_flags]
     shutil.rmtree(tmp_path / "runs")  # records are not made again
     assert evidence.main() == 0
     assert not (tmp_path / "runs" / "tiny").exists()
