@@ -6,9 +6,12 @@ found in passages that state nothing about the sentence.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 
-from realm_jax.corpus.rare_terms import LEAST_PASSAGES, MOST_SHARE
+import numpy as np
+
+from realm_jax.corpus.rare_terms import is_rare
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 
@@ -16,7 +19,7 @@ Pieces = tuple[int, ...]
 
 
 def write_rare_spans(corpus: Path, out: Path) -> SpanStore:
-    """Writes the spans whose word pieces are in 2 to 1 % of the passages.
+    """Writes the spans whose word pieces are in few passages, but not in one only (`is_rare`).
 
     Args:
       corpus: passages with their salient spans.
@@ -29,8 +32,8 @@ def write_rare_spans(corpus: Path, out: Path) -> SpanStore:
     spans = SpanStore.open(None, store)
     wanted = {pieces for i in range(len(store)) for _, pieces in _of(spans, store, i)}
     counts = _passages_with(wanted, store)
-    most = MOST_SHARE * len(store)
-    rare = {pieces for pieces, count in counts.items() if LEAST_PASSAGES <= count <= most}
+    chosen = is_rare(np.array(list(counts.values())), len(store))
+    rare = set(compress(counts, chosen))
     kept = (
         [span for span, pieces in _of(spans, store, i) if pieces in rare] for i in range(len(store))
     )

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Bool, Int64, Integer, UInt8
 
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.worker_pool import in_order
 
-LEAST_PASSAGES = 2  # a word in one passage only cannot be found in another one
-MOST_SHARE = 0.01  # of all passages
+_LEAST_PASSAGES = 2  # a word in one passage only cannot be found in another one
+_MOST_SHARE = 0.01  # of all passages
 _SMALL_CORPUS = 3  # passages that may hold a rare term, however few the corpus has
 _BUCKETS = 1 << 24
 _ROWS = 2048  # passages per task of a worker
@@ -45,8 +45,7 @@ class RareTerms:
         parts = (range(a, min(a + _ROWS, len(store))) for a in range(0, len(store), _ROWS))
         for buckets in in_order(partial(_buckets_of, store), parts, workers):
             np.add.at(counts, buckets, 1)
-        most = max(MOST_SHARE * len(store), _SMALL_CORPUS)
-        return cls(np.packbits((counts >= LEAST_PASSAGES) & (counts <= most)))
+        return cls(np.packbits(is_rare(counts, len(store))))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Character spans (start, stop) of the rare terms in `text`, in order."""
@@ -55,6 +54,14 @@ class RareTerms:
     def _is_rare(self, word: str) -> bool:
         bucket = _bucket(word)
         return bool(self._bits[bucket >> 3] & (128 >> (bucket & 7)))
+
+
+def is_rare(counts: Integer[np.ndarray, "_"], passages: int) -> Bool[np.ndarray, "_"]:
+    """Whether what occurs in `counts` of `passages` passages is rare.
+
+    It is in at least 2 of them, and in at most 1 %, or in at most 3 of a small corpus.
+    """
+    return (counts >= _LEAST_PASSAGES) & (counts <= max(_MOST_SHARE * passages, _SMALL_CORPUS))
 
 
 def _bucket(word: str) -> int:

@@ -89,7 +89,7 @@ def test_untrained_systems_run_with_the_config_of_the_experiment():
 
 
 def test_rare_spans_are_in_2_to_1_percent_of_the_passages(tmp_path):
-    names = {0: "Ani", 1: "Ube and Ilo", 2: "Ube", 3: "Osk", 4: "Osk", 5: "Osk"}
+    names = {0: "Ani", 1: "Ube and Ilo", 2: "Ube", 8: "Ube", 3: "Osk", 4: "Osk", 5: "Osk"}
     texts = [f"the river of Ora is {names.get(i, 'Ora')}." for i in range(200)]
     texts[6] = "the river is osk."  # not marked: a name in lower case
     write_vocabulary(tmp_path / "vocab.txt", vocabulary())
@@ -99,7 +99,7 @@ def test_rare_spans_are_in_2_to_1_percent_of_the_passages(tmp_path):
     marked = mark_spans(store)
     assert {len(marked.of(i)) for i in (0, 1, 7)} == {2, 3}
     rare = write_rare_spans(corpus, tmp_path / "rare")
-    assert rare.rows.tolist() == [1, 2]  # two passages have Ube, all have Ora, four have Osk
+    assert rare.rows.tolist() == [1, 2, 8]  # three have Ube, one Ilo, all Ora, four Osk
     assert rare.of(1).tolist() == marked.of(1)[1:2].tolist()
     assert rare.source.tolist() == marked.source.tolist()
 
@@ -111,6 +111,8 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
 ):
     monkeypatch.setitem(COLLECTIONS, "tiny", Collection(24, 24, 0.0, None, "made"))
     write_judged_set(tmp_path / "tiny")
+    corpus = tmp_path / "tiny" / "corpus.jsonl"  # passage 0, which is held out, needs a rare span
+    corpus.write_text(corpus.read_text().replace('."}', '. The river was the Ats."}', 1))
     (tmp_path / "store").mkdir()
     write_judged_store(tmp_path / "store")
     form = {**LIKE_MINILM, "positions": 512}
