@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Path("runs/evidence"), help="folder of runs")
     parser.add_argument("--start", help="folder or ORG/NAME of the encoder")
     parser.add_argument("--label", default="", help="name of another recipe; its table is not made")
-    rare = "hide only words in 2 to 1 %% of the passages"
+    rare = "hide only words in at least 2 and at most 1 %% of the passages"
     parser.add_argument("--rare-spans", action="store_true", help=rare)
     parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="measure what has no record yet")

@@ -34,7 +34,7 @@ class Measurement:
       home: folder of all runs.
       label: of another recipe.
       overrides: `--config.KEY=VALUE` of the trained runs.
-      rare_spans: True: training hides only words that few passages have (see that module).
+      rare_spans: True: training hides only the spans of `write_rare_spans`.
       commands: that were run, with names in place of folders.
       seconds: of each of them.
     """
