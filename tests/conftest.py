@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 import jaxtyping
+from support.compiler_flags import quick_compilation
 
 DEVICES = 8
 
 _FLAGS = [
     os.environ.get("XLA_FLAGS", ""),
     f"--xla_force_host_platform_device_count={DEVICES}",
-    "--xla_backend_optimization_level=0",  # with tiny models, compilation takes most of the time
+    quick_compilation(),
 ]
 os.environ["XLA_FLAGS"] = " ".join(_FLAGS)
 os.environ["JAX_PLATFORMS"] = "cpu"

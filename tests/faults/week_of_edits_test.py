@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.compiler_flags import quick_compilation
 from support.finished_run import STEP, write_finished_run
 from support.history import assert_updates
 from support.tiny_corpus import tiny_config, write_tiny_corpus
@@ -95,7 +96,7 @@ def resident():
 
 def work(folder, seed, killed_at, operations):
     """Does operations until the process is killed; checks that its memory does not grow."""
-    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # one device
+    os.environ["XLA_FLAGS"] = quick_compilation()  # one device
     edits, before = Edits(folder, seed), 0
     with armed(f"file:{killed_at}=kill"):
         for number in range(operations):

@@ -39,8 +39,7 @@ WITH_BUILDER = {
 @pytest.fixture(scope="module")
 def compiled(compilation_cache):
     """An environment with a compilation cache that all processes of this file share."""
-    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    return environment(compilation_cache) | quick
+    return environment(compilation_cache)
 
 
 class Hosts:

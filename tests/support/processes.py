@@ -14,6 +14,7 @@ from realm_jax.errors import DamageError
 from realm_jax.runtime import realm_command
 from realm_jax.storage import sealed
 from realm_jax.storage.layout import RunDir
+from support.compiler_flags import quick_compilation
 from support.fork_server import ForkedProcess, ForkServer
 
 
@@ -21,7 +22,7 @@ def environment(compiled: Path) -> dict[str, str]:
     """Returns environment variables for one CPU device and a compilation cache in `compiled`."""
     return {
         **os.environ,
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compilation takes most of the time
+        "XLA_FLAGS": quick_compilation(),
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
