@@ -105,6 +105,7 @@ def train(
     finally:
         profiler.close()
         step_metrics.close()
+        stage.close()
         batches.close()
     return state.parameters
 

@@ -295,7 +295,7 @@ class RealmStage:
         return self._index.age(step)
 
     def close(self) -> None:
-        """Stops watching for new indexes."""
+        """Ends a wait for an index, and stops watching for new ones."""
         self._index.close()
 
 

@@ -237,10 +237,7 @@ class _Training:
             self._prepared.groups,
             self._embedder_before_realm(),
         )
-        try:
-            self._train(stage, publisher, _swaps_until(index))
-        finally:
-            stage.close()
+        self._train(stage, publisher, _swaps_until(index))
 
     def _embedder_before_realm(self) -> Parameters | None:
         """A copy, because the steps overwrite the params; None if the stage does not need it."""

@@ -104,6 +104,9 @@ class Stage(Protocol):
     def step_fields(self, step: int) -> dict[str, Any]:
         """Fields that the host adds to the log record of a step."""
 
+    def close(self) -> None:
+        """Ends a wait in `batch`, which may run in a thread; no step follows."""
+
 
 class IndexFreeStage:
     """Base class of stages that search no index."""
@@ -123,3 +126,6 @@ class IndexFreeStage:
     def step_fields(self, step: int) -> dict[str, Any]:
         """No fields."""
         return {}
+
+    def close(self) -> None:
+        """Does nothing: `batch` waits for nothing."""

@@ -145,6 +145,30 @@ def test_a_failed_evaluation_is_not_met_again_by_the_same_command(tiny, tmp_path
     assert commit.latest(RunDir(tmp_path).checkpoints("ict")) == STEPS
 
 
+def test_the_end_of_the_steps_ends_the_wait_of_a_batch(tiny, tmp_path):
+    """The thread that builds batches may wait for an index that nobody builds any more."""
+
+    class Waiting(IctStage):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.closed = threading.Event()
+
+        def batch(self, step, *rows):
+            if step == STEPS - 1:
+                self.closed.wait()
+            return super().batch(step, *rows)
+
+        def evaluate(self, step, params, evaluation):
+            raise RealmError("the steps end here")
+
+        def close(self):
+            self.closed.set()
+
+    with pytest.raises(RealmError, match="end here"):
+        run(tmp_path, tiny, Waiting, stages__ict__evaluate_every=2)
+    assert "prefetch" not in [thread.name for thread in threading.enumerate()]
+
+
 def test_a_finished_stage_is_restored_while_no_other_state_is_in_memory(
     tiny, tmp_path, monkeypatch
 ):
