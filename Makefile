@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 # number of processes of `make test`
 WORKERS ?= 2
@@ -84,15 +85,15 @@ $(VENV)/made:
 	touch $@
 
 $(VENV)/installed: setup.py pyproject.toml | $(VENV)/made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(PIP_INSTALL) -e .
 	touch $@
 
 $(VENV)/installed-dev: setup.py pyproject.toml | $(VENV)/made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP_INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-docs: setup.py pyproject.toml | $(VENV)/made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(PIP_INSTALL) -e '.[docs]'
 	touch $@ $(VENV)/installed
 
 clean:

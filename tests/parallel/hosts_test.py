@@ -26,7 +26,8 @@ from realm_jax.trainer import run as trainer
 HERE = Path(__file__).parent
 PATIENCE = 900.0
 GROUPS = {"mesh__groups": 8}  # dropout then does not depend on the number of devices
-WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20, **GROUPS}
+FITTED = {"lengths__fitted": True}
+WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20, **GROUPS, **FITTED}
 WITH_BUILDER = {
     "model__layers": 1,
     "stages__realm__steps": 100_000,  # until stopped

@@ -78,7 +78,7 @@ def write_tiny_corpus(folder: Path, count: int = 40) -> TinyCorpus:
 
 
 def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
-    """Returns a config whose training step takes milliseconds.
+    """Returns a config whose training step takes milliseconds, and compiles one batch shape.
 
     Example: `tiny_config(corpus.folder, stages__ict__steps=4)`.
 
@@ -90,6 +90,7 @@ def tiny_config(knowledge: Path | str = "", **changes: Any) -> ConfigDict:
     sizes = {"layers": 2, "hidden": 16, "heads": 4, "mlp": 32, "embedding": 8, "positions": 64}
     config.model.update(sizes)
     config.lengths.update({"query": 24, "passage": 40, "joint": 56, "masks": 6, "answer": 5})
+    config.lengths.fitted = False  # one batch shape to compile
     config.corpus.knowledge = str(knowledge)
     config.retrieval.candidates = 4
     config.search.kind = "exact"

@@ -67,8 +67,7 @@ class WatchedStage(IctStage):
 
 
 def config_of(tiny, **changes):
-    one_shape = {"lengths__fitted": False}  # so one trace
-    changes = {"stages__ict__steps": STEPS, "model__layers": 1, **one_shape, **changes}
+    changes = {"stages__ict__steps": STEPS, "model__layers": 1, **changes}
     return tiny_config(tiny.folder, **changes)
 
 

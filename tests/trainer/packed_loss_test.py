@@ -18,6 +18,7 @@ SIZE = 8
 @pytest.fixture
 def config(tiny):
     changes = {"model__dropout": 0.0, "model__init_stddev": 0.3, "stages__realm__steps": 2}
+    changes["lengths__fitted"] = True
     return tiny_config(tiny.folder, masking__scheme="random_token", masking__rate=0.15, **changes)
 
 

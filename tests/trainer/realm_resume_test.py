@@ -30,8 +30,9 @@ TIMEOUT = 300.0
 
 
 def config_of(tiny):
+    shapes = {"lengths__fitted": True}
     return tiny_config(
-        tiny.folder, model__layers=1, stages__realm__steps=STEPS, checkpoint__every=3
+        tiny.folder, model__layers=1, stages__realm__steps=STEPS, checkpoint__every=3, **shapes
     )
 
 
