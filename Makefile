@@ -13,7 +13,7 @@ demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not faults and not soak" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not faults and not soak" $(ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -10,6 +10,7 @@ import jaxtyping
 from support.compiler_flags import quick_compilation
 
 DEVICES = 8
+LONGEST = ("faults", "parallel", "trainer")  # folders whose files take longest
 
 _FLAGS = [
     os.environ.get("XLA_FLAGS", ""),
@@ -36,6 +37,12 @@ def pytest_sessionstart():
             "something imported jax before tests/conftest.py set XLA_FLAGS",
             returncode=1,
         )
+
+
+def pytest_collection_modifyitems(items):
+    """Runs the longest files first, so that all test processes end at about the same time."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
