@@ -111,10 +111,11 @@ def _by_question(records: Sequence[dict[str, Any]], measure: str, name: str) -> 
 def _interval(values: Values) -> dict[str, float]:
     """Mean and bootstrap interval of values that have few levels.
 
-    Drawing n questions with replacement draws the number of each level from a multinomial.
+    Drawing n questions with replacement draws the number of each level from a multinomial. Those
+    of `RandomState` are the same in all versions of NumPy; those of `default_rng` are not.
     """
     levels, counts = np.unique(values, return_counts=True)
-    random = np.random.default_rng(0)
+    random = np.random.RandomState(0)
     drawn = random.multinomial(len(values), counts / len(values), size=RESAMPLES)
     edge = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn @ levels / len(values), [edge, 1 - edge])

@@ -1,6 +1,7 @@
 """Aggregates runs: means over seeds, confidence intervals, differences between rows."""
 
 import json
+import math
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -111,7 +112,9 @@ def _mean_curve(curves: list[list[tuple[float, float]]]) -> list[list[float]]:
 def _recall_of_all(recalls: dict[str, float], questions: dict[str, Any]) -> float:
     """Recall over the questions of all sets except `SAID`, which contains NQ dev."""
     weights = {name: questions[name]["kept"] for name in EVALUATED if name != SAID}
-    return sum(recalls[name] * kept for name, kept in weights.items()) / sum(weights.values())
+    # `sum` of floats differs between Python 3.11 and 3.12
+    total = math.fsum(recalls[name] * kept for name, kept in weights.items())
+    return total / sum(weights.values())
 
 
 def _differences(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

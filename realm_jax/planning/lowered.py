@@ -65,13 +65,19 @@ def lowered(
 
 
 def abstract(tree: Any, shardings: Any) -> Any:
-    """The arrays of a tree as `jax.ShapeDtypeStruct`s; one sharding for all, or a tree of them."""
+    """The arrays of a tree as `jax.ShapeDtypeStruct`s; one sharding for all, or a tree of them.
+
+    Their dtypes are those on the devices: int64 arrays of the host become int32 there.
+    """
     if isinstance(shardings, Sharding):
         sharding = shardings
         shardings = jax.tree.map(lambda _: sharding, tree)
-    return jax.tree.map(
-        lambda leaf, to: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=to), tree, shardings
-    )
+
+    def placed(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
+
+    return jax.tree.map(placed, tree, shardings)
 
 
 def num_bytes(shapes: Any) -> int:

@@ -4,6 +4,7 @@ import ast
 import pathlib
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def products(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             yield equation
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
             yield from products(inner)
 
 
