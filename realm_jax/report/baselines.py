@@ -86,6 +86,8 @@ def compare_with_baselines(
     k, words = config.evaluation.recall_k, Bm25.open(inputs.knowledge)
     found: dict[str, Any] = {"k": k}
     for name, (queries, embedder) in sets.items():
+        if not queries.texts:  # no passage of a small corpus may be held out
+            continue
         ids, scores = words.search(queries.texts, DEPTH)
         by_words = np.where(scores > 0, ids, NO_PASSAGE), scores
         after = trained.ranking(queries.rows, DEPTH, embedder)
