@@ -34,6 +34,7 @@ WITH_BUILDER = {
     "refresh__mode": "async",
     "refresh__every": 4,
     "checkpoint__every": 10,
+    **FITTED,
 }
 
 

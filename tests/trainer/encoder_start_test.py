@@ -8,17 +8,27 @@ import numpy as np
 import pytest
 from support.builder_thread import building
 from support.finished_run import write_finished_run
-from support.tiny_corpus import tiny_config, vocabulary, write_tiny_corpus
+from support.tiny_corpus import (
+    TinyCorpus,
+    passages,
+    tiny_config,
+    vocabulary,
+    write_tiny_corpus,
+)
 from support.tiny_encoder import write_tiny_encoder
 
 import realm_jax
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.corpus.mark_spans import mark_spans
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import MismatchError, Stopped
 from realm_jax.interop import load
 from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.embedder import null_score_of, temperature_of
+from realm_jax.report.write import write_report
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.realm_stage import RealmStage
@@ -83,6 +93,16 @@ def test_an_encoder_as_it_is_can_be_asked_and_embeds_with_its_prompts(as_is, tin
     scores = np.array([hit.score for hit in best]) / 0.05
     p_z = np.exp(scores - scores.max())
     np.testing.assert_allclose([p.p_z for p in answer.passages], p_z / p_z.sum(), rtol=1e-3)
+
+
+def test_a_corpus_without_held_out_sentences_is_reported(tiny, encoder, tmp_path):
+    texts = [("the river", ["what is in the river?"]), *passages(1)]  # a span in the second only
+    write_passages(tmp_path / "two", texts, tiny.folder.parent / "vocab.txt")
+    store = PassageStore.open(tmp_path / "two")
+    two = TinyCorpus(tmp_path / "two", store, mark_spans(store), [])
+    run = finished(tmp_path / "run", two, encoder, stages__realm__publish_start=True)
+    write_report(run.workdir)
+    assert json.loads(run.report.read_text())["baselines"] == {"k": 5}
 
 
 def test_its_reader_has_the_transformer_of_the_encoder(as_is):
