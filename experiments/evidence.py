@@ -102,9 +102,11 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
 def summary() -> dict[str, Any]:
     """The content of evidence.json, from the records."""
     from evidence_runs.aggregate import aggregate
+    from evidence_runs.recipes import aggregate_recipes
     from evidence_runs.rows import aggregate_rows
 
-    return aggregate(RECORDS) | aggregate_rows(ROWS)
+    recipes = {"recipes": aggregate_recipes(RECORDS)}
+    return aggregate(RECORDS) | recipes | aggregate_rows(ROWS)
 
 
 def write_tables() -> None:

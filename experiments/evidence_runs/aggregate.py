@@ -38,6 +38,7 @@ CONFIDENCE = 0.95
 
 Records = dict[tuple[str, str], list[dict[str, Any]]]  # by collection and system, in seed order
 Values = Float64[np.ndarray, "queries"]
+Difference = dict[str, float]  # `mean`, `low` and `high`
 
 
 def aggregate(folder: Path) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def aggregate(folder: Path) -> dict[str, Any]:
     Values of queries are means over seeds. An interval is a bootstrap over queries: what another
     sample of queries would show with these trained encoders.
     """
-    records = _read(folder)
+    records = read_records(folder)
     collections: dict[str, Any] = {}
     for (collection, system), own in sorted(records.items(), key=_place):
         figures = {name: _figure(own, name) for name in MEASURES}
@@ -60,7 +61,8 @@ def aggregate(folder: Path) -> dict[str, Any]:
     }
 
 
-def _read(folder: Path) -> Records:
+def read_records(folder: Path) -> Records:
+    """The records in a folder; not those in folders below it."""
     found: Records = {}
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
@@ -74,14 +76,14 @@ def _place(item: tuple[tuple[str, str], Any]) -> tuple[int, int]:
 
 
 def _figure(records: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
-    values = _by_query(records, name)
+    values = by_query(records, name)
     low, high = _interval([values])
     seeds = [round(record[name], 4) for record in records]
     mean = float(np.mean([record[name] for record in records]))
     return {"mean": round(mean, 4), "low": low, "high": high, "seeds": seeds}
 
 
-def _by_query(records: Sequence[dict[str, Any]], name: str) -> Values:
+def by_query(records: Sequence[dict[str, Any]], name: str) -> Values:
     """Means over seeds of each query."""
     return np.mean([record["by_query"][name] for record in records], axis=0) / UNIT
 
@@ -96,7 +98,7 @@ def _paired(records: Records, collection: str, pair: tuple[str, str], name: str)
         )
     if not one or not other:
         return None
-    return _by_query(one, name) - _by_query(other, name)
+    return by_query(one, name) - by_query(other, name)
 
 
 def _interval(strata: Sequence[Values]) -> tuple[float, float]:
@@ -112,7 +114,8 @@ def _interval(strata: Sequence[Values]) -> tuple[float, float]:
     return round(float(low), 4), round(float(high), 4)
 
 
-def _difference(strata: Sequence[Values]) -> dict[str, float]:
+def difference(strata: Sequence[Values]) -> Difference:
+    """Mean over collections of the mean over queries, and its interval."""
     low, high = _interval(strata)
     mean = float(np.mean([values.mean() for values in strata]))
     return {"mean": round(mean, 4), "low": low, "high": high}
@@ -125,7 +128,7 @@ def _gains(records: Records) -> dict[str, Any]:
         every = [_paired(records, one, pair, "ndcg_at_10") for one in COLLECTIONS]
         strata = [values for values in every if values is not None]
         if strata:
-            found[name] = _difference(strata)
+            found[name] = difference(strata)
     return found
 
 
@@ -137,7 +140,7 @@ def _differences(records: Records) -> dict[str, Any]:
             values = _paired(records, collection, (one, other), "ndcg_at_10")
             if values is not None:
                 own = found.setdefault(collection, {})
-                own[f"{one}_over_{other}"] = _difference([values])
+                own[f"{one}_over_{other}"] = difference([values])
     return found
 
 
@@ -173,19 +176,20 @@ def _rule(records: Records) -> list[dict[str, Any]]:
     for threshold in THRESHOLDS:
         trained, strata = [], []
         for name in both:
-            start = _by_query(records[name, "start"], "ndcg_at_10")
+            start = by_query(records[name, "start"], "ndcg_at_10")
             runs = records[name, "realm"]
-            kept = [_last_utility(record) >= threshold for record in runs]
+            kept = [last_utility(record) >= threshold for record in runs]
             values = [
-                _by_query([record], "ndcg_at_10") if keep else start
+                by_query([record], "ndcg_at_10") if keep else start
                 for record, keep in zip(runs, kept, strict=True)
             ]
             trained += [name] * any(kept)
             strata.append(np.mean(values, axis=0) - start)
         if strata:
-            found.append({"threshold": threshold, "trained": trained, "gain": _difference(strata)})
+            found.append({"threshold": threshold, "trained": trained, "gain": difference(strata)})
     return found
 
 
-def _last_utility(record: dict[str, Any]) -> float:
+def last_utility(record: dict[str, Any]) -> float:
+    """Held-out retrieval utility at the end of training, in nats."""
     return record["training"]["held_out_retrieval_utility"][-1][1]

@@ -25,6 +25,7 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
         "gain": _gain_table(made),
         "training": _training_table(made),
         "rule": _rule_table(made),
+        "recipes": _recipes_table(made),
         "reference": _reference_table(made),
     } | row_tables(made)
 
@@ -87,6 +88,23 @@ def _rule_table(made: dict[str, Any]) -> str:
         for one in made["rule"]
     ]
     return markdown(("threshold", "training is kept for", "mean gain over `start`"), lines)
+
+
+def _recipes_table(made: dict[str, Any]) -> str:
+    lines = []
+    for one in made["recipes"]:
+        base, over_base = one["base"] or "realm", one["over_base"]
+        cells = (
+            one["change"],
+            one["collection"],
+            f"{one['ndcg_at_10']:.3f}",
+            _difference(one["over_start"]),
+            NOT_RUN if over_base is None else f"`{base}`: {_difference(over_base)}",
+            ", ".join(f"{utility:.2f}" for utility in one["utility"]),
+        )
+        lines.append((f"`{one['label']}`" + "*" * one["patch"], *cells))
+    head = ("records", "change", "collection", "nDCG@10", "against `start`", "against", "utility")
+    return markdown(head, lines)
 
 
 def _reference_table(made: dict[str, Any]) -> str:

@@ -5,9 +5,10 @@ import shutil
 
 import evidence
 import pytest
-from evidence_runs import aggregate, rows, tables
+from evidence_runs import aggregate, recipes, rows, tables
 from evidence_runs.collections import COLLECTIONS, Collection
 from evidence_runs.rare_spans import write_rare_spans
+from evidence_runs.recipes import Recipe
 from evidence_runs.systems import AS_IS
 from support.judged import write_judged_set, write_judged_store
 from support.tiny_corpus import vocabulary
@@ -63,7 +64,7 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     # cisi loses 0.1 times the number of draws of its last query: 0 to 3 of 4 in 95 % of the samples
     low, high = gain["realm_over_start"]["low"], gain["realm_over_start"]["high"]
     assert (low, high) == (pytest.approx((0.2 - 0.3) / 2), pytest.approx(0.1))
-    made |= rows.aggregate_rows(tmp_path / "none")
+    made |= rows.aggregate_rows(tmp_path / "none") | {"recipes": []}
     page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
     page = tables.with_tables(page, made)
     assert "\nold\n" not in page
@@ -78,6 +79,30 @@ def test_a_run_below_the_threshold_counts_as_the_start(tmp_path, monkeypatch):
     kept, stopped = aggregate.aggregate(tmp_path)["rule"]
     assert kept["trained"] == ["adi"] and kept["gain"]["mean"] == 0.1
     assert stopped["trained"] == [] and stopped["gain"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+
+
+def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base(
+    tmp_path, monkeypatch
+):
+    known = {"one": Recipe("one change"), "two": Recipe("two changes", "one")}
+    monkeypatch.setattr(recipes, "RECIPES", known)
+    write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
+    write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
+    for label, seed, gain in (("one", 1, 0.0), ("two", 1, 0.1), ("two", 2, 0.3)):
+        (tmp_path / label).mkdir(exist_ok=True)
+        values = [one + gain for one in (0.1, 0.3, 0.5, 0.7)]
+        write_record(tmp_path / label, "adi", "realm", seed, values)
+    (tmp_path / "two" / "change.patch").touch()
+    one, two = recipes.aggregate_recipes(tmp_path)
+    assert one["over_base"] is None  # `realm` of the tables has seed 0 only
+    assert two["seeds"] == [1, 2] and two["ndcg_at_10"] == 0.6
+    assert two["over_start"] == {"mean": 0.2, "low": 0.2, "high": 0.2}
+    assert two["over_base"] == {"mean": 0.1, "low": 0.1, "high": 0.1}  # of seed 1
+    made = aggregate.aggregate(tmp_path) | rows.aggregate_rows(tmp_path / "none")
+    table = tables.tables(made | {"recipes": [one, two]})["recipes"]
+    gains = "+0.200 (+0.200 to +0.200) | `one`: +0.100 (+0.100 to +0.100)"
+    assert f"| `two`* | two changes | adi | 0.600 | {gains} | 0.75, 0.75 |" in table
+    assert "| `one` | one change | adi | 0.400 | +0.000 (+0.000 to +0.000) | – | 0.75 |" in table
 
 
 def test_untrained_systems_run_with_the_config_of_the_experiment():

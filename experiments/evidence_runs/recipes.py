@@ -1,0 +1,92 @@
+"""Other recipes than that of the tables: records with a label, against the start and a base."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence_runs.aggregate import Difference, by_query, difference, last_utility, read_records
+from evidence_runs.collections import COLLECTIONS
+
+MEASURE = "ndcg_at_10"
+PATCH = "change.patch"  # beside the records, if the recipe needs a change of the code
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Records in the folder of this label.
+
+    Attributes:
+      change: what differs from `base`, for the page.
+      base: label of the recipe that it is compared with; `""`: `realm` of the tables.
+    """
+
+    change: str
+    base: str = ""
+
+
+HUNDRED = "hundred_steps"
+HUNDRED_TITLES = "hundred_steps_titles"
+RECIPES = {
+    "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)"),
+    "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)"),
+    "recipe": Recipe("titles, eight draws, thresholds 0.8 and 0.5: the recipe as it is now"),
+    "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
+    "random_span": Recipe("random spans instead of salient ones"),
+    "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
+    "rare_one_draw": Recipe("one draw", "rare_spans"),
+    HUNDRED: Recipe("100 steps instead of 300", "rare_spans"),
+    f"{HUNDRED}_8_passages": Recipe("eight passages for each query instead of four", HUNDRED),
+    f"{HUNDRED}_no_mask": Recipe("queries that the embedder reads without [MASK]", HUNDRED),
+    f"{HUNDRED}_pdist": Recipe(
+        "the passages' likelihoods as the retriever's target (`stages.realm.retriever_loss=pdist`)",
+        HUNDRED,
+    ),
+    f"{HUNDRED}_in_batch": Recipe(
+        "passages of the batch's other queries as more candidates, which the reader does not read",
+        HUNDRED,
+    ),
+    f"{HUNDRED}_in_batch_pdist": Recipe("the same and `pdist`", HUNDRED),
+    HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
+}
+
+
+def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
+    """Differences of nDCG@10, paired by query, of each recipe and collection with records.
+
+    Args:
+      folder: of the records of the tables; each recipe has a folder in it.
+    """
+    starts = read_records(folder)
+    found = []
+    for label, recipe in RECIPES.items():
+        records, bases = read_records(folder / label), read_records(folder / recipe.base)
+        for collection in COLLECTIONS:
+            own = records.get((collection, "realm"), [])
+            if not own:
+                continue
+            values, start = (by_query(one, MEASURE) for one in (own, starts[collection, "start"]))
+            found.append(
+                {
+                    "label": label,
+                    "change": recipe.change,
+                    "base": recipe.base,
+                    "collection": collection,
+                    "seeds": [record["seed"] for record in own],
+                    MEASURE: round(float(values.mean()), 4),
+                    "over_start": difference([values - start]),
+                    "over_base": _over(own, bases.get((collection, "realm"), [])),
+                    "utility": [round(last_utility(record), 2) for record in own],
+                    "patch": (folder / label / PATCH).exists(),
+                }
+            )
+    return found
+
+
+def _over(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> Difference | None:
+    """The difference over the seeds that both have; None if there is no such seed."""
+    seeds = {one["seed"] for one in own} & {one["seed"] for one in base}
+    if not seeds:
+        return None
+    one, other = ([each for each in part if each["seed"] in seeds] for part in (own, base))
+    return difference([by_query(one, MEASURE) - by_query(other, MEASURE)])
