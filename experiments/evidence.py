@@ -71,7 +71,7 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
     """Writes every chosen record that is missing; systems that share a run share its commands."""
     from evidence_runs.collections import COLLECTIONS, unpack
     from evidence_runs.measure import Measurement
-    from evidence_runs.systems import SYSTEMS, TRAINED
+    from evidence_runs.systems import SYSTEMS, trained
 
     collections = arguments.collection or list(COLLECTIONS)
     systems = arguments.system or list(SYSTEMS)
@@ -86,7 +86,7 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
         for collection in collections:
             folder = unpack(arguments.data, collection, arguments.home)
             for system in systems:
-                if SYSTEMS[system].run in TRAINED or seed == 0:
+                if trained(system) or seed == 0:
                     Measurement(
                         folder,
                         system,

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.measure import MEASURES, UNIT
-from evidence_runs.systems import SYSTEMS, TRAINED
+from evidence_runs.systems import SYSTEMS, trained
 
 GAINS = {
     "realm_over_start": ("realm", "start"),
@@ -91,7 +91,7 @@ def by_query(records: Sequence[dict[str, Any]], name: str) -> Values:
 def _paired(records: Records, collection: str, pair: tuple[str, str], name: str) -> Values | None:
     """Differences of two systems by query, over the seeds that both have."""
     one, other = (records.get((collection, system), []) for system in pair)
-    if all(SYSTEMS[system].run in TRAINED for system in pair):
+    if all(trained(system) for system in pair):
         common = {a["seed"] for a in one} & {b["seed"] for b in other}
         one, other = (
             [record for record in own if record["seed"] in common] for own in (one, other)

@@ -15,7 +15,8 @@ from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEMS, TRAINED
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
-from realm_jax.inference.judged import measure
+from realm_jax.inference.answerer import Answerer
+from realm_jax.inference.judged import Values, measure, retrieve_documents
 from realm_jax.runtime import realm_command
 
 UNIT = 1e4  # values of queries are stored as integers
@@ -56,25 +57,30 @@ class Measurement:
         path = folder / f"{name}.{self.system}.{self.seed}.json"
         if path.exists():
             return
-        workdir, training = self._evaluated_run()
-        run_file = workdir / f"{self.system}.trec"
-        flags = [f"--workdir={workdir}", f"--questions={self.judged}", *SYSTEMS[self.system].flags]
-        output = self._realm("eval", *flags, "--format=beir", f"--run-file={run_file}", "--json")
-        report = json.loads(output.splitlines()[-1])
+        system = SYSTEMS[self.system]
+        workdir, training = self._evaluated_run(system.run)
+        if system.index:
+            index, of_index = self._evaluated_run(system.index)
+            training = training or of_index
+            values = self._search_other_index(workdir, index)
+        else:
+            values = self._evaluate(workdir, system.flags)
         record = {
             "collection": name,
             "system": self.system,
             "seed": self.seed,
-            "ndcg_at_10": report["ndcg_at_10"],
-            "recall_at_100": report["recall_at"]["100"],
-            "queries": report["queries"],
+            **{measure: float(values[measure].mean()) for measure in MEASURES},
+            "queries": len(values[MEASURES[0]]),
             "training": training,
             "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
             "commit": commit(),
             "device": jax.devices()[0].device_kind,
             "overrides": self._changes() if training else [],
             "commands": self.commands,
-            "by_query": self._by_query(run_file),
+            "by_query": {
+                measure: [round(one * UNIT) for one in values[measure].tolist()]
+                for measure in MEASURES
+            },
         }
         folder.mkdir(parents=True, exist_ok=True)
         written = path.with_suffix(".tmp")
@@ -84,14 +90,22 @@ class Measurement:
     def _changes(self) -> list[str]:
         return [*(["--rare-spans"] if self.rare_spans else []), *self.overrides]
 
-    def _by_query(self, run_file: Path) -> dict[str, list[int]]:
+    def _evaluate(self, workdir: Path, flags: Sequence[str]) -> Values:
         """The measures of each query, in the order of the collection."""
-        values = measure(read_judged_set(self.judged, "all").qrels, read_run(run_file))
-        return {name: [round(one * UNIT) for one in values[name].tolist()] for name in MEASURES}
+        run_file = workdir / f"{self.system}.trec"
+        flags = [f"--workdir={workdir}", f"--questions={self.judged}", *flags, "--format=beir"]
+        self._realm("eval", *flags, f"--run-file={run_file}", "--json")
+        return measure(read_judged_set(self.judged, "all").qrels, read_run(run_file))
 
-    def _evaluated_run(self) -> tuple[Path, dict[str, Any]]:
+    def _search_other_index(self, workdir: Path, index: Path) -> Values:
+        """As `_evaluate`, with the queries of one run and the passages of another."""
+        passages = Answerer.open(str(index)).current
+        judged = read_judged_set(self.judged, "all")
+        answerer = Answerer.open(str(workdir)).over(passages)
+        return measure(judged.qrels, retrieve_documents(answerer, judged.queries))
+
+    def _evaluated_run(self, kind: str) -> tuple[Path, dict[str, Any]]:
         """A run over the whole documents, and what the training measured."""
-        kind = SYSTEMS[self.system].run
         place = self.home / self.judged.name
         if kind not in TRAINED:
             return self._index(self.start, place / "start"), {}

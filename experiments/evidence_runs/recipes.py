@@ -7,6 +7,7 @@ from typing import Any
 
 from evidence_runs.aggregate import Difference, by_query, difference, last_utility, read_records
 from evidence_runs.collections import COLLECTIONS
+from evidence_runs.systems import CROSSED
 
 MEASURE = "ndcg_at_10"
 PATCH = "change.patch"  # beside the records, if the recipe needs a change of the code
@@ -48,6 +49,9 @@ RECIPES = {
     ),
     f"{HUNDRED}_in_batch_pdist": Recipe("the same and `pdist`", HUNDRED),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
+    f"{HUNDRED}_query_tower": Recipe(
+        "gradients to the vectors of the queries only; evaluated with both", HUNDRED_TITLES
+    ),
 }
 
 
@@ -66,6 +70,7 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
             if not own:
                 continue
             values, start = (by_query(one, MEASURE) for one in (own, starts[collection, "start"]))
+            crossed = [(one, records.get((collection, one), [])) for one in CROSSED]
             found.append(
                 {
                     "label": label,
@@ -76,6 +81,11 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
                     MEASURE: round(float(values.mean()), 4),
                     "over_start": difference([values - start]),
                     "over_base": _over(own, bases.get((collection, "realm"), [])),
+                    "crossed": {
+                        one: difference([by_query(part, MEASURE) - start])
+                        for one, part in crossed
+                        if part
+                    },
                     "utility": [round(last_utility(record), 2) for record in own],
                     "patch": (folder / label / PATCH).exists(),
                 }

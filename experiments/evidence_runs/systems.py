@@ -35,11 +35,13 @@ class System:
       run: `start`, or a key of `TRAINED`.
       about: for the page.
       flags: of `realm eval`.
+      index: run whose passages are searched; `""`: `run`.
     """
 
     run: str
     about: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    index: str = ""
 
 
 DENSE, HYBRID = ("--retriever=dense",), ("--retriever=hybrid",)
@@ -53,6 +55,15 @@ SYSTEMS = {
     "realm": System("realm", "the encoder after REALM on the documents", DENSE),
     "realm_hybrid": System("realm", "the encoder after REALM and BM25", HYBRID),
     "realm_reciprocal_ranks": System("realm", "the same by reciprocal ranks", RECIPROCAL_RANKS),
+    "realm_queries": System("realm", "queries of `realm`, passages of `start`", index="start"),
+    "realm_passages": System("start", "queries of `start`, passages of `realm`", index="realm"),
 }
 # Fusions other than that of the package have a table of their own.
 OTHER_FUSIONS = ("start_reciprocal_ranks", "realm_reciprocal_ranks")
+# One encoder for the queries and another for the passages: which of them has learned what?
+CROSSED = ("realm_queries", "realm_passages")
+
+
+def trained(system: str) -> bool:
+    """Whether it differs between seeds."""
+    return not {SYSTEMS[system].run, SYSTEMS[system].index}.isdisjoint(TRAINED)

@@ -9,9 +9,9 @@ from evidence_runs.aggregate import PAIRS
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.markdown import NOT_RUN, markdown
 from evidence_runs.row_tables import row_tables
-from evidence_runs.systems import OTHER_FUSIONS, SYSTEMS
+from evidence_runs.systems import CROSSED, OTHER_FUSIONS, SYSTEMS
 
-MAIN = [name for name in SYSTEMS if name not in OTHER_FUSIONS]
+MAIN = [name for name in SYSTEMS if name not in (*OTHER_FUSIONS, *CROSSED)]
 FUSED = ["bm25", "start", "start_hybrid", *OTHER_FUSIONS]
 
 
@@ -26,6 +26,7 @@ def tables(made: dict[str, Any]) -> dict[str, str]:
         "training": _training_table(made),
         "rule": _rule_table(made),
         "recipes": _recipes_table(made),
+        "crossed": _crossed_table(made),
         "reference": _reference_table(made),
     } | row_tables(made)
 
@@ -105,6 +106,18 @@ def _recipes_table(made: dict[str, Any]) -> str:
         lines.append((f"`{one['label']}`" + "*" * one["patch"], *cells))
     head = ("records", "change", "collection", "nDCG@10", "against `start`", "against", "utility")
     return markdown(head, lines)
+
+
+def _crossed_table(made: dict[str, Any]) -> str:
+    lines = []
+    for one in made["recipes"]:
+        if one["crossed"]:
+            cells = [_difference(one["crossed"][system]) for system in CROSSED]
+            both = _difference(one["over_start"])
+            lines.append((f"`{one['label']}`", one["collection"], both, *cells))
+    return markdown(
+        ("records", "collection", "both", *(SYSTEMS[one].about for one in CROSSED)), lines
+    )
 
 
 def _reference_table(made: dict[str, Any]) -> str:
