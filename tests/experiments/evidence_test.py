@@ -4,20 +4,24 @@ import json
 import shutil
 
 import evidence
+import numpy as np
 import pytest
 from evidence_runs import aggregate, recipes, rows, tables
 from evidence_runs.collections import COLLECTIONS, Collection
 from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.recipes import Recipe
-from evidence_runs.systems import AS_IS
+from evidence_runs.systems import AS_IS, CROSSED
 from support.judged import write_judged_set, write_judged_store
 from support.tiny_corpus import vocabulary
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 
+import realm_jax
 from realm_jax import config as config_lib
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
+from realm_jax.data.judged_sets import read_judged_set
+from realm_jax.inference.answerer import Answerer
 from realm_jax.text.vocabulary import write_vocabulary
 
 
@@ -93,15 +97,22 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
         values = [one + gain for one in (0.1, 0.3, 0.5, 0.7)]
         write_record(tmp_path / label, "adi", "realm", seed, values)
     (tmp_path / "two" / "change.patch").touch()
+    for system in CROSSED:
+        write_record(tmp_path / "two", "adi", system, 1, [0.1, 0.3, 0.5, 0.9])
     one, two = recipes.aggregate_recipes(tmp_path)
     assert one["over_base"] is None  # `realm` of the tables has seed 0 only
     assert two["seeds"] == [1, 2] and two["ndcg_at_10"] == 0.6
     assert two["over_start"] == {"mean": 0.2, "low": 0.2, "high": 0.2}
     assert two["over_base"] == {"mean": 0.1, "low": 0.1, "high": 0.1}  # of seed 1
     made = aggregate.aggregate(tmp_path) | rows.aggregate_rows(tmp_path / "none")
-    table = tables.tables(made | {"recipes": [one, two]})["recipes"]
+    assert one["crossed"] == {} and set(two["crossed"]) == set(CROSSED)
+    shown = tables.tables(made | {"recipes": [one, two]})
+    table, crossed = shown["recipes"], shown["crossed"]
     gains = "+0.200 (+0.200 to +0.200) | `one`: +0.100 (+0.100 to +0.100)"
     assert f"| `two`* | two changes | adi | 0.600 | {gains} | 0.75, 0.75 |" in table
+    half = "+0.050 (+0.000 to +0.150)"
+    assert f"| `two` | adi | +0.200 (+0.200 to +0.200) | {half} | {half} |" in crossed
+    assert "`one`" not in crossed
     assert "| `one` | one change | adi | 0.400 | +0.000 (+0.000 to +0.000) | – | 0.75 |" in table
 
 
@@ -129,6 +140,16 @@ def test_rare_spans_are_in_2_to_1_percent_of_the_passages(tmp_path):
     assert rare.source.tolist() == marked.source.tolist()
 
 
+def gains_of_crossed(judged, runs):
+    """nDCG@10 of each query, times 10,000, by brute force; document i is right for query i."""
+    queries = read_judged_set(judged).queries.values()
+    vectors = realm_jax.open(str(runs / "realm_0" / "documents")).embed(list(queries))
+    passages = Answerer.open(str(runs / "start")).index.vectors_of(np.arange(len(vectors)))
+    scores = vectors @ passages.astype(np.float32).T
+    ranks = (scores > np.diag(scores)[:, None]).sum(1)
+    return [round(1e4 / np.log2(rank + 2)) if rank < 10 else 0 for rank in ranks.tolist()]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [[], ["--rare-spans"]])
 def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
@@ -145,21 +166,28 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
     records = tmp_path / "records"
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
+    few += ["stages.realm.least_utility=0.0", "stages.realm.stop_utility=0.0"]
     few_flags = [f"--config.{one}" for one in few]
     flags = [*few_flags]
     flags += [f"--data={tmp_path}", f"--home={tmp_path / 'runs'}", f"--start={start}"]
     flags += [f"--records={records}", "--collection=tiny", "--seed=0"]
-    flags += ["--system=bm25", "--system=realm", *changes]
+    systems = ["bm25", "realm", "realm_queries"]
+    flags += [*(f"--system={system}" for system in systems), *changes]
     monkeypatch.setattr("sys.argv", ["evidence.py", *flags])
     assert evidence.main() == 0
     found = {path.name for path in records.iterdir()}
-    assert found == {"tiny.bm25.0.json", "tiny.realm.0.json"}
+    assert found == {f"tiny.{system}.0.json" for system in systems}
     record = json.loads((records / "tiny.realm.0.json").read_text())
     assert record["queries"] == len(record["by_query"]["ndcg_at_10"]) == 24
     assert [step for step, _ in record["training"]["held_out_retrieval_utility"]] == [1, 2]
     assert not [text for text in record["commands"] if str(tmp_path) in text]
     assert ("HOME/tiny/rare_spans" in str(record["commands"])) == bool(changes)
     assert record["overrides"] == [*changes, *few_flags]
+    crossed = json.loads((records / "tiny.realm_queries.0.json").read_text())
+    assert crossed["training"] == record["training"]
+    expected = gains_of_crossed(tmp_path / "tiny", tmp_path / "runs" / "tiny")
+    assert crossed["by_query"]["ndcg_at_10"] == expected
+    assert expected != record["by_query"]["ndcg_at_10"]
     shutil.rmtree(tmp_path / "runs")  # records are not made again
     assert evidence.main() == 0
     assert not (tmp_path / "runs" / "tiny").exists()
