@@ -167,6 +167,7 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
     few += ["stages.realm.least_utility=0.0", "stages.realm.stop_utility=0.0"]
+    few += ["stages.realm.learning_rate=0.01"]  # so that rankings change
     few_flags = [f"--config.{one}" for one in few]
     flags = [*few_flags]
     flags += [f"--data={tmp_path}", f"--home={tmp_path / 'runs'}", f"--start={start}"]
