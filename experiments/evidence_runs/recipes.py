@@ -32,6 +32,11 @@ RECIPES = {
     "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)"),
     "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)"),
     "recipe": Recipe("titles, eight draws, thresholds 0.8 and 0.5: the recipe as it is now"),
+    "query_tower": Recipe(
+        "gradients to the vectors of the queries only, with the index of the start, without "
+        "thresholds; evaluated with both",
+        "recipe",
+    ),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
     "random_span": Recipe("random spans instead of salient ones"),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
