@@ -54,6 +54,10 @@ RECIPES = {
     ),
     f"{HUNDRED}_in_batch_pdist": Recipe("the same and `pdist`", HUNDRED),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
+    f"{HUNDRED}_near": Recipe(
+        "a penalty on the distance to the start: ten times the mean of 1 − cosine of the vectors",
+        HUNDRED_TITLES,
+    ),
     f"{HUNDRED}_query_tower": Recipe(
         "gradients to the vectors of the queries only; evaluated with both", HUNDRED_TITLES
     ),
