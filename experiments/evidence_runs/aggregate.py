@@ -92,13 +92,19 @@ def _paired(records: Records, collection: str, pair: tuple[str, str], name: str)
     """Differences of two systems by query, over the seeds that both have."""
     one, other = (records.get((collection, system), []) for system in pair)
     if all(trained(system) for system in pair):
-        common = {a["seed"] for a in one} & {b["seed"] for b in other}
-        one, other = (
-            [record for record in own if record["seed"] in common] for own in (one, other)
-        )
+        one, other = with_common_seeds(one, other)
     if not one or not other:
         return None
     return by_query(one, name) - by_query(other, name)
+
+
+def with_common_seeds(
+    one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The records of the seeds that both have."""
+    seeds = {record["seed"] for record in one} & {record["seed"] for record in other}
+    first, second = ([record for record in own if record["seed"] in seeds] for own in (one, other))
+    return first, second
 
 
 def _interval(strata: Sequence[Values]) -> tuple[float, float]:

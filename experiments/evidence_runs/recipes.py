@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence_runs.aggregate import Difference, by_query, difference, last_utility, read_records
+from evidence_runs.aggregate import (
+    Difference,
+    by_query,
+    difference,
+    last_utility,
+    read_records,
+    with_common_seeds,
+)
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.systems import CROSSED
 
@@ -52,7 +59,7 @@ RECIPES = {
         "passages of the batch's other queries as more candidates, which the reader does not read",
         HUNDRED,
     ),
-    f"{HUNDRED}_in_batch_pdist": Recipe("the same and `pdist`", HUNDRED),
+    f"{HUNDRED}_in_batch_pdist": Recipe("`pdist` with these candidates", f"{HUNDRED}_in_batch"),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
     f"{HUNDRED}_near": Recipe(
         "a penalty on the distance to the start: ten times the mean of 1 − cosine of the vectors",
@@ -104,8 +111,5 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
 
 def _over(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> Difference | None:
     """The difference over the seeds that both have; None if there is no such seed."""
-    seeds = {one["seed"] for one in own} & {one["seed"] for one in base}
-    if not seeds:
-        return None
-    one, other = ([each for each in part if each["seed"] in seeds] for part in (own, base))
-    return difference([by_query(one, MEASURE) - by_query(other, MEASURE)])
+    one, other = with_common_seeds(own, base)
+    return difference([by_query(one, MEASURE) - by_query(other, MEASURE)]) if one else None
