@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from realm_jax.models.operations import relevance_scores
 
@@ -140,6 +140,21 @@ def realm_loss(
         likelihoods = jax.lax.stop_gradient(passage_log_likelihood(token_log_p, weights))
         loss += _divergence(retrieval_log_prob(likelihoods, valid), log_p_z).sum() / tokens
     return loss, metrics
+
+
+def cosine_distance(
+    vectors: Float[Array, "*rows E"], others: Float[Array, "*rows E"]
+) -> Float[Array, ""]:
+    """The mean over rows of 1 - cosine, in float32; gradients reach `vectors` only."""
+    cosines = (_of_unit_length(vectors) * _of_unit_length(jax.lax.stop_gradient(others))).sum(-1)
+    return (1.0 - cosines).mean()
+
+
+def _of_unit_length(vectors: Float[Array, "*rows E"]) -> Float32[Array, "*rows E"]:
+    """A vector of zeros stays one, and its gradient is finite."""
+    vectors = vectors.astype(jnp.float32)
+    squares = jnp.square(vectors).sum(-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-12))
 
 
 def _divergence(log_p: Float[Array, "B K"], log_q: Float[Array, "B K"]) -> Float[Array, "B"]:

@@ -21,6 +21,7 @@ token_log_probs = of_numpy(losses.token_log_probs)
 retrieval_log_prob = of_numpy(losses.retrieval_log_prob)
 marginal_log_likelihood = of_numpy(losses.marginal_log_likelihood)
 realm_loss = of_numpy(losses.realm_loss)
+cosine_distance = of_numpy(losses.cosine_distance)
 masked_lm_loss = of_numpy(losses.masked_lm_loss)
 ict_loss = of_numpy(losses.ict_loss)
 open_qa_loss = of_numpy(losses.open_qa_loss)
@@ -187,6 +188,16 @@ def test_pdist_changes_the_gradient_of_the_scores_and_not_of_the_reader():
     np.testing.assert_allclose(by_score, (p_z - wanted) / weights.sum(), **EXACT)
     np.testing.assert_array_equal(by_piece, reader)
     assert metrics == marginal
+
+
+def test_cosine_distance_is_a_mean_over_rows_and_moves_the_first_vectors_only():
+    one = np.array([[[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]], np.float32)
+    other = np.array([[[2.0, 0.0], [-2.0, 0.0], [1.0, 0.0]]], np.float32)
+    expected = (0.0 + (1.0 + np.sqrt(0.5)) + 1.0) / 3  # a vector of zeros has cosine 0
+    np.testing.assert_allclose(cosine_distance(one, other), expected, **EXACT)
+    pair = (jnp.asarray(one), jnp.asarray(other))
+    moved, fixed = jax.grad(cosine_distance, argnums=(0, 1))(*pair)
+    assert np.isfinite(moved).all() and np.abs(moved[0, 1]).max() > 0.1 and not fixed.any()
 
 
 def test_an_unknown_marginal_is_an_error_with_its_name():

@@ -55,11 +55,19 @@ class Modules:
                 params[name] = nnx.to_pure_dict(nnx.state(network, nnx.Param))
         return params
 
-    def bind(self, parameters: Parameters) -> SimpleNamespace:
-        """The networks with these parameters, as attributes of a namespace."""
-        return SimpleNamespace(
-            **{name: nnx.merge(self._graphs[name], parameters[name]) for name in self.names}
-        )
+    def bind(self, parameters: Parameters, reference: Parameters | None = None) -> SimpleNamespace:
+        """The networks with these parameters, as attributes of a namespace.
+
+        Args:
+          parameters: of all networks.
+          reference: other parameters of some of them; attribute `reference` has these networks.
+        """
+        bound = {name: nnx.merge(self._graphs[name], parameters[name]) for name in self.names}
+        if reference:
+            bound["reference"] = SimpleNamespace(
+                **{name: nnx.merge(self._graphs[name], reference[name]) for name in reference}
+            )
+        return SimpleNamespace(**bound)
 
 
 def _axes(state: nnx.State) -> nnx.State:

@@ -23,7 +23,8 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
       vocabulary: V, size of the vocabulary.
     """
     layers, heads = _forward_flops(config, stage, vocabulary)
-    return 3 * (layers + heads) + recomputed_flops(config, stage, vocabulary)
+    reference = _reference_flops(config) if stage == "realm" else 0.0
+    return 3 * (layers + heads) + recomputed_flops(config, stage, vocabulary) + reference
 
 
 def recomputed_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
@@ -60,6 +61,16 @@ def _forward_flops(config: ConfigDict, stage: str, vocabulary: int) -> tuple[flo
         heads += _masked_lm_flops(model, batch * count * lengths.masks, vocabulary)
         heads += 2.0 * batch * count * model.embedding
     return layers, heads
+
+
+def _reference_flops(config: ConfigDict) -> float:
+    """FLOPs of the vectors before the stage, which `stages.realm.distance_penalty` needs."""
+    if not config.stages.realm.distance_penalty:
+        return 0.0
+    lengths, queries = config.lengths, config.stages.realm.batch
+    passages = queries * (config.retrieval.candidates - 1)
+    rows = ((queries, lengths.query), (passages, lengths.passage))
+    return sum(embed_flops(config, *each) for each in rows)
 
 
 def _encoded(config: ConfigDict, stage: str) -> list[tuple[int, int, int | None]]:

@@ -32,7 +32,7 @@ from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.reader_stage import ReaderStage
-from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.realm_stage import RealmStage, reference_modules
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, abstract_state, state_program
 from realm_jax.trainer.step import make_step
@@ -135,7 +135,7 @@ def _stage(target: Target, name: str) -> tuple[Stage, Any, TrainState]:
     with tempfile.TemporaryDirectory() as folder:
         stage, batch = make(target, Path(folder))
     optimizer = make_optimizer(config.optimizer, settings)
-    return stage, batch, abstract_state(stage.modules, optimizer, mesh)
+    return stage, batch, abstract_state(stage.modules, optimizer, mesh, stage.reference)
 
 
 def _reader(target: Target, folder: Path) -> tuple[Stage, Any]:
@@ -176,11 +176,12 @@ def _qa(target: Target, folder: Path) -> tuple[Stage, Any]:
 
 
 def _state(target: Target) -> tuple[TrainState, Any]:
-    """The abstract state of all modules of a run: that of the largest stage."""
+    """The abstract state of all modules of a run, which is at least that of any stage."""
     config = target.config
     modules = run_modules(config, target.vocabulary)
     optimizer = make_optimizer(config.optimizer, config.stages.realm)
-    return abstract_state(modules, optimizer, target.mesh), optimizer
+    reference = reference_modules(config.stages.realm)
+    return abstract_state(modules, optimizer, target.mesh, reference), optimizer
 
 
 def _shardings(state: TrainState) -> TrainState:

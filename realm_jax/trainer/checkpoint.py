@@ -87,12 +87,15 @@ class Checkpoints:
         """The step of the newest checkpoint, which process 0 finds for all; None if none."""
         return hosts.agreed(self._topic("newest"), 0, lambda: commit.latest(self._parent))
 
-    def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+    def restore(
+        self, step: int, like: TrainState, reference: Parameters | None = None
+    ) -> tuple[TrainState, dict[str, Any]]:
         """Reads a checkpoint; each device receives its shards.
 
         Args:
           step: of the checkpoint; see `newest`.
           like: `abstract_state` of the stage.
+          reference: `TrainState.reference`, which a checkpoint does not contain; None: empty.
 
         Returns:
           The state on the devices, and the manifest.
@@ -109,7 +112,7 @@ class Checkpoints:
         moments = jax.tree.unflatten(structure, [numbered[name] for name in sorted(numbered)])
         moments = _checked(moments, like.optimizer, folder)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
-        saved = (np.asarray(step, like.step.dtype), params, moments)
+        saved = (np.asarray(step, like.step.dtype), params, moments, reference or {})
         return TrainState(*shard_arrays(saved, tuple(shardings))), manifest
 
 

@@ -183,11 +183,11 @@ def _concluded(
     """
     trained, step = int(state.step), state.step
     metrics = stage.evaluate(trained, state.parameters, evaluation)
-    kept, metrics = stage.conclude(state.parameters, metrics)
+    kept, metrics = stage.conclude(state, metrics)
     if trained < steps:
         step += steps - trained
         metrics |= {"trained_steps": float(trained)}
-    return TrainState(step, kept, state.optimizer), metrics
+    return state._replace(step=step, parameters=kept), metrics
 
 
 def _start(
@@ -204,11 +204,13 @@ def _start(
     checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh, allowed)
     newest = checkpoints.newest()
     if newest is None:
-        state = make_state(stage.modules, optimizer, mesh, start_params)
-    start_params.clear()  # before a checkpoint takes memory
-    if newest is not None:
-        like = abstract_state(stage.modules, optimizer, mesh)
-        state, _ = checkpoints.restore(newest, like)
+        state = make_state(stage.modules, optimizer, mesh, start_params, stage.reference)
+        start_params.clear()
+    else:
+        like = abstract_state(stage.modules, optimizer, mesh, stage.reference)
+        reference = {name: start_params[name] for name in stage.reference}
+        start_params.clear()  # before the checkpoint takes memory
+        state, _ = checkpoints.restore(newest, like, reference)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     micro_batches = config.optimizer.accumulate_steps
     step_function = make_step(stage, optimizer, mesh, shardings, config.seed, micro_batches)

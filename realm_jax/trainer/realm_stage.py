@@ -29,6 +29,7 @@ from realm_jax.retrieval.retriever import Candidates, StepContext
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.stage import BatchRows, Evaluator, Loss
+from realm_jax.trainer.state import TrainState
 
 log = logging.getLogger(__name__)
 COLLAPSE_THRESHOLD = 0.95  # mean p(null passage) above which retrieval counts as collapsed
@@ -45,7 +46,6 @@ class RealmStage:
       index: returns the index that each step searches.
       mesh: the trainer's devices, for an index of kind `mesh`; None searches from the host.
       groups: G of a whole batch (`data.packing`).
-      embedder: params of the embedder before this stage, needed with `stages.realm.least_utility`.
     """
 
     name = "realm"
@@ -59,7 +59,6 @@ class RealmStage:
         index: IndexManager,
         mesh: Mesh | None = None,
         groups: int = 1,
-        embedder: Parameters | None = None,
     ):
         self.settings = config.stages.realm
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder", "reader"))
@@ -69,7 +68,8 @@ class RealmStage:
         self._retriever = make_retriever(config, store, mesh)
         self.prefetchable = self._retriever.prefetchable
         self.may_end = bool(self.settings.stop_utility)
-        self._held_out, self._embedder_before = held_out, embedder
+        self.reference = reference_modules(self.settings)
+        self._held_out = held_out
         self._size = self.settings.batch // groups
         self._warned = False
 
@@ -154,19 +154,24 @@ class RealmStage:
     ) -> Loss:
         """-log p(y|x) per masked word piece; see `Stage.loss`.
 
-        Relevance scores are recomputed from the params, so gradients reach the embedder.
+        Relevance scores are recomputed from the params, so gradients reach the embedder. With
+        `stages.realm.distance_penalty`, training adds the distance to the vectors before the stage.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        scores = _scores(networks, batch, keys[0])
+        vectors = networks.embedder.embed_packed(*batch.embedded, keys[0])
         log_p = _token_log_p(networks, batch, keys[1])
         loss, metrics = losses.realm_loss(
-            _flat(scores),
+            _flat(_scores(networks, batch, vectors)),
             _flat(log_p),
             _flat(batch.weights),
             _flat(batch.valid),
-            self._config.stages.realm.marginal,
-            self._config.stages.realm.retriever_loss,
+            self.settings.marginal,
+            self.settings.retriever_loss,
         )
+        if self.settings.distance_penalty and hasattr(networks, "reference"):
+            before = networks.reference.embedder.embed_packed(*batch.embedded)
+            metrics["distance"] = losses.cosine_distance(vectors, before)
+            loss += self.settings.distance_penalty * metrics["distance"]
         masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 
@@ -212,7 +217,7 @@ class RealmStage:
         return True
 
     def conclude(
-        self, params: Parameters, metrics: dict[str, float]
+        self, state: TrainState, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
         """Resets the embedder to its params before this stage if held-out utility is too low.
 
@@ -221,7 +226,7 @@ class RealmStage:
         """
         least, utility = self.settings.least_utility, metrics.get("held_out_retrieval_utility")
         if not least or utility is None:
-            return params, metrics
+            return state.parameters, metrics
         kept = utility >= least
         if not kept:
             log.warning(
@@ -231,7 +236,7 @@ class RealmStage:
                 utility,
                 least,
             )
-            params = {**params, "embedder": self._embedder_before}
+        params = state.parameters if kept else state.parameters | state.reference
         return params, {**metrics, "embedder_kept": float(kept)}
 
     def _held_out_batches(
@@ -299,12 +304,22 @@ class RealmStage:
         self._index.close()
 
 
+def reference_modules(settings: ConfigDict) -> tuple[str, ...]:
+    """`Stage.reference` of stage `realm`, given `config.stages.realm`."""
+    return ("embedder",) if settings.least_utility or settings.distance_penalty else ()
+
+
 def _scores(
-    networks: SimpleNamespace, batch: PretrainingBatch, key: Key[Array, ""] | None
+    networks: SimpleNamespace, batch: PretrainingBatch, vectors: Float[Array, "G N E"]
 ) -> Float[Array, "G b K"]:
-    """Relevance scores of all candidates; queries of a group share one null passage."""
+    """Relevance scores of all candidates; queries of a group share one null passage.
+
+    Args:
+      networks: has the embedder.
+      batch: G groups of b queries.
+      vectors: of each group's queries, null passage and other candidates.
+    """
     size = batch.valid.shape[1]
-    vectors = networks.embedder.embed_packed(*batch.embedded, key)
     queries, null, found = jnp.split(vectors, (size, size + 1), axis=1)
     found = networks.embedder.scores(
         "gbe,gbke->gbk", queries, found.reshape(*queries.shape[:2], -1, queries.shape[2])

@@ -15,7 +15,7 @@ from realm_jax.errors import InputError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.checkpoint import Checkpoints
+from realm_jax.trainer.checkpoint import Checkpoints, final_params
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.init_params import initial_params, load_start_params
@@ -23,7 +23,7 @@ from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.nonfinite import read_batch
 from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.prepare import open_mesh
+from realm_jax.trainer.prepare import STAGES, open_mesh
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import check_run_config
@@ -75,9 +75,13 @@ def _stages(run_dir: RunDir, config: ConfigDict, inputs: Inputs) -> dict[str, St
     return {stage.name: stage for stage in stages}
 
 
-def _first_params(config: ConfigDict, stage: Stage, mesh: Mesh) -> Parameters:
+def _params_before(run_dir: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh) -> Parameters:
+    """The params that earlier stages have trained, or else those of a new run."""
     size = PassageStore.open(config.corpus.knowledge).vocabulary.size
-    params = load_start_params(config, size)
+    params = dict(load_start_params(config, size))
+    for earlier in STAGES[: STAGES.index(stage.name)]:
+        finished = final_params(run_dir, earlier)
+        params |= {} if finished is None else finished[1]
     start = {name: params[name] for name in stage.modules.names if name in params}
     return initial_params(config, stage.modules, start, mesh)
 
@@ -93,11 +97,13 @@ def _step(
     optimizer = make_optimizer(config.optimizer, stage.settings)
     as_json = config_lib.to_json(config, run_dir.workdir)
     checkpoints = Checkpoints(run_dir, stage.name, config.checkpoint.keep, as_json, mesh)
-    newest = checkpoints.newest()
+    newest, before = checkpoints.newest(), _params_before(run_dir, config, stage, mesh)
     if newest is None:
-        state = make_state(stage.modules, optimizer, mesh, _first_params(config, stage, mesh))
+        state = make_state(stage.modules, optimizer, mesh, before, stage.reference)
     else:
-        state, _ = checkpoints.restore(newest, abstract_state(stage.modules, optimizer, mesh))
+        like = abstract_state(stage.modules, optimizer, mesh, stage.reference)
+        reference = {name: before[name] for name in stage.reference}
+        state, _ = checkpoints.restore(newest, like, reference)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     batch_step = jax.device_put(jax.numpy.asarray(step, state.step.dtype), state.step.sharding)
     micro_batches = config.optimizer.accumulate_steps

@@ -235,15 +235,8 @@ class _Training:
             index,
             self._mesh,
             self._prepared.groups,
-            self._embedder_before_realm(),
         )
         self._train(stage, publisher, _swaps_until(index))
-
-    def _embedder_before_realm(self) -> Parameters | None:
-        """A copy, because the steps overwrite the params; None if the stage does not need it."""
-        if not self._config.stages.realm.least_utility:
-            return None
-        return jax.tree.map(jnp.copy, self.params["embedder"])
 
     def finish(self) -> int:
         """Fine-tunes if there are questions, exports, marks the run as ended; returns the step."""

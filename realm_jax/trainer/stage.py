@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int64, Key
 from ml_collections import ConfigDict
 
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.trainer.state import TrainState
 
 BatchRows = np.ndarray | None  # row numbers [R] in a batch; None: all rows
 Loss = tuple[Float[Array, ""], dict[str, Float[Array, ""]]]  # loss and metrics
@@ -39,6 +40,7 @@ class Stage(Protocol):
       prefetchable: whether a thread can build batches ahead of the steps, because that takes
         neither params nor devices.
       may_end: whether an evaluation can end the stage (`ends`).
+      reference: modules whose params before the stage the loss or `conclude` needs.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Stage(Protocol):
     modules: Modules
     prefetchable: bool
     may_end: bool
+    reference: tuple[str, ...]
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
@@ -66,7 +69,8 @@ class Stage(Protocol):
         """The mean loss of a batch and metrics; traced by JAX.
 
         Args:
-          networks: the modules with their params, as attributes.
+          networks: the modules with their params, as attributes. In training, attribute
+            `reference` has those of `Stage.reference` with their params before the stage.
           batch: a batch, or a micro-batch of it.
           key: random key of dropout; None turns dropout off.
         """
@@ -89,13 +93,13 @@ class Stage(Protocol):
         """Whether the stage ends before its last step, given the metrics of `evaluate`."""
 
     def conclude(
-        self, params: Parameters, metrics: dict[str, float]
+        self, state: TrainState, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
-        """Chooses the params to keep after the last step: `params`, or some from before the stage.
+        """Chooses the params to keep after the last step, or some from before the stage.
 
         Args:
-          params: after the last step that was trained, on the devices.
-          metrics: of `evaluate` with these params.
+          state: after the last step that was trained.
+          metrics: of `evaluate` with its params.
 
         Returns:
           The params, and metrics to log.
@@ -112,16 +116,17 @@ class IndexFreeStage:
     """Base class of stages that search no index."""
 
     may_end = False
+    reference: tuple[str, ...] = ()
 
     def ends(self, metrics: dict[str, float]) -> bool:
         """They end after their last step."""
         return False
 
     def conclude(
-        self, params: Parameters, metrics: dict[str, float]
+        self, state: TrainState, metrics: dict[str, float]
     ) -> tuple[Parameters, dict[str, float]]:
         """Keeps the params of the last step."""
-        return params, metrics
+        return state.parameters, metrics
 
     def step_fields(self, step: int) -> dict[str, Any]:
         """No fields."""

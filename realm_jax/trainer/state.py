@@ -15,11 +15,19 @@ from realm_jax.parallel.program import Program
 
 
 class TrainState(NamedTuple):
-    """What a training step reads and writes; `step` is the number of finished steps."""
+    """What a training step reads and writes.
+
+    Attributes:
+      step: number of finished steps.
+      parameters: of the modules that the stage trains.
+      optimizer: state of the optimizer.
+      reference: params before the stage of the modules in `Stage.reference`, which no step changes.
+    """
 
     step: jax.Array
     parameters: Parameters
     optimizer: Any
+    reference: Parameters
 
 
 def stream_key(seed: int, name: str, step: int | jax.Array = 0) -> jax.Array:
@@ -32,11 +40,14 @@ def _number(name: str) -> int:
 
 
 def abstract_state(
-    modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh
+    modules: Modules,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    reference: tuple[str, ...] = (),
 ) -> TrainState:
     """Shapes, dtypes and shardings of a state, as `jax.ShapeDtypeStruct`s; takes no memory."""
 
-    shapes = jax.eval_shape(lambda params: _first(optimizer, params), modules.shapes)
+    shapes = jax.eval_shape(lambda params: _first(optimizer, reference, params), modules.shapes)
     shardings = state_shardings(modules, optimizer, mesh, shapes)
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -46,7 +57,11 @@ def abstract_state(
 
 
 def make_state(
-    modules: Modules, optimizer: optax.GradientTransformation, mesh: Mesh, params: Parameters
+    modules: Modules,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    params: Parameters,
+    reference: tuple[str, ...] = (),
 ) -> TrainState:
     """Creates the first state; each device creates only its shards.
 
@@ -56,8 +71,9 @@ def make_state(
       mesh: the devices.
       params: of exactly these modules: host arrays, or arrays on the mesh, whose memory is reused,
         so that they are deleted.
+      reference: see `Stage.reference`.
     """
-    like = abstract_state(modules, optimizer, mesh)
+    like = abstract_state(modules, optimizer, mesh, reference)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
     sharded = sharding.shard_arrays(params, shardings.parameters)
     return state_program(optimizer, shardings)(sharded)
@@ -65,12 +81,15 @@ def make_state(
 
 def state_program(optimizer: optax.GradientTransformation, shardings: TrainState) -> Program:
     """The program from params to the state before the first step."""
-    make = functools.partial(_first, optimizer)
+    make = functools.partial(_first, optimizer, tuple(shardings.reference))
     return Program("state", make, donate_argnums=0, out_shardings=shardings)
 
 
-def _first(optimizer: optax.GradientTransformation, params: Parameters) -> TrainState:
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+def _first(
+    optimizer: optax.GradientTransformation, reference: tuple[str, ...], params: Parameters
+) -> TrainState:
+    kept = {name: params[name] for name in reference}
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), kept)
 
 
 def state_shardings(
@@ -86,4 +105,5 @@ def state_shardings(
         params,
         transform_non_params=lambda _: whole,
     )
-    return TrainState(cast(Any, whole), params, moments)
+    reference = {name: params[name] for name in shapes.reference}
+    return TrainState(cast(Any, whole), params, moments, reference)

@@ -38,25 +38,25 @@ def make_step(
       parts: number of micro-batches; their gradients are accumulated in float32.
     """
 
-    def gradients_of(params: Parameters, batch: Any, key: Key[Array, ""]) -> Any:
+    def gradients_of(state: TrainState, batch: Any, key: Key[Array, ""]) -> Any:
         def objective(params: Parameters) -> tuple[Array, Metrics]:
             with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-                return stage.loss(stage.modules.bind(params), batch, key)
+                return stage.loss(stage.modules.bind(params, state.reference), batch, key)
 
-        return jax.grad(objective, has_aux=True)(params)
+        return jax.grad(objective, has_aux=True)(state.parameters)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         key = stream_key(seed, f"dropout/{stage.name}", state.step)
 
         def of_part(part: Any, number: Array | None) -> Any:
             part_key = key if number is None else jax.random.fold_in(key, number)
-            return gradients_of(state.parameters, part, part_key)
+            return gradients_of(state, part, part_key)
 
         gradients, metrics = mean_over_parts(of_part, batch, stage.weight, parts, mesh)
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
         params = optax.apply_updates(state.parameters, updates)
         metrics |= {"gradient_norm": optax.tree.norm(gradients)}
-        return TrainState(state.step + 1, params, moments), metrics
+        return TrainState(state.step + 1, params, moments, state.reference), metrics
 
     outputs = (shardings, replicated(mesh))
     return Program(f"{stage.name}/train", step, donate_argnums=0, out_shardings=outputs)

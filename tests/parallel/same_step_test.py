@@ -66,7 +66,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
 def run(config, stage, batches, mesh, start):
     """Metrics of each step, and the final state."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
-    state = make_state(stage.modules, optimizer, mesh, start)
+    state = make_state(stage.modules, optimizer, mesh, start, stage.reference)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = make_step(stage, optimizer, mesh, shardings, config.seed)
     metrics = []
@@ -90,12 +90,20 @@ def one_device():
     return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
 
 
-@pytest.mark.parametrize("name", ["ict", "reader", "realm", "qa"])
-def test_one_device_and_eight_give_the_same_steps(name, tiny):
-    config, stage, batches = stage_and_batches(name, tiny)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *((name, {}) for name in ("ict", "reader", "realm", "qa")),
+        ("realm", {"stages__realm__distance_penalty": 10.0}),
+    ],
+    ids=["ict", "reader", "realm", "qa", "distance"],
+)
+def test_one_device_and_eight_give_the_same_steps(name, changes, tiny):
+    config, stage, batches = stage_and_batches(name, tiny, **changes)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
     expected, single = run(config, stage, batches, one_device(), start)
     assert all(metrics["gradient_norm"] > 1e-3 for metrics in expected)
+    assert ("distance" in expected[0]) == bool(changes)
     metrics, state = run(config, stage, batches, mesh_of(config, EVERY_AXIS), start)
     for found, single_metrics in zip(metrics, expected, strict=True):
         for key, value in single_metrics.items():

@@ -54,6 +54,14 @@ def test_remat_costs_one_more_forward_pass_of_the_layers():
     assert recomputed_flops(config, "ict", VOCABULARY) == 4096 * scores
 
 
+def test_a_distance_penalty_embeds_queries_and_passages_once_more():
+    config = config_lib.default()
+    plain = train_flops(config, "realm", VOCABULARY)
+    config.stages.realm.distance_penalty = 1.0
+    more = embed_flops(config, 512, 96) + embed_flops(config, 512 * 7, 288)
+    assert train_flops(config, "realm", VOCABULARY) - plain == pytest.approx(more)
+
+
 def test_xla_counts_the_same_products():
     config = tiny_config(model__hidden=64, model__mlp=256, model__dropout=0.0, model__layers=1)
     modules = Modules(config.model, 96, ("embedder",))

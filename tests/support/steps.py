@@ -51,7 +51,7 @@ def _vectors(step: int) -> Float32[np.ndarray, "N E"]:
 
 def _state(step: int) -> TrainState:
     moments = [np.full(4, step, np.float32)]
-    state = TrainState(np.array(step, np.int32), _params(step), moments)  # type: ignore[arg-type]
+    state = TrainState(np.array(step, np.int32), _params(step), moments, {})  # type: ignore[arg-type]
     return jax.tree.map(jax.numpy.asarray, state)
 
 

@@ -26,6 +26,6 @@ def test_another_process_follows_process_0_and_not_its_own_view(tmp_path, monkey
     monkeypatch.setattr(Checkpoints, "_write", lambda *_: written.append(True))
     checkpoints = Checkpoints(RunDir(tmp_path), "ict", 1, "{}", make_mesh(config.mesh))
     assert checkpoints.newest() == 7
-    checkpoints.save(TrainState(jax.numpy.int32(7), {}, ()), {})
+    checkpoints.save(TrainState(jax.numpy.int32(7), {}, (), {}), {})
     assert written == [True] * new
     assert asked == [f"checkpoint/ict/{what}" for what in ("newest", "new", "saved")]

@@ -174,6 +174,30 @@ def test_a_stage_ends_at_an_evaluation_with_too_little_utility(
     assert not all(jax.tree.leaves(reader))  # the reader keeps what it has learned
 
 
+@pytest.mark.slow
+def test_a_penalty_keeps_vectors_near_those_of_the_encoder(tiny, encoder, tmp_path, monkeypatch):
+    """After a resume, the encoder is still that from before the stage."""
+    changes = {"stages__realm__steps": 4, "stages__realm__learning_rate": 1e-2}
+    changes |= {"model__dropout": 0.0, "checkpoint__every": 2, "report__every": 1}
+    distances, embedders = {}, {}
+    for name, penalty in (("free", 1e-9), ("near", 100.0), ("resumed", 100.0)):
+        run = RunDir(tmp_path / name)
+        changes["stages__realm__distance_penalty"] = penalty
+        if name == "resumed":
+            with monkeypatch.context() as patch, pytest.raises(Stopped):
+                patch.setattr(RealmStage, "evaluate", stopped)
+                finished(run.workdir, tiny, encoder, **changes)
+            assert commit.latest(run.checkpoints("realm")) == 2
+        finished(run.workdir, tiny, encoder, **changes)
+        records = [json.loads(line) for line in (run.logs / "realm.jsonl").read_text().splitlines()]
+        distances[name] = {one["step"]: one["distance"] for one in records if "distance" in one}
+        embedders[name] = read_export(run).networks["embedder"]
+    assert distances["near"][1] == pytest.approx(0.0, abs=1e-6)  # no step has changed it yet
+    assert distances["near"][4] < distances["free"][4] / 2
+    assert distances["resumed"] == distances["near"]
+    jax.tree.map(np.testing.assert_array_equal, embedders["resumed"], embedders["near"])
+
+
 def stopped(stage, step, *_):
     raise Stopped("realm", step)
 
