@@ -44,6 +44,11 @@ RECIPES = {
         "thresholds; evaluated with both",
         "recipe",
     ),
+    "near": Recipe(
+        "a penalty on the distance to the start (`stages.realm.distance_penalty=10`), without "
+        "thresholds",
+        "recipe",
+    ),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
     "random_span": Recipe("random spans instead of salient ones"),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
@@ -62,7 +67,7 @@ RECIPES = {
     f"{HUNDRED}_in_batch_pdist": Recipe("`pdist` with these candidates", f"{HUNDRED}_in_batch"),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
     f"{HUNDRED}_near": Recipe(
-        "a penalty on the distance to the start: ten times the mean of 1 − cosine of the vectors",
+        "a penalty on the distance to the start (`stages.realm.distance_penalty=10`)",
         HUNDRED_TITLES,
     ),
     f"{HUNDRED}_query_tower": Recipe(
