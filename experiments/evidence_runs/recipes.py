@@ -35,6 +35,7 @@ class Recipe:
 
 HUNDRED = "hundred_steps"
 HUNDRED_TITLES = "hundred_steps_titles"
+NEAR = "a penalty on the distance to the start (`stages.realm.distance_penalty"
 RECIPES = {
     "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)"),
     "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)"),
@@ -44,11 +45,7 @@ RECIPES = {
         "thresholds; evaluated with both",
         "recipe",
     ),
-    "near": Recipe(
-        "a penalty on the distance to the start (`stages.realm.distance_penalty=10`), without "
-        "thresholds",
-        "recipe",
-    ),
+    "near": Recipe(f"{NEAR}=10`), without thresholds", "recipe"),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
     "random_span": Recipe("random spans instead of salient ones"),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
@@ -66,10 +63,8 @@ RECIPES = {
     ),
     f"{HUNDRED}_in_batch_pdist": Recipe("`pdist` with these candidates", f"{HUNDRED}_in_batch"),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
-    f"{HUNDRED}_near": Recipe(
-        "a penalty on the distance to the start (`stages.realm.distance_penalty=10`)",
-        HUNDRED_TITLES,
-    ),
+    f"{HUNDRED}_near": Recipe(f"{NEAR}=10`)", HUNDRED_TITLES),
+    f"{HUNDRED}_near3": Recipe(f"{NEAR}=3`)", HUNDRED_TITLES),
     f"{HUNDRED}_query_tower": Recipe(
         "gradients to the vectors of the queries only; evaluated with both", HUNDRED_TITLES
     ),
