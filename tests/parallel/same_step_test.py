@@ -90,20 +90,14 @@ def one_device():
     return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        *((name, {}) for name in ("ict", "reader", "realm", "qa")),
-        ("realm", {"stages__realm__distance_penalty": 10.0}),
-    ],
-    ids=["ict", "reader", "realm", "qa", "distance"],
-)
-def test_one_device_and_eight_give_the_same_steps(name, changes, tiny):
+@pytest.mark.parametrize("name", ["ict", "reader", "realm", "qa"])
+def test_one_device_and_eight_give_the_same_steps(name, tiny):
+    changes = {"stages__realm__distance_penalty": 10.0} if name == "realm" else {}
     config, stage, batches = stage_and_batches(name, tiny, **changes)
     start = jax.device_get(jax.jit(stage.modules.init)(jax.random.key(1)))
     expected, single = run(config, stage, batches, one_device(), start)
     assert all(metrics["gradient_norm"] > 1e-3 for metrics in expected)
-    assert ("distance" in expected[0]) == bool(changes)
+    assert name != "realm" or all(metrics["distance"] > 0 for metrics in expected)  # by dropout
     metrics, state = run(config, stage, batches, mesh_of(config, EVERY_AXIS), start)
     for found, single_metrics in zip(metrics, expected, strict=True):
         for key, value in single_metrics.items():
