@@ -46,6 +46,7 @@ RECIPES = {
         "recipe",
     ),
     "near": Recipe(f"{NEAR}=10`), without thresholds", "recipe"),
+    "near3": Recipe(f"{NEAR}=3`), without thresholds", "recipe"),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
     "random_span": Recipe("random spans instead of salient ones"),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
