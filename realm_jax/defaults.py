@@ -215,9 +215,9 @@ def _ict() -> ConfigDict:
 def _realm() -> ConfigDict:
     """Pre-training of retriever and reader (REALM section 3)."""
     stage = _stage(steps=200_000, batch=512, learning_rate=3e-5)
-    # `paper`: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. `released`: sums over z per token.
+    # `paper`: log sum_z p(z|x) prod_j p(y_j|z,x), equation 1. `released`: a sum over z per token.
     stage.marginal = "paper"
-    stage.distance_penalty = 0.0  # weight of the mean 1 - cosine to the vectors before the stage
+    stage.distance_penalty = 0.0  # weight of the distance (1 - cosine) to vectors before the stage
     # Loss of f(x, z). `marginal`: -log p(y|x), as in the paper. `pdist`: perplexity distillation
     # (Izacard et al. 2022), the divergence of p(z|x) from the candidates' likelihoods.
     stage.retriever_loss = "marginal"

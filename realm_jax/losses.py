@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, Int
+import optax
+from jaxtyping import Array, Bool, Float, Int
 
 from realm_jax.models.operations import relevance_scores
 
@@ -145,16 +146,12 @@ def realm_loss(
 def cosine_distance(
     vectors: Float[Array, "*rows E"], others: Float[Array, "*rows E"]
 ) -> Float[Array, ""]:
-    """The mean over rows of 1 - cosine, in float32; gradients reach `vectors` only."""
-    cosines = (_of_unit_length(vectors) * _of_unit_length(jax.lax.stop_gradient(others))).sum(-1)
-    return (1.0 - cosines).mean()
+    """The mean over rows of 1 - cosine; gradients reach `vectors` only.
 
-
-def _of_unit_length(vectors: Float[Array, "*rows E"]) -> Float32[Array, "*rows E"]:
-    """A vector of zeros stays one, and its gradient is finite."""
-    vectors = vectors.astype(jnp.float32)
-    squares = jnp.square(vectors).sum(-1, keepdims=True)
-    return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-12))
+    The cosine of a vector of zeros is 0, and its gradient is finite.
+    """
+    fixed = jax.lax.stop_gradient(others)
+    return optax.losses.cosine_distance(vectors, fixed, epsilon=1e-6).mean()
 
 
 def _divergence(log_p: Float[Array, "B K"], log_q: Float[Array, "B K"]) -> Float[Array, "B"]:

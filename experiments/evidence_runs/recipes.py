@@ -35,7 +35,12 @@ class Recipe:
 
 HUNDRED = "hundred_steps"
 HUNDRED_TITLES = "hundred_steps_titles"
-NEAR = "a penalty on the distance to the start (`stages.realm.distance_penalty"
+
+
+def _penalty(weight: int) -> str:
+    return f"a penalty on the distance to the start (`stages.realm.distance_penalty={weight}`)"
+
+
 RECIPES = {
     "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)"),
     "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)"),
@@ -45,8 +50,8 @@ RECIPES = {
         "thresholds; evaluated with both",
         "recipe",
     ),
-    "near": Recipe(f"{NEAR}=10`), without thresholds", "recipe"),
-    "near3": Recipe(f"{NEAR}=3`), without thresholds", "recipe"),
+    "near": Recipe(f"{_penalty(10)}, without thresholds", "recipe"),
+    "near3": Recipe(f"{_penalty(3)}, without thresholds", "recipe"),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
     "random_span": Recipe("random spans instead of salient ones"),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
@@ -64,8 +69,8 @@ RECIPES = {
     ),
     f"{HUNDRED}_in_batch_pdist": Recipe("`pdist` with these candidates", f"{HUNDRED}_in_batch"),
     HUNDRED_TITLES: Recipe("titles before all queries (`stages.realm.title_share=1`)", HUNDRED),
-    f"{HUNDRED}_near": Recipe(f"{NEAR}=10`)", HUNDRED_TITLES),
-    f"{HUNDRED}_near3": Recipe(f"{NEAR}=3`)", HUNDRED_TITLES),
+    f"{HUNDRED}_near": Recipe(_penalty(10), HUNDRED_TITLES),
+    f"{HUNDRED}_near3": Recipe(_penalty(3), HUNDRED_TITLES),
     f"{HUNDRED}_query_tower": Recipe(
         "gradients to the vectors of the queries only; evaluated with both", HUNDRED_TITLES
     ),

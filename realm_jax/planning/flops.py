@@ -67,10 +67,8 @@ def _reference_flops(config: ConfigDict) -> float:
     """FLOPs of the vectors before the stage, which `stages.realm.distance_penalty` needs."""
     if not config.stages.realm.distance_penalty:
         return 0.0
-    lengths, queries = config.lengths, config.stages.realm.batch
-    passages = queries * (config.retrieval.candidates - 1)
-    rows = ((queries, lengths.query), (passages, lengths.passage))
-    return sum(embed_flops(config, *each) for each in rows)
+    queries, passages, *_ = _encoded(config, "realm")
+    return sum(embed_flops(config, rows, length) for rows, length, _ in (queries, passages))
 
 
 def _encoded(config: ConfigDict, stage: str) -> list[tuple[int, int, int | None]]:
