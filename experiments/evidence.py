@@ -104,9 +104,10 @@ def summary() -> dict[str, Any]:
     from evidence_runs.aggregate import aggregate
     from evidence_runs.recipes import aggregate_recipes
     from evidence_runs.rows import aggregate_rows
+    from evidence_runs.rule import aggregate_rule
 
-    recipes = {"recipes": aggregate_recipes(RECORDS)}
-    return aggregate(RECORDS) | recipes | aggregate_rows(ROWS)
+    other = {"recipes": aggregate_recipes(RECORDS), "rule": aggregate_rule(RECORDS)}
+    return aggregate(RECORDS) | other | aggregate_rows(ROWS)
 
 
 def write_tables() -> None:

@@ -33,6 +33,7 @@ class Recipe:
     base: str = ""
 
 
+FIRST = "first_recipe"
 HUNDRED = "hundred_steps"
 HUNDRED_TITLES = "hundred_steps_titles"
 
@@ -42,18 +43,18 @@ def _penalty(weight: int) -> str:
 
 
 RECIPES = {
-    "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)"),
-    "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)"),
-    "recipe": Recipe("titles, eight draws, thresholds 0.8 and 0.5: the recipe as it is now"),
+    FIRST: Recipe("one draw, no titles, no penalty, a threshold of 0.1"),
+    "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)", FIRST),
+    "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)", FIRST),
+    "thresholds": Recipe("no penalty, thresholds 0.8 and 0.5"),
+    "near": Recipe("a penalty of 10 instead of 3 (`stages.realm.distance_penalty=10`)"),
     "query_tower": Recipe(
         "gradients to the vectors of the queries only, with the index of the start, without "
         "thresholds; evaluated with both",
-        "recipe",
+        "thresholds",
     ),
-    "near": Recipe(f"{_penalty(10)}, without thresholds", "recipe"),
-    "near3": Recipe(f"{_penalty(3)}, without thresholds", "recipe"),
     "no_thresholds": Recipe("eight draws, without thresholds", "titles"),
-    "random_span": Recipe("random spans instead of salient ones"),
+    "random_span": Recipe("random spans instead of salient ones", FIRST),
     "rare_spans": Recipe("rare spans only (`--rare-spans`)", "no_thresholds"),
     "rare_one_draw": Recipe("one draw", "rare_spans"),
     HUNDRED: Recipe("100 steps instead of 300", "rare_spans"),

@@ -18,6 +18,8 @@ MEASURES = ("recall_at_5", "exact_match")
 # Paired differences for the claims of the paper and those of the rows that it does not have.
 PAIRS = (
     ("realm", "ict_only"),
+    ("retriever_only", "ict_only"),
+    ("encoder_only", "ict_only"),
     ("realm", "start"),
     ("realm", "bm25"),
     ("realm", "stale_30x"),

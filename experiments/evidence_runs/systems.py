@@ -45,21 +45,21 @@ class System:
 
 
 DENSE, HYBRID = ("--retriever=dense",), ("--retriever=hybrid",)
-RECIPROCAL_RANKS = (*HYBRID, "--fusion=reciprocal_rank")
 SYSTEMS = {
     "bm25": System("start", "BM25", ("--retriever=bm25",)),
     "start": System("start", "the encoder as it comes", DENSE),
     "start_hybrid": System("start", "the encoder as it comes and BM25", HYBRID),
-    "start_reciprocal_ranks": System("start", "the same by reciprocal ranks", RECIPROCAL_RANKS),
+    "start_reciprocal_ranks": System(
+        "start", "the same by reciprocal ranks", (*HYBRID, "--fusion=reciprocal_rank")
+    ),
     "ict": System("ict", "the encoder after ICT on the documents", DENSE),
     "realm": System("realm", "the encoder after REALM on the documents", DENSE),
     "realm_hybrid": System("realm", "the encoder after REALM and BM25", HYBRID),
-    "realm_reciprocal_ranks": System("realm", "the same by reciprocal ranks", RECIPROCAL_RANKS),
     "realm_queries": System("realm", "queries of `realm`, passages of `start`", index="start"),
     "realm_passages": System("start", "queries of `start`, passages of `realm`", index="realm"),
 }
-# Fusions other than that of the package have a table of their own.
-OTHER_FUSIONS = ("start_reciprocal_ranks", "realm_reciprocal_ranks")
+# Another fusion than that of the package, in a table of its own.
+OTHER_FUSION = "start_reciprocal_ranks"
 # One encoder for the queries and another for the passages: which of them has learned what?
 CROSSED = ("realm_queries", "realm_passages")
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from table2_small import page_tables
 
-from evidence_runs.aggregate import PAIRS
+from evidence_runs.aggregate import CHOSEN_ON, PAIRS
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.markdown import NOT_RUN, markdown
 from evidence_runs.row_tables import row_tables
-from evidence_runs.systems import CROSSED, OTHER_FUSIONS, SYSTEMS
+from evidence_runs.systems import CROSSED, OTHER_FUSION, SYSTEMS
 
-MAIN = [name for name in SYSTEMS if name not in (*OTHER_FUSIONS, *CROSSED)]
-FUSED = ["bm25", "start", "start_hybrid", *OTHER_FUSIONS]
+MAIN = [name for name in SYSTEMS if name not in (OTHER_FUSION, *CROSSED)]
+FUSED = ["bm25", "start", "start_hybrid", OTHER_FUSION]
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
@@ -60,8 +60,11 @@ def _gain_table(made: dict[str, Any]) -> str:
     for name, gain in made["gain"].items():
         one, other = name.split("_over_")
         both = [own for own in made["collections"].values() if one in own and other in own]
-        lines.append((f"`{one}` − `{other}`", _difference(gain), str(len(both))))
-    return markdown(("systems", "nDCG@10", "collections"), lines)
+        elsewhere = made["gain_elsewhere"].get(name)
+        others = NOT_RUN if elsewhere is None else _difference(elsewhere)
+        lines.append((f"`{one}` − `{other}`", _difference(gain), str(len(both)), others))
+    without = f"without {' and '.join(CHOSEN_ON)}"
+    return markdown(("systems", "nDCG@10", "collections", without), lines)
 
 
 def _training_table(made: dict[str, Any]) -> str:
@@ -85,10 +88,15 @@ def _training_table(made: dict[str, Any]) -> str:
 
 def _rule_table(made: dict[str, Any]) -> str:
     lines = [
-        (f"{one['threshold']}", ", ".join(one["trained"]) or "none", _difference(one["gain"]))
+        (
+            f"`{one['label'] or 'realm'}`",
+            f"{one['threshold']}" if one["threshold"] else "none",
+            ", ".join(one["kept"]) or "none",
+            _difference(one["gain"]),
+        )
         for one in made["rule"]
     ]
-    return markdown(("threshold", "training is kept for", "mean gain over `start`"), lines)
+    return markdown(("records", "threshold", "training is kept for", "mean gain"), lines)
 
 
 def _recipes_table(made: dict[str, Any]) -> str:

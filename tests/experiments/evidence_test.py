@@ -6,7 +6,7 @@ import shutil
 import evidence
 import numpy as np
 import pytest
-from evidence_runs import aggregate, recipes, rows, tables
+from evidence_runs import aggregate, recipes, rows, rule, tables
 from evidence_runs.collections import COLLECTIONS, Collection
 from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.recipes import Recipe
@@ -48,7 +48,8 @@ def write_record(folder, collection, system, seed, values):
     path.write_text(json.dumps(record | {"by_query": counts}))
 
 
-def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_path):
+def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_path, monkeypatch):
+    monkeypatch.setattr(aggregate, "CHOSEN_ON", ("cisi",))
     write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
     write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
     write_record(tmp_path, "adi", "realm", 1, [0.4, 0.6, 0.8, 1.0])
@@ -68,21 +69,27 @@ def test_gains_are_paired_by_query_and_averaged_over_seeds_then_collections(tmp_
     # cisi loses 0.1 times the number of draws of its last query: 0 to 3 of 4 in 95 % of the samples
     low, high = gain["realm_over_start"]["low"], gain["realm_over_start"]["high"]
     assert (low, high) == (pytest.approx((0.2 - 0.3) / 2), pytest.approx(0.1))
-    made |= rows.aggregate_rows(tmp_path / "none") | {"recipes": []}
+    made |= rows.aggregate_rows(tmp_path / "none") | {"recipes": [], "rule": []}
     page = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in tables.tables(made))
     page = tables.with_tables(page, made)
     assert "\nold\n" not in page
     assert "| adi | 0 | 0.50, 0.75 | 0.750 | 0.25 to 0.50 | +0.100 | 2 | cpu |" in page
-    assert "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 |" in page
+    assert (
+        "| `realm` − `start` | +0.050 (-0.050 to +0.100) | 2 | +0.200 (+0.200 to +0.200) |" in page
+    )
 
 
 def test_a_run_below_the_threshold_counts_as_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(aggregate, "THRESHOLDS", (0.5, 0.8))  # the last utility is 0.75
+    monkeypatch.setattr(rule, "THRESHOLDS", {"other": (0.8,), "": (0.0, 0.5, 0.8)})
     write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
-    write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
-    kept, stopped = aggregate.aggregate(tmp_path)["rule"]
-    assert kept["trained"] == ["adi"] and kept["gain"]["mean"] == 0.1
-    assert stopped["trained"] == [] and stopped["gain"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])  # the last utility is 0.75
+    (tmp_path / "other").mkdir()
+    write_record(tmp_path / "other", "adi", "realm", 0, [0.1, 0.3, 0.5, 0.0])
+    other, never, kept, stopped = rule.aggregate_rule(tmp_path)
+    assert [one["label"] for one in (other, never)] == ["other", ""]
+    assert never["kept"] == kept["kept"] == ["adi"] and kept["gain"]["mean"] == 0.1
+    for one in (other, stopped):
+        assert one["kept"] == [] and one["gain"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
 def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base(
@@ -106,13 +113,14 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     assert two["over_base"] == {"mean": 0.1, "low": 0.1, "high": 0.1}  # of seed 1
     made = aggregate.aggregate(tmp_path) | rows.aggregate_rows(tmp_path / "none")
     assert one["crossed"] == {} and set(two["crossed"]) == set(CROSSED)
-    shown = tables.tables(made | {"recipes": [one, two]})
+    shown = tables.tables(made | {"recipes": [one, two], "rule": rule.aggregate_rule(tmp_path)})
     table, crossed = shown["recipes"], shown["crossed"]
     gains = "+0.200 (+0.200 to +0.200) | `one`: +0.100 (+0.100 to +0.100)"
     assert f"| `two`* | two changes | adi | 0.600 | {gains} | 0.75, 0.75 |" in table
     half = "+0.050 (+0.000 to +0.150)"
     assert f"| `two` | adi | +0.200 (+0.200 to +0.200) | {half} | {half} |" in crossed
     assert "`one`" not in crossed
+    assert "| `realm` | none | adi | +0.100 (+0.100 to +0.100) |" in shown["rule"]
     assert "| `one` | one change | adi | 0.400 | +0.000 (+0.000 to +0.000) | – | 0.75 |" in table
 
 
@@ -166,7 +174,6 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
     records = tmp_path / "records"
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
-    few += ["stages.realm.least_utility=0.0", "stages.realm.stop_utility=0.0"]
     few += ["stages.realm.learning_rate=0.01"]  # so that rankings change
     few_flags = [f"--config.{one}" for one in few]
     flags = [*few_flags]
