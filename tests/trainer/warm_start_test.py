@@ -1,5 +1,7 @@
 """Params that a warm-start stage passes to the next stage."""
 
+import json
+import shutil
 import threading
 
 import jax
@@ -11,6 +13,9 @@ from realm_jax.errors import ConfigError
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer import run as trainer
 from realm_jax.trainer.checkpoint import final_params
+from realm_jax.trainer.ict_stage import IctStage
+from realm_jax.trainer.nonfinite import write_batch
+from realm_jax.trainer.replay import replay
 
 
 def bert_after(workdir, stage, module):
@@ -33,6 +38,13 @@ def test_ict_starts_from_the_encoder_of_the_reader_if_configured(tiny, tmp_path,
     both = (bert_after(tmp_path, *of) for of in (("reader", "reader"), ("ict", "embedder")))
     same = jax.tree.leaves(jax.tree.map(np.array_equal, *both))
     assert all(same) if from_reader else not any(same)
+    shutil.rmtree(RunDir(tmp_path).checkpoints("ict"))
+    path = RunDir(tmp_path).replays / "ict.npz"
+    write_batch(path, "ict", 0, IctStage(config, tiny.store, jax.device_count()).batch(0))
+    replayed = replay(str(tmp_path), config, path)["figures"]
+    lines = (tmp_path / "logs" / "ict.jsonl").read_text().splitlines()
+    [trained] = [one for one in map(json.loads, lines) if "loss" in one]
+    assert replayed["loss"] == pytest.approx(trained["loss"], rel=1e-5)
 
 
 def test_from_reader_needs_a_reader_stage(tiny):
