@@ -7,7 +7,7 @@ Command:  python experiments/evidence.py --all --data=DATA --home=runs/evidence 
               --start=sentence-transformers/all-MiniLM-L6-v2
           one record: python experiments/evidence.py --collection=trecqa --system=realm --seed=0 \
               --data=DATA --home=runs/evidence --start=...
-          the table of the finished records: python experiments/evidence.py --tables
+          tables and plots of the finished records: python experiments/evidence.py --tables
           another recipe: add --config.KEY=VALUE or --rare-spans, and --label=NAME to keep its
           records apart
 Hours:    docs/evidence.md has the minutes of each record; an interrupted command resumes
@@ -41,7 +41,7 @@ def get_config() -> ConfigDict:
 
 
 def main() -> int:
-    """Measures systems on collections, and writes the table of all finished records."""
+    """Measures systems on collections, and writes the tables of all finished records."""
     parser = script_parser(__doc__)
     parser.add_argument("--collection", action="append", help="may be repeated; default: all")
     parser.add_argument("--system", action="append", help="may be repeated; default: all")
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--rare-spans", action="store_true", help=rare)
     parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="measure what has no record yet")
-    parser.add_argument("--tables", action="store_true", help="only write the table")
+    parser.add_argument("--tables", action="store_true", help="only write tables and plots")
     arguments, overrides = parse_script(parser)
     if arguments.all or arguments.system or arguments.collection:
         if not arguments.start:
@@ -111,13 +111,16 @@ def summary() -> dict[str, Any]:
 
 
 def write_tables() -> None:
-    """Writes evidence.json from the records, then the pages from that file."""
+    """Writes evidence.json from the records, then the pages and their plots from that file."""
+    from evidence_runs.plots import plots
     from evidence_runs.tables import with_tables
 
     made = summary()
     (RESULTS / "evidence.json").write_text(json.dumps(made, indent=1) + "\n")
     for page in PAGES:
         page.write_text(with_tables(page.read_text(), made))
+    for name, drawing in plots(made).items():
+        (PAGES[0].parent / name).write_text(drawing)
 
 
 if __name__ == "__main__":

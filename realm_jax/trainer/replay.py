@@ -84,7 +84,7 @@ def _params_before(run_dir: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh
         params |= {} if finished is None else finished[1]
     start = {name: params[name] for name in stage.modules.names if name in params}
     if stage.name == "ict" and config.stages.ict.from_reader and "reader" in params:
-        embedder = start.get("embedder", stage.modules.shapes["embedder"])
+        embedder = start.get("embedder") or stage.modules.shapes["embedder"]
         start["embedder"] = {**embedder, "bert": params["reader"]["bert"]}
     return initial_params(config, stage.modules, start, mesh)
 

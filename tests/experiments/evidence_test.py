@@ -6,7 +6,7 @@ import shutil
 import evidence
 import numpy as np
 import pytest
-from evidence_runs import aggregate, recipes, rows, rule, tables
+from evidence_runs import aggregate, plots, recipes, rows, rule, tables
 from evidence_runs.collections import COLLECTIONS, Collection
 from evidence_runs.rare_spans import write_rare_spans
 from evidence_runs.recipes import Recipe
@@ -25,11 +25,15 @@ from realm_jax.inference.answerer import Answerer
 from realm_jax.text.vocabulary import write_vocabulary
 
 
-def test_the_committed_page_and_json_equal_the_records():
+def test_the_committed_pages_plots_and_json_equal_the_records():
     made = evidence.summary()
     assert json.loads((evidence.RESULTS / "evidence.json").read_text()) == made
     for page in evidence.PAGES:
         assert tables.with_tables(page.read_text(), made) == page.read_text()
+    drawings = plots.plots(made)
+    assert set(drawings) == {"evidence_collections.svg", "evidence_rows.svg"}
+    for name, drawing in drawings.items():
+        assert (evidence.PAGES[0].parent / name).read_text() == drawing
 
 
 def write_record(folder, collection, system, seed, values):
