@@ -108,7 +108,7 @@ def _recipes_table(made: dict[str, Any]) -> str:
             one["collection"],
             f"{one['ndcg_at_10']:.3f}",
             _difference(one["over_start"]),
-            NOT_RUN if over_base is None else f"`{base}`: {_difference(over_base)}",
+            f"`{base}`: {NOT_RUN if over_base is None else _difference(over_base)}",
             ", ".join(f"{utility:.2f}" for utility in one["utility"]),
         )
         lines.append((f"`{one['label']}`" + "*" * one["patch"], *cells))
