@@ -3,11 +3,11 @@
 from itertools import chain
 from statistics import fmean
 from typing import Any
-from xml.etree import ElementTree
 
 from realm_jax.report.charts import Line, line_chart
-from realm_jax.report.html import element
-from realm_jax.report.scale import scale, tick_text
+from realm_jax.report.html import Element, element
+from realm_jax.report.scale import Scale
+from table2_small.rows_plot import dot, rows_plot, svg_text
 from table2_small.tables import PAPER_VALUES
 
 _PLOTS = {  # name: title, unit, curve of a row
@@ -18,8 +18,11 @@ _STYLE = """
 text { font: 12px Helvetica, Arial, sans-serif; fill: #444 } .end { text-anchor: end }
 .middle { text-anchor: middle } .grid { stroke: #ddd } .axis { stroke: #888 } .line { fill: none;
 stroke-width: 1.8 } .c1 { stroke: #1f5fbf } .c2 { stroke: #c2410c } .c3 { stroke: #15803d }
-.c4 { stroke: #7c3aed } .c5 { stroke: #a16207 } .seed { fill: #1f5fbf; fill-opacity: 0.5 }
-.paper { fill: none; stroke: #c2410c; stroke-width: 1.8 }
+.c4 { stroke: #7c3aed } .c5 { stroke: #a16207 }
+"""
+_ROWS_STYLE = """
+.c0 { fill: #1f5fbf; fill-opacity: 0.5 } .mean { stroke: #1f5fbf; stroke-width: 1.8 }
+.c1 { fill: none; stroke: #c2410c; stroke-width: 1.8 }
 """
 
 
@@ -46,45 +49,29 @@ def _recall_of_rows(rows: dict[str, Any]) -> str:
         name: [100 * one for one in row["recall_of"]["all"]["seeds"]] for name, row in rows.items()
     }
     papers = {name: PAPER_VALUES[name][1] for name in own if name in PAPER_VALUES}
-    top, step, left, right = 52.0, 22.0, 150.0, 620.0
-    bottom = top + step * len(own)
-    shown = [*chain.from_iterable(own.values()), *papers.values()]
-    across = scale(shown, left, right, count=8, zero=True)
-    parts = [
-        element("style", _STYLE),
-        element("rect", width=640, height=bottom + 24, fill="#fff"),
-        element("text", "Recall@5 before fine-tuning, per cent", x=12, y=18),
-        element("circle", cx=16, cy=34, r=4, class_="seed"),
-        element("text", "a seed, all five sets of questions", x=26, y=38),
-        element("circle", cx=266, cy=34, r=4, class_="paper"),
-        element("text", "the paper, NQ", x=276, y=38),
-    ]
-    for tick in across.ticks:
-        x = across(tick)
-        parts.append(element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
-        label = tick_text(tick, across.ticks)
-        parts.append(element("text", label, x=x, y=bottom + 16, class_="middle"))
-    for number, (name, seeds) in enumerate(own.items()):
-        y = top + step * (number + 0.5)
-        mean = across(fmean(seeds))
-        parts.append(element("text", name, x=left - 8, y=y + 4, class_="end"))
-        parts.append(element("line", x1=mean, x2=mean, y1=y - 8, y2=y + 8, class_="line c1"))
-        parts += [element("circle", cx=across(one), cy=y, r=4, class_="seed") for one in seeds]
+
+    def marks(row: int, across: Scale, y: float) -> list[Element]:
+        name = list(own)[row]
+        mean = across(fmean(own[name]))
+        found = [element("line", x1=mean, x2=mean, y1=y - 8, y2=y + 8, class_="mean")]
+        found += [dot(0, across(one), y) for one in own[name]]
         if name in papers:
-            parts.append(element("circle", cx=across(papers[name]), cy=y, r=4, class_="paper"))
-    drawing = element("svg", *parts, viewBox=f"0 0 640 {bottom + 24:g}")
-    drawing.set("xmlns", "http://www.w3.org/2000/svg")
-    return ElementTree.tostring(drawing, encoding="unicode") + "\n"
+            found.append(dot(1, across(papers[name]), y))
+        return found
+
+    series = ["a seed, all five sets of questions", "the paper, NQ"]
+    values = [*chain.from_iterable(own.values()), *papers.values()]
+    title = "Recall@5 before fine-tuning, per cent"
+    return rows_plot(title, _ROWS_STYLE, series, list(own), values, marks)
 
 
-def _standalone(figure: ElementTree.Element, title: str, unit: str, lines: list[Line]) -> str:
+def _standalone(figure: Element, title: str, unit: str, lines: list[Line]) -> str:
     """A chart as a standalone SVG, with title and legend."""
     drawing = figure.find("svg")
     assert drawing is not None
     left, top, width, height = map(float, drawing.attrib["viewBox"].split())
     head = 22.0 + 16.0 * len(lines)
     drawing.set("viewBox", f"{left:g} {top - head:g} {width:g} {height + head:g}")
-    drawing.set("xmlns", "http://www.w3.org/2000/svg")
     paper = element("rect", x=left, y=top - head, width=width, height=height + head, fill="#fff")
     keys = [element("text", f"{title}, {unit}", x=12, y=top - head + 16)]
     for number, line in enumerate(lines, 1):
@@ -93,4 +80,4 @@ def _standalone(figure: ElementTree.Element, title: str, unit: str, lines: list[
         keys.append(element("text", line.label, x=38, y=y))
     for place, child in enumerate((element("style", _STYLE), paper, *keys)):
         drawing.insert(place + 1, child)
-    return ElementTree.tostring(drawing, encoding="unicode") + "\n"
+    return svg_text(drawing)
