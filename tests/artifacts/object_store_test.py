@@ -256,6 +256,7 @@ def test_predictions_are_written_to_a_run_on_the_store(store, tiny, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
+@pytest.mark.slow
 def test_tagger_on_the_store_is_trained_and_opened(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tagged = tmp_path / "train.txt"

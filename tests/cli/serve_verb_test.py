@@ -40,7 +40,9 @@ def server(finished, *flags):
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_it_answers_until_it_gets_a_signal(finished, number):
     with server(finished) as (process, url):
         assert url.startswith("http://127.0.0.1:")

@@ -136,7 +136,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_it_resumes_after_a_signal(realm, tmp_path, tiny, sign):
     out = tmp_path / "spans"
     command = ["tag", "annotate", f"--corpus={tiny.folder}", f"--out={out}", "--shard=4", "--json"]

@@ -90,7 +90,10 @@ def one_device():
     return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
 
 
-@pytest.mark.parametrize("name", ["ict", "reader", "realm", "qa"])
+@pytest.mark.parametrize(
+    "name",
+    ["ict", "realm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reader", "qa"))],
+)
 def test_one_device_and_eight_give_the_same_steps(name, tiny):
     changes = {"stages__realm__distance_penalty": 10.0} if name == "realm" else {}
     config, stage, batches = stage_and_batches(name, tiny, **changes)

@@ -117,6 +117,7 @@ def masked_lm(networks, batch):
     return losses.masked_lm_loss(log_p, batch.text.weights)
 
 
+@pytest.mark.slow
 def test_ict_negatives_come_from_the_micro_batch(tiny):
     """With two rows in a micro-batch, the loss of a random guess is log 2, not log 8."""
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=8)

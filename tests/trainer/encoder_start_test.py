@@ -150,7 +150,8 @@ def test_a_trained_embedder_is_kept_only_if_retrieval_is_useful(tiny, encoder, t
     assert not all(jax.tree.leaves(reader))  # the reader keeps what it has learned
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_stage_ends_at_an_evaluation_with_too_little_utility(
     tiny, encoder, tmp_path, monkeypatch, killed
 ):

@@ -54,7 +54,11 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize(
     ("marginal", "groups", "usual"),
-    [("paper", 1, True), ("released", 4, True), ("paper", 2, False)],
+    [
+        ("paper", 1, True),
+        pytest.param("released", 4, True, marks=pytest.mark.slow),
+        ("paper", 2, False),
+    ],
 )
 def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
     tiny, config, hits, marginal, groups, usual

@@ -101,7 +101,10 @@ def test_a_run_swaps_at_every_snapshot_and_exports(uninterrupted):
     assert sorted(export.networks) == ["embedder", "reader"]
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param(False, id="stopped", marks=pytest.mark.slow), pytest.param(True, id="killed")],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     tiny, uninterrupted, tmp_path, killed
 ):
