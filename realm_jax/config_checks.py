@@ -57,6 +57,7 @@ _LEAST: dict[str, float] = {
     "search.segment_passages": 1,
     "retrieval.candidates": 2,
     "stages.realm.draws": 1,
+    "stages.ict.distance_penalty": 0,
     "stages.realm.distance_penalty": 0,
     "retrieval.rerank": 0,
     "refresh.wait_seconds": 0,

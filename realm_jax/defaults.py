@@ -205,6 +205,7 @@ def _reader() -> ConfigDict:
 def _ict() -> ConfigDict:
     """Warm start of the embedder: inverse cloze task (ORQA section 5)."""
     stage = _stage(steps=100_000, batch=4096, learning_rate=1e-4)
+    stage.distance_penalty = 0.0  # weight of the distance (1 - cosine) to vectors before the stage
     stage.from_reader = False  # True: the embedder's encoder starts from the trained reader
     stage.mask_share = 0.0  # share of query tokens replaced by [MASK], as REALM's queries have some
     stage.removal_share = 0.9  # share of queries that are removed from their passage

@@ -23,7 +23,7 @@ def train_flops(config: ConfigDict, stage: str, vocabulary: int) -> float:
       vocabulary: V, size of the vocabulary.
     """
     layers, heads = _forward_flops(config, stage, vocabulary)
-    reference = _reference_flops(config) if stage == "realm" else 0.0
+    reference = _reference_flops(config, stage)
     return 3 * (layers + heads) + recomputed_flops(config, stage, vocabulary) + reference
 
 
@@ -63,11 +63,11 @@ def _forward_flops(config: ConfigDict, stage: str, vocabulary: int) -> tuple[flo
     return layers, heads
 
 
-def _reference_flops(config: ConfigDict) -> float:
-    """FLOPs of the vectors before the stage, which `stages.realm.distance_penalty` needs."""
-    if not config.stages.realm.distance_penalty:
+def _reference_flops(config: ConfigDict, stage: str) -> float:
+    """FLOPs of the vectors before the stage, which `distance_penalty` needs."""
+    if stage not in ("ict", "realm") or not config.stages[stage].distance_penalty:
         return 0.0
-    queries, passages, *_ = _encoded(config, "realm")
+    queries, passages, *_ = _encoded(config, stage)
     return sum(embed_flops(config, rows, length) for rows, length, _ in (queries, passages))
 
 

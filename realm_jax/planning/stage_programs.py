@@ -24,6 +24,7 @@ from realm_jax.planning.dummy_corpus import write_dummy_corpus
 from realm_jax.planning.flops import evaluation_flops, recomputed_flops, train_flops
 from realm_jax.planning.lowered import LoweredProgram, Target, abstract, lowered, num_bytes
 from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.distance import reference_modules
 from realm_jax.trainer.evaluation import make_evaluation
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
@@ -32,7 +33,7 @@ from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.optimizer import make_optimizer
 from realm_jax.trainer.qa_stage import QaStage
 from realm_jax.trainer.reader_stage import ReaderStage
-from realm_jax.trainer.realm_stage import RealmStage, reference_modules
+from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.state import TrainState, abstract_state, state_program
 from realm_jax.trainer.step import make_step
@@ -180,7 +181,8 @@ def _state(target: Target) -> tuple[TrainState, Any]:
     config = target.config
     modules = run_modules(config, target.vocabulary)
     optimizer = make_optimizer(config.optimizer, config.stages.realm)
-    reference = reference_modules(config.stages.realm)
+    stages = config.stages
+    reference = reference_modules(stages.realm) or reference_modules(stages.ict)
     return abstract_state(modules, optimizer, target.mesh, reference), optimizer
 
 

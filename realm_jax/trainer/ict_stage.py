@@ -25,6 +25,7 @@ from realm_jax.data.packing import (
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel import hosts
+from realm_jax.trainer.distance import reference_modules, with_penalty
 from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
@@ -48,6 +49,7 @@ class IctStage(IndexFreeStage):
 
     def __init__(self, config: ConfigDict, store: PassageStore, groups: int = 1):
         self.settings = config.stages.ict
+        self.reference = reference_modules(self.settings)
         self.modules = Modules(config.model, store.vocabulary.size, ("embedder",))
         self._source = InverseClozeSource(store, config)
         self._size, self._passage = self.settings.batch // groups, config.lengths.passage
@@ -78,12 +80,17 @@ class IctStage(IndexFreeStage):
         return [grouped(examples.queries, groups), grouped(examples.passages, groups)]
 
     def loss(self, networks: SimpleNamespace, batch: IctBatch, key: Key[Array, ""] | None) -> Loss:
-        """In-batch softmax over all passages of the global batch."""
+        """In-batch softmax over all passages of the global batch; see `Stage.loss`.
+
+        With `stages.ict.distance_penalty`, training adds the distance to the vectors before the
+        stage.
+        """
         vectors = networks.embedder.embed_packed(*batch.rows, key)
         halves = jnp.split(vectors, 2, axis=1)
         queries, passages = (half.reshape(-1, half.shape[-1]) for half in halves)
         scaled = networks.embedder.scaled(queries)
-        loss, metrics = losses.ict_loss(scaled, passages, batch.ids.reshape(-1))
+        found = losses.ict_loss(scaled, passages, batch.ids.reshape(-1))
+        loss, metrics = with_penalty(found, self.settings, networks, batch.rows, vectors)
         masks = (block.mask for block in batch.rows.blocks)
         return loss, metrics | losses.real_pieces(batch.ids.size, *masks)
 

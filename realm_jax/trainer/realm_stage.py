@@ -26,6 +26,7 @@ from realm_jax.parallel import hosts
 from realm_jax.retrieval.answered import first_answered
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
+from realm_jax.trainer.distance import reference_modules, with_penalty
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.stage import BatchRows, Evaluator, Loss
@@ -160,7 +161,7 @@ class RealmStage:
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         vectors = networks.embedder.embed_packed(*batch.embedded, keys[0])
         log_p = _token_log_p(networks, batch, keys[1])
-        loss, metrics = losses.realm_loss(
+        found = losses.realm_loss(
             _flat(_scores(networks, batch, vectors)),
             _flat(log_p),
             _flat(batch.weights),
@@ -168,10 +169,7 @@ class RealmStage:
             self.settings.marginal,
             self.settings.retriever_loss,
         )
-        if self.settings.distance_penalty and hasattr(networks, "reference"):
-            before = networks.reference.embedder.embed_packed(*batch.embedded)
-            metrics["distance"] = losses.cosine_distance(vectors, before)
-            loss += self.settings.distance_penalty * metrics["distance"]
+        loss, metrics = with_penalty(found, self.settings, networks, batch.embedded, vectors)
         masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 
@@ -302,11 +300,6 @@ class RealmStage:
     def close(self) -> None:
         """Ends a wait for an index, and stops watching for new ones."""
         self._index.close()
-
-
-def reference_modules(settings: ConfigDict) -> tuple[str, ...]:
-    """`Stage.reference` of stage `realm`, given `config.stages.realm`."""
-    return ("embedder",) if settings.least_utility or settings.distance_penalty else ()
 
 
 def _scores(

@@ -54,12 +54,15 @@ def test_remat_costs_one_more_forward_pass_of_the_layers():
     assert recomputed_flops(config, "ict", VOCABULARY) == 4096 * scores
 
 
-def test_a_distance_penalty_embeds_queries_and_passages_once_more():
+@pytest.mark.parametrize(
+    ("stage", "queries", "passages"), [("realm", 512, 512 * 7), ("ict", 4096, 4096)]
+)
+def test_a_distance_penalty_embeds_queries_and_passages_once_more(stage, queries, passages):
     config = config_lib.default()
-    plain = train_flops(config, "realm", VOCABULARY)
-    config.stages.realm.distance_penalty = 1.0
-    more = embed_flops(config, 512, 96) + embed_flops(config, 512 * 7, 288)
-    assert train_flops(config, "realm", VOCABULARY) - plain == pytest.approx(more)
+    plain = train_flops(config, stage, VOCABULARY)
+    config.stages[stage].distance_penalty = 1.0
+    more = embed_flops(config, queries, 96) + embed_flops(config, passages, 288)
+    assert train_flops(config, stage, VOCABULARY) - plain == pytest.approx(more)
 
 
 def test_xla_counts_the_same_products():

@@ -31,6 +31,7 @@ from realm_jax.models.embedder import null_score_of, temperature_of
 from realm_jax.report.write import write_report
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.run import run as train
 
@@ -176,23 +177,30 @@ def test_a_stage_ends_at_an_evaluation_with_too_little_utility(
 
 
 @pytest.mark.slow
-def test_a_penalty_keeps_vectors_near_those_of_the_encoder(tiny, encoder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stage", [IctStage, RealmStage])
+def test_a_penalty_keeps_vectors_near_those_of_the_encoder(
+    tiny, encoder, tmp_path, monkeypatch, stage
+):
     """After a resume, the encoder is still that from before the stage."""
-    changes = {"stages__realm__steps": 4, "stages__realm__learning_rate": 1e-2}
+    name = stage.name
+    changes = {"stages__realm__steps": 0, "stages__realm__publish_start": True}
+    changes |= {f"stages__{name}__steps": 4, f"stages__{name}__learning_rate": 1e-2}
     changes |= {"model__dropout": 0.0, "checkpoint__every": 2, "report__every": 1}
     distances, embedders = {}, {}
-    for name, penalty in (("free", 1e-9), ("near", 100.0), ("resumed", 100.0)):
-        run = RunDir(tmp_path / name)
-        changes["stages__realm__distance_penalty"] = penalty
-        if name == "resumed":
+    for kind, penalty in (("free", 1e-9), ("near", 100.0), ("resumed", 100.0)):
+        run = RunDir(tmp_path / kind)
+        changes[f"stages__{name}__distance_penalty"] = penalty
+        if kind == "resumed":
             with monkeypatch.context() as patch, pytest.raises(Stopped):
-                patch.setattr(RealmStage, "evaluate", stopped)
+                patch.setattr(stage, "evaluate", stopped)
                 finished(run.workdir, tiny, encoder, **changes)
-            assert commit.latest(run.checkpoints("realm")) == 2
+            assert commit.latest(run.checkpoints(name)) == 2
         finished(run.workdir, tiny, encoder, **changes)
-        records = [json.loads(line) for line in (run.logs / "realm.jsonl").read_text().splitlines()]
-        distances[name] = {one["step"]: one["distance"] for one in records if "distance" in one}
-        embedders[name] = read_export(run).networks["embedder"]
+        records = [
+            json.loads(line) for line in (run.logs / f"{name}.jsonl").read_text().splitlines()
+        ]
+        distances[kind] = {one["step"]: one["distance"] for one in records if "distance" in one}
+        embedders[kind] = read_export(run).networks["embedder"]
     assert distances["near"][1] == pytest.approx(0.0, abs=1e-6)  # no step has changed it yet
     assert distances["near"][4] < distances["free"][4] / 2
     assert distances["resumed"] == distances["near"]
@@ -200,7 +208,7 @@ def test_a_penalty_keeps_vectors_near_those_of_the_encoder(tiny, encoder, tmp_pa
 
 
 def stopped(stage, step, *_):
-    raise Stopped("realm", step)
+    raise Stopped(stage.name, step)
 
 
 @pytest.mark.slow
