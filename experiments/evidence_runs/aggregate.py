@@ -15,6 +15,7 @@ from evidence_runs.systems import SYSTEMS, trained
 GAINS = {
     "realm_over_start": ("realm", "start"),
     "realm_hybrid_over_start_hybrid": ("realm_hybrid", "start_hybrid"),
+    "ict_over_start": ("ict", "start"),
     "start_hybrid_over_start": ("start_hybrid", "start"),
     "start_reciprocal_ranks_over_start": ("start_reciprocal_ranks", "start"),
 }

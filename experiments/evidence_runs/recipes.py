@@ -26,11 +26,13 @@ class Recipe:
 
     Attributes:
       change: what differs from `base`, for the page.
-      base: label of the recipe that it is compared with; `""`: `realm` of the tables.
+      base: label of the recipe that it is compared with; `""`: that of the tables.
+      system: the trained system that was measured.
     """
 
     change: str
     base: str = ""
+    system: str = "realm"
 
 
 FIRST = "first_recipe"
@@ -75,6 +77,10 @@ RECIPES = {
     f"{HUNDRED}_query_tower": Recipe(
         "gradients to the vectors of the queries only; evaluated with both", HUNDRED_TITLES
     ),
+    "ict_near3": Recipe(
+        "ICT with a penalty on the distance to the start (`stages.ict.distance_penalty=3`)",
+        system="ict",
+    ),
 }
 
 
@@ -89,7 +95,7 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
     for label, recipe in RECIPES.items():
         records, bases = read_records(folder / label), read_records(folder / recipe.base)
         for collection in COLLECTIONS:
-            own = records.get((collection, "realm"), [])
+            own = records.get((collection, recipe.system), [])
             if not own:
                 continue
             values, start = (by_query(one, MEASURE) for one in (own, starts[collection, "start"]))
@@ -98,18 +104,20 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
                 {
                     "label": label,
                     "change": recipe.change,
-                    "base": recipe.base,
+                    "base": recipe.base or recipe.system,
                     "collection": collection,
                     "seeds": [record["seed"] for record in own],
                     MEASURE: round(float(values.mean()), 4),
                     "over_start": difference([values - start]),
-                    "over_base": _over(own, bases.get((collection, "realm"), [])),
+                    "over_base": _over(own, bases.get((collection, recipe.system), [])),
                     "crossed": {
                         one: difference([by_query(part, MEASURE) - start])
                         for one, part in crossed
                         if part
                     },
-                    "utility": [round(last_utility(record), 2) for record in own],
+                    "utility": [
+                        round(last_utility(record), 2) for record in own if recipe.system == "realm"
+                    ],
                     "patch": (folder / label / PATCH).exists(),
                 }
             )

@@ -102,14 +102,14 @@ def _rule_table(made: dict[str, Any]) -> str:
 def _recipes_table(made: dict[str, Any]) -> str:
     lines = []
     for one in made["recipes"]:
-        base, over_base = one["base"] or "realm", one["over_base"]
+        over_base = one["over_base"]
         cells = (
             one["change"],
             one["collection"],
             f"{one['ndcg_at_10']:.3f}",
             _difference(one["over_start"]),
-            f"`{base}`: {NOT_RUN if over_base is None else _difference(over_base)}",
-            ", ".join(f"{utility:.2f}" for utility in one["utility"]),
+            f"`{one['base']}`: {NOT_RUN if over_base is None else _difference(over_base)}",
+            ", ".join(f"{utility:.2f}" for utility in one["utility"]) or NOT_RUN,
         )
         lines.append((f"`{one['label']}`" + "*" * one["patch"], *cells))
     head = ("records", "change", "collection", "nDCG@10", "against `start`", "against", "utility")

@@ -100,9 +100,13 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     tmp_path, monkeypatch
 ):
     known = {"one": Recipe("one change"), "two": Recipe("two changes", "one")}
+    known["three"] = Recipe("a change of ICT", system="ict")
     monkeypatch.setattr(recipes, "RECIPES", known)
     write_record(tmp_path, "adi", "start", 0, [0.1, 0.3, 0.5, 0.7])
     write_record(tmp_path, "adi", "realm", 0, [0.2, 0.4, 0.6, 0.8])
+    write_record(tmp_path, "adi", "ict", 0, [0.1, 0.2, 0.4, 0.6])
+    (tmp_path / "three").mkdir()
+    write_record(tmp_path / "three", "adi", "ict", 0, [0.2, 0.3, 0.5, 0.7])
     for label, seed, gain in (("one", 1, 0.0), ("two", 1, 0.1), ("two", 2, 0.3)):
         (tmp_path / label).mkdir(exist_ok=True)
         values = [one + gain for one in (0.1, 0.3, 0.5, 0.7)]
@@ -110,14 +114,16 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     (tmp_path / "two" / "change.patch").touch()
     for system in CROSSED:
         write_record(tmp_path / "two", "adi", system, 1, [0.1, 0.3, 0.5, 0.9])
-    one, two = recipes.aggregate_recipes(tmp_path)
+    one, two, three = recipes.aggregate_recipes(tmp_path)
     assert one["over_base"] is None  # `realm` of the tables has seed 0 only
     assert two["seeds"] == [1, 2] and two["ndcg_at_10"] == 0.6
     assert two["over_start"] == {"mean": 0.2, "low": 0.2, "high": 0.2}
     assert two["over_base"] == {"mean": 0.1, "low": 0.1, "high": 0.1}  # of seed 1
     made = aggregate.aggregate(tmp_path) | rows.aggregate_rows(tmp_path / "none")
     assert one["crossed"] == {} and set(two["crossed"]) == set(CROSSED)
-    shown = tables.tables(made | {"recipes": [one, two], "rule": rule.aggregate_rule(tmp_path)})
+    shown = tables.tables(
+        made | {"recipes": [one, two, three], "rule": rule.aggregate_rule(tmp_path)}
+    )
     table, crossed = shown["recipes"], shown["crossed"]
     gains = "+0.200 (+0.200 to +0.200) | `one`: +0.100 (+0.100 to +0.100)"
     assert f"| `two`* | two changes | adi | 0.600 | {gains} | 0.75, 0.75 |" in table
@@ -127,6 +133,8 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     assert "| `realm` | none | adi | +0.100 (+0.100 to +0.100) |" in shown["rule"]
     lacks = "| `one` | one change | adi | 0.400 | +0.000 (+0.000 to +0.000) | `realm`: – | 0.75 |"
     assert lacks in table
+    gains = "+0.025 (+0.000 to +0.075) | `ict`: +0.100 (+0.100 to +0.100)"
+    assert f"| `three` | a change of ICT | adi | 0.425 | {gains} | – |" in table
 
 
 def test_untrained_systems_run_with_the_config_of_the_experiment():
