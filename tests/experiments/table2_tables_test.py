@@ -77,4 +77,4 @@ def test_tables_and_plots_show_means_and_intervals_of_the_runs(tmp_path):
     drawings = plots.plots(made)
     assert set(drawings) == {f"table2_{name}.svg" for name in ("utility", "own_recall", "rows")}
     assert all(drawing.startswith("<svg ") and "realm" in drawing for drawing in drawings.values())
-    assert drawings["table2_rows.svg"].count('class="seed"') == 1 + 3 + 1 + 1  # key, seeds of rows
+    assert drawings["table2_rows.svg"].count('class="c0"') == 1 + 3 + 1 + 1  # key, seeds of rows
