@@ -81,6 +81,11 @@ RECIPES = {
         "ICT with a penalty on the distance to the start (`stages.ict.distance_penalty=3`)",
         system="ict",
     ),
+    "ict_near10": Recipe(
+        "a penalty of 10, and titles before half of the queries (`stages.ict.title_share=0.5`)",
+        "ict_near3",
+        system="ict",
+    ),
 }
 
 
