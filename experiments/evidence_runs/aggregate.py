@@ -16,6 +16,7 @@ GAINS = {
     "realm_over_start": ("realm", "start"),
     "realm_hybrid_over_start_hybrid": ("realm_hybrid", "start_hybrid"),
     "ict_over_start": ("ict", "start"),
+    "ict_hybrid_over_start_hybrid": ("ict_hybrid", "start_hybrid"),
     "start_hybrid_over_start": ("start_hybrid", "start"),
     "start_reciprocal_ranks_over_start": ("start_reciprocal_ranks", "start"),
 }
@@ -27,6 +28,7 @@ PAIRS = (
     ("ict", "start"),
     ("realm", "start"),
     ("realm", "ict"),
+    ("ict_hybrid", "start_hybrid"),
     ("realm_hybrid", "start_hybrid"),
     ("start_reciprocal_ranks", "start"),
 )

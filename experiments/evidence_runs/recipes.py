@@ -86,6 +86,7 @@ RECIPES = {
         "ict_near3",
         system="ict",
     ),
+    "ict_first": Recipe("the ICT of `ict_near10` before REALM"),
 }
 
 
@@ -95,7 +96,7 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
     Args:
       folder: of the records of the tables; each recipe has a folder in it.
     """
-    starts = read_records(folder)
+    tables = read_records(folder)
     found = []
     for label, recipe in RECIPES.items():
         records, bases = read_records(folder / label), read_records(folder / recipe.base)
@@ -103,8 +104,9 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
             own = records.get((collection, recipe.system), [])
             if not own:
                 continue
-            values, start = (by_query(one, MEASURE) for one in (own, starts[collection, "start"]))
-            crossed = [(one, records.get((collection, one), [])) for one in CROSSED]
+            start = tables[collection, "start"]
+            hybrid = records.get((collection, f"{recipe.system}_hybrid"), [])
+            crossed = {one: records.get((collection, one), []) for one in CROSSED}
             found.append(
                 {
                     "label": label,
@@ -112,14 +114,15 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
                     "base": recipe.base or recipe.system,
                     "collection": collection,
                     "seeds": [record["seed"] for record in own],
-                    MEASURE: round(float(values.mean()), 4),
-                    "over_start": difference([values - start]),
-                    "over_base": _over(own, bases.get((collection, recipe.system), [])),
-                    "crossed": {
-                        one: difference([by_query(part, MEASURE) - start])
-                        for one, part in crossed
-                        if part
-                    },
+                    MEASURE: round(float(by_query(own, MEASURE).mean()), 4),
+                    "over_start": _over(own, start),
+                    "over_base": _over(
+                        *with_common_seeds(own, bases.get((collection, recipe.system), []))
+                    ),
+                    "hybrid_over_start_hybrid": _over(
+                        hybrid, tables.get((collection, "start_hybrid"), [])
+                    ),
+                    "crossed": {one: _over(part, start) for one, part in crossed.items() if part},
                     "utility": [
                         round(last_utility(record), 2) for record in own if recipe.system == "realm"
                     ],
@@ -130,6 +133,7 @@ def aggregate_recipes(folder: Path) -> list[dict[str, Any]]:
 
 
 def _over(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> Difference | None:
-    """The difference over the seeds that both have; None if there is no such seed."""
-    one, other = with_common_seeds(own, base)
-    return difference([by_query(one, MEASURE) - by_query(other, MEASURE)]) if one else None
+    """The difference of the means over seeds; None without records of one of them."""
+    if not own or not base:
+        return None
+    return difference([by_query(own, MEASURE) - by_query(base, MEASURE)])

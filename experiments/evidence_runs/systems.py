@@ -53,6 +53,7 @@ SYSTEMS = {
         "start", "the same by reciprocal ranks", (*HYBRID, "--fusion=reciprocal_rank")
     ),
     "ict": System("ict", "the encoder after ICT on the documents", DENSE),
+    "ict_hybrid": System("ict", "the encoder after ICT and BM25", HYBRID),
     "realm": System("realm", "the encoder after REALM on the documents", DENSE),
     "realm_hybrid": System("realm", "the encoder after REALM and BM25", HYBRID),
     "realm_queries": System("realm", "queries of `realm`, passages of `start`", index="start"),

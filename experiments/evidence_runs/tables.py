@@ -102,17 +102,22 @@ def _rule_table(made: dict[str, Any]) -> str:
 def _recipes_table(made: dict[str, Any]) -> str:
     lines = []
     for one in made["recipes"]:
-        over_base = one["over_base"]
+        over_base, hybrid = (
+            NOT_RUN if one[name] is None else _difference(one[name])
+            for name in ("over_base", "hybrid_over_start_hybrid")
+        )
         cells = (
             one["change"],
             one["collection"],
             f"{one['ndcg_at_10']:.3f}",
             _difference(one["over_start"]),
-            f"`{one['base']}`: {NOT_RUN if over_base is None else _difference(over_base)}",
+            f"`{one['base']}`: {over_base}",
+            hybrid,
             ", ".join(f"{utility:.2f}" for utility in one["utility"]) or NOT_RUN,
         )
         lines.append((f"`{one['label']}`" + "*" * one["patch"], *cells))
-    head = ("records", "change", "collection", "nDCG@10", "against `start`", "against", "utility")
+    figures = ("nDCG@10", "against `start`", "against", "with BM25, against `start_hybrid`")
+    head = ("records", "change", "collection", *figures, "utility")
     return markdown(head, lines)
 
 

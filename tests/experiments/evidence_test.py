@@ -112,6 +112,8 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
         values = [one + gain for one in (0.1, 0.3, 0.5, 0.7)]
         write_record(tmp_path / label, "adi", "realm", seed, values)
     (tmp_path / "two" / "change.patch").touch()
+    write_record(tmp_path, "adi", "start_hybrid", 0, [0.3, 0.3, 0.5, 0.7])
+    write_record(tmp_path / "two", "adi", "realm_hybrid", 1, [0.5, 0.5, 0.7, 0.9])
     for system in CROSSED:
         write_record(tmp_path / "two", "adi", system, 1, [0.1, 0.3, 0.5, 0.9])
     one, two, three = recipes.aggregate_recipes(tmp_path)
@@ -126,15 +128,17 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     )
     table, crossed = shown["recipes"], shown["crossed"]
     gains = "+0.200 (+0.200 to +0.200) | `one`: +0.100 (+0.100 to +0.100)"
-    assert f"| `two`* | two changes | adi | 0.600 | {gains} | 0.75, 0.75 |" in table
+    hybrid = "+0.200 (+0.200 to +0.200)"
+    assert f"| `two`* | two changes | adi | 0.600 | {gains} | {hybrid} | 0.75, 0.75 |" in table
     half = "+0.050 (+0.000 to +0.150)"
     assert f"| `two` | adi | +0.200 (+0.200 to +0.200) | {half} | {half} |" in crossed
     assert "`one`" not in crossed
     assert "| `realm` | none | adi | +0.100 (+0.100 to +0.100) |" in shown["rule"]
-    lacks = "| `one` | one change | adi | 0.400 | +0.000 (+0.000 to +0.000) | `realm`: – | 0.75 |"
+    none = "+0.000 (+0.000 to +0.000)"
+    lacks = f"| `one` | one change | adi | 0.400 | {none} | `realm`: – | – | 0.75 |"
     assert lacks in table
     gains = "+0.025 (+0.000 to +0.075) | `ict`: +0.100 (+0.100 to +0.100)"
-    assert f"| `three` | a change of ICT | adi | 0.425 | {gains} | – |" in table
+    assert f"| `three` | a change of ICT | adi | 0.425 | {gains} | – | – |" in table
 
 
 def test_untrained_systems_run_with_the_config_of_the_experiment():
