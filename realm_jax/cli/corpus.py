@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from etils import epath
-
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, natural, positive, whole
@@ -28,21 +26,22 @@ from realm_jax.cli.corpus_input import (
     how,
     log_progress,
 )
+from realm_jax.cli.corpus_vocabulary import given_vocabulary
 from realm_jax.cli.overrides import ALL
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
-from realm_jax.corpus.store import VOCABULARY, PassageStore
+from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.tally import Skipped
-from realm_jax.errors import InputError, MismatchError
+from realm_jax.errors import InputError
 from realm_jax.monitoring.format import things
 from realm_jax.storage.appendable import has_shards
-from realm_jax.storage.files import digest
 from realm_jax.storage.integrity import OLD_MANIFEST
 from realm_jax.storage.layout import JOURNAL, MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
+LEARNED = ".vocab.txt"  # after the name of --out
 
 log = logging.getLogger(__name__)
 
@@ -111,11 +110,11 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
     from realm_jax.corpus.build import peak_memory
     from realm_jax.corpus.mark_spans import mark_spans
 
+    _check_out(Path(arguments.out))
     if arguments.dry_run:
         from realm_jax.cli.dry_run_corpus import dry_run_build
 
         return dry_run_build(arguments)
-    _check_out(Path(arguments.out))
     began, workers = time.monotonic(), arguments.workers
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
     with _remove_if_failed(Path(arguments.out)):
@@ -160,20 +159,18 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
     from realm_jax.corpus.build import build, was_built_from
 
     out = Path(arguments.out)
+    vocabulary = given_vocabulary(arguments.vocab, knowledge, _beside(arguments.out, LEARNED))
     if (out / MANIFEST).exists():
         store = PassageStore.open(out)
-        theirs = knowledge.path / VOCABULARY if knowledge else None
-        given = (arguments.format, arguments.input, arguments.vocab or theirs)
-        if (out / SPANS / MANIFEST).exists() or not was_built_from(
-            store, *given, arguments.passage_pieces, **how(arguments)
-        ):
+        given = (arguments.format, arguments.input, vocabulary, arguments.passage_pieces)
+        if (out / SPANS / MANIFEST).exists() or not was_built_from(store, *given, **how(arguments)):
             raise InputError(
                 "the corpus already exists",
                 where=out,
                 fix=EXISTS.format(shlex.join(add_command(arguments))),
             )
         return store.summary() | {"resumed": len(store)}
-    vocabulary = _vocabulary(arguments, knowledge)
+    vocabulary = vocabulary or _learn_vocabulary(arguments)
     if arguments.beam is not None:
         return _by_beam(arguments, vocabulary)
     return build(
@@ -188,7 +185,7 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
     )
 
 
-def _by_beam(arguments: argparse.Namespace, vocabulary: str) -> dict[str, Any]:
+def _by_beam(arguments: argparse.Namespace, vocabulary: Path) -> dict[str, Any]:
     if find_spec("apache_beam") is None:
         raise InputError(
             "Apache Beam is not installed", where="--beam", fix="pip install -e '.[beam]'"
@@ -222,42 +219,7 @@ def _remove_if_failed(out: Path) -> Iterator[None]:
             shutil.rmtree(out, ignore_errors=True)
 
 
-def _vocabulary(arguments: argparse.Namespace, knowledge: PassageStore | None) -> str:
-    """The file of --vocab, or that of the knowledge corpus, or one learned from the input."""
-    given = _given_vocabulary(arguments) if arguments.vocab else None
-    if knowledge is None:
-        return given or _learn_vocabulary(arguments)
-    theirs = knowledge.path / VOCABULARY
-    if given and digest(epath.Path(given)) != digest(epath.Path(theirs)):
-        raise MismatchError(
-            "--vocab differs from the vocabulary of the knowledge corpus",
-            where=f"--vocab {arguments.vocab}",
-            expected=theirs,
-            fix="leave out --vocab: the vocabulary of the knowledge corpus is used",
-        )
-    return str(theirs)
-
-
-def _given_vocabulary(arguments: argparse.Namespace) -> str:
-    """The file of --vocab; of weights that have only a tokenizer.json, as OUT.vocab.txt."""
-    from realm_jax.interop.hub import download, is_hub_id
-    from realm_jax.interop.vocabulary_files import read_pieces, vocabulary_of
-    from realm_jax.text.vocabulary import write_vocabulary
-
-    given: str = arguments.vocab
-    folder = download(given) if is_hub_id(given) and not given.endswith(".txt") else Path(given)
-    if not folder.is_dir():
-        return given
-    found = vocabulary_of(folder)
-    if found.name == VOCABULARY:
-        return str(found)
-    path = Path(f"{arguments.out.rstrip('/')}.vocab.txt")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_vocabulary(path, read_pieces(found))
-    return str(path)
-
-
-def _learn_vocabulary(arguments: argparse.Namespace) -> str:
+def _learn_vocabulary(arguments: argparse.Namespace) -> Path:
     """Learns a word-piece vocabulary from the input; writes it to OUT.vocab.txt.
 
     Raises:
@@ -272,12 +234,12 @@ def _learn_vocabulary(arguments: argparse.Namespace) -> str:
     first = next(documents, None)
     if first is None:
         raise no_passage(arguments.out, skipped)
-    path = _beside(arguments.out, ".vocab.txt")
+    path = _beside(arguments.out, LEARNED)
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = (one.title + "\n" + one.text for one in itertools.chain([first], documents))
     log.info("no --vocab: learning a vocabulary from the input, in %s", path)
     write_vocabulary(path, sample_vocabulary(texts))
-    return str(path)
+    return path
 
 
 def _beside(out: str, ending: str) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.cli.corpus_input import EXISTS, add_command
+from realm_jax.cli.corpus_vocabulary import given_vocabulary
 from realm_jax.cli.dry_run import format_bytes
-from realm_jax.corpus.documents import Document
 from realm_jax.corpus.input_files import files
 from realm_jax.corpus.readers import FILE_FORMATS, read
 from realm_jax.corpus.report_lines import report_lines
@@ -18,7 +18,7 @@ from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.split import PASSAGE_PIECES, split
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import TALLIES, no_passage
-from realm_jax.corpus.tally import Skipped, Tally
+from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.worker_pool import batches
 from realm_jax.errors import InputError
 from realm_jax.monitoring.format import things
@@ -57,8 +57,13 @@ def dry_run_build(arguments: argparse.Namespace) -> dict[str, Any]:
     sample = next(batches(documents), None)
     if sample is None:
         raise no_passage(f"--input {arguments.input}", skipped)
-    vocabulary = arguments.vocab or (knowledge.path / VOCABULARY if knowledge else None)
-    remarks = _split(sample, vocabulary, arguments.passage_pieces)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, VOCABULARY)
+        vocabulary = given_vocabulary(arguments.vocab, knowledge, path)
+        if vocabulary is None:
+            vocabulary = path
+            write_vocabulary(path, sample_vocabulary(f"{one.title}\n{one.text}" for one in sample))
+        remarks = split(sample, WordPieces.load(vocabulary), arguments.passage_pieces).remarks
     skipped.merge(remarks.take("empty_body"))
     report: dict[str, Any] = {
         "dry_run": True,
@@ -116,7 +121,8 @@ def dry_run_add(arguments: argparse.Namespace, store: PassageStore) -> dict[str,
     if sample is None:
         raise no_passage(f"--input {arguments.input}", skipped)
     arguments.passage_pieces = store.manifest.get("passage_pieces") or PASSAGE_PIECES
-    remarks = _split(sample, store.path / VOCABULARY, arguments.passage_pieces)
+    words = WordPieces.load(store.path / VOCABULARY)
+    remarks = split(sample, words, arguments.passage_pieces).remarks
     skipped.merge(remarks.take("empty_body"))
     tallies = zip(TALLIES, (skipped, remarks, skipped.decoded), strict=True)
     report: dict[str, Any] = {
@@ -134,16 +140,6 @@ def dry_run_add(arguments: argparse.Namespace, store: PassageStore) -> dict[str,
         "free_bytes": free_bytes(store.path),
     }
     return _printed(arguments, report)
-
-
-def _split(sample: list[Document], vocabulary: str | Path | None, passage_pieces: int) -> Tally:
-    """Remarks of the split; without a vocabulary, one is learned from the sample."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(vocabulary or Path(folder, VOCABULARY))
-        if not vocabulary:
-            texts = (f"{one.title}\n{one.text}" for one in sample)
-            write_vocabulary(path, sample_vocabulary(texts))
-        return split(sample, WordPieces.load(path), passage_pieces).remarks
 
 
 def _documents_done(out: Path) -> int:

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etils import epath
-
 from realm_jax.corpus.readers import read
 from realm_jax.corpus.split import PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import InputChecksum, write_store
 from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.worker_pool import batches
-from realm_jax.storage.files import digest
+from realm_jax.text.wordpiece import WordPieces
 
 
 def build(
@@ -81,9 +79,7 @@ def was_built_from(
 
     If `vocabulary` is None, that of the store is assumed.
     """
-    if vocabulary is not None and digest(epath.Path(vocabulary))["sha256"] != store.manifest.get(
-        "vocabulary"
-    ):
+    if vocabulary and WordPieces.load(vocabulary).sha256 != store.manifest.get("vocabulary"):
         return False
     if passage_pieces != store.manifest.get("passage_pieces"):
         return False

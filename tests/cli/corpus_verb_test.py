@@ -13,6 +13,16 @@ from realm_jax.runtime import realm_command
 
 
 @pytest.fixture
+def weights(tmp_path, vocabulary):
+    """A folder of weights with a tokenizer.json instead of a vocab.txt."""
+    pieces = {piece: i for i, piece in enumerate(vocabulary.read_text().splitlines())}
+    (tmp_path / "weights").mkdir()
+    tokenizer = json.dumps({"model": {"type": "WordPiece", "vocab": pieces}})
+    (tmp_path / "weights" / "tokenizer.json").write_text(tokenizer)
+    return tmp_path / "weights"
+
+
+@pytest.fixture
 def build(realm, tmp_path, vocabulary):
     def run(input, *, format="text", vocab=vocabulary, out=tmp_path / "out", **flags):
         more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
@@ -173,6 +183,17 @@ def test_an_invalid_vocabulary_is_refused_with_its_path(build, tmp_path, notes, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_reads_the_vocabulary_of_weights_and_writes_nothing(
+    realm, tmp_path, notes, weights
+):
+    out = tmp_path / "out"
+    command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={out}", "--dry-run"]
+    assert realm(*command, f"--vocab={weights}").code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"notes", "weights"}
+    (weights / "tokenizer.json").unlink()
+    realm(*command, f"--vocab={weights}").refused("no vocabulary in the folder of the weights")
+
+
 def test_a_finished_corpus_is_not_changed(build, realm, tmp_path, notes):
     assert build(notes).code == 0
     build(notes).refused("already exists", tmp_path / "out")
@@ -181,10 +202,12 @@ def test_a_finished_corpus_is_not_changed(build, realm, tmp_path, notes):
     assert realm("check", tmp_path / "out").code == 0
 
 
-def test_other_files_in_the_output_folder_are_kept(build, tmp_path, notes):
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_other_files_in_the_output_folder_are_kept(realm, tmp_path, notes, dry_run):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "diary.txt").write_text("mine")
-    build(notes).refused("other files", "diary.txt")
+    command = ["corpus", "build", "--format=text", f"--input={notes}", f"--out={tmp_path / 'out'}"]
+    realm(*command, *dry_run).refused("other files", "diary.txt")
     assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
 
 
@@ -234,6 +257,19 @@ def test_a_build_killed_before_marking_spans_resumes_with_them(build, tmp_path, 
     build(notes).refused("already exists", tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
+def test_a_build_with_the_vocabulary_of_weights_resumes(
+    build, tmp_path, notes, weights, vocabulary, name
+):
+    if name == "vocab.txt":
+        (weights / name).write_bytes(vocabulary.read_bytes())
+    assert build(notes, vocab=weights).code == 0
+    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()  # killed before it marked spans
+    assert build(notes, vocab=weights).code == 0
+    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
+    build(notes, vocab=tmp_path / "none.txt").refused("no vocabulary file", "none.txt")
+
+
 def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_path, notes):
     assert build(notes, out=tmp_path / "z").code == 0
     news = {"title": "Flood", "maintext": "Rome is flooded.", "url": "https://a.example/1"}
@@ -242,6 +278,9 @@ def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_
     (tmp_path / "other.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n")
     build(tmp_path / "news.jsonl", vocab=tmp_path / "other.txt", **flags).refused(
         "differs from the vocabulary of the knowledge corpus", "other.txt"
+    )
+    build(tmp_path / "news.jsonl", vocab=tmp_path / "none.txt", **flags).refused(
+        "no vocabulary file", "none.txt"
     )
     assert not (tmp_path / "x").exists()
     assert build(tmp_path / "news.jsonl", vocab=None, **flags).code == 0
