@@ -1,7 +1,7 @@
 r"""Your corpus with an encoder as it comes: an index and an export, without any training.
 
 Command:  realm corpus build --format=text --input='notes/*.txt' --out=runs/notes \
-              --vocab=sentence-transformers/all-MiniLM-L6-v2
+              --vocab=sentence-transformers/all-MiniLM-L6-v2 --passage-pieces=256
           realm run --config=as_is --config.corpus.knowledge=runs/notes --workdir=runs/mine \
               --config.model.start=sentence-transformers/all-MiniLM-L6-v2
 Hours:    0.01 for 1,000 passages on two CPU cores

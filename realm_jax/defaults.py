@@ -226,7 +226,7 @@ def _realm() -> ConfigDict:
     stage.draws = 1  # sentences drawn per query; the first whose hidden words a candidate has stays
     stage.title_share = 0.0  # share of queries that the embedder reads after their document's title
     stage.least_utility = 0.0  # nats; held-out utility below which the embedder is reset; 0: never
-    stage.stop_utility = 0.0  # an evaluation with a lower utility ends the stage; 0: none
+    stage.stop_utility = 0.0  # a lower one ends the stage; at most least_utility; 0: none
     return stage
 
 

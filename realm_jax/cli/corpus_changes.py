@@ -17,7 +17,7 @@ from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import path_of
 
 EXAMPLE_ADD = "realm corpus add --to=runs/notes --format=text --input='new/*.txt'"
-EXAMPLE_REMOVE = "realm corpus remove --from=runs/notes --ids=note-17,note-18"
+EXAMPLE_REMOVE = "realm corpus remove --from=runs/notes --ids=new/Bergen.txt"
 EXAMPLE_COMPACT = "realm corpus compact runs/notes"
 _FIELDS = ("generation", "added", "replaced", "removed", "passages", "segments")
 

@@ -38,7 +38,6 @@ REPLACEMENTS = {
     "published_index/00000500": "published_index/00000004",
     "--port=8000": "--port=0",
     "stages.realm.steps=1000": "stages.realm.steps=6",
-    "--ids=note-17,note-18": "--ids=new/Bergen.txt",
 }
 # prefix of a command -> flags that keep it from using the network or changing the checkout
 SAFE_FLAGS = {
