@@ -55,8 +55,11 @@ def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
 
 @functools.cache
 def _log(path: epath.Path) -> Log:
-    """One writer per process, so that its records share the parts of an object store."""
-    return Log(path)
+    """One writer per process, so that its records share the parts of an object store.
+
+    A resumed run repeats the swaps of the log, so it must not lose any.
+    """
+    return Log(path, sync=True)
 
 
 def log_index(

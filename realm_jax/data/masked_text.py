@@ -53,9 +53,13 @@ class MaskedTextSource:
       store: the pre-training corpus X.
       spans: its salient spans.
       config: the run's config.
-      part: which passages with a salient span to use. `held_out`: every fiftieth; `train`: the
-        others; `all`: both. A random scheme with a rate uses all passages if none has a span.
+      part: which passages with a salient span to use. `held_out`: those whose id is a multiple of
+        50, or the first one if that would be none or all; `train`: the others; `all`: both. A
+        random scheme with a rate uses all passages if none has a span.
       required: False: there may be no span, for a run that trains on no masked text.
+
+    Raises:
+      InputError: no passage of this part has a span.
     """
 
     def __init__(
@@ -71,17 +75,25 @@ class MaskedTextSource:
         needs_spans = self.masking.scheme == "salient_span" or not self.masking.rate
         self._in_any_sentence = not (len(spans.rows) or needs_spans)
         rows = store.live_ids() if self._in_any_sentence else spans.rows
-        held_out = rows % _HELD_OUT_EVERY == 0
+        held_out = _held_out(rows)
         chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
         self.rows = rows[chosen]
         self._titles = TitledQueries(store, config.stages.realm.title_share, config.seed)
         self._source = _ids_or_unknown(spans.source, len(store))
         self._evidence = _ids_or_unknown(spans.evidence, len(store))
+        if required and len(rows) == 1 and not len(self.rows):
+            raise InputError(
+                "only one passage of the pre-training corpus has a salient span",
+                where=spans.path,
+                expected="at least two: one of them is held out",
+                found=f"passage {rows[0]}",
+                fix="add text, or hold out another corpus: --config.corpus.held_out=FOLDER",
+            )
         if required and not len(self.rows):
             raise InputError(
                 "no salient span in the pre-training corpus",
                 where=spans.path,
-                expected="spans in several passages; every fiftieth passage is held out",
+                expected="spans in several passages, one of which is held out",
                 fix="add text, mark spans with `realm tag annotate`, or mask without spans: "
                 "--config.masking.scheme=random_span --config.masking.rate=0.15",
             )
@@ -194,6 +206,12 @@ class MaskedTextSource:
             self._source[rows],
             self._evidence[rows],
         )
+
+
+def _held_out(rows: Int64[np.ndarray, "N"]) -> Bool[np.ndarray, "N"]:
+    """Which of the passages with a span are held out: at least one, and not all of several."""
+    found = rows % _HELD_OUT_EVERY == 0
+    return found if 0 < found.sum() < len(rows) else np.arange(len(rows)) == 0
 
 
 def _ids_or_unknown(ids: np.ndarray | None, size: int) -> Int64[np.ndarray, "N"]:

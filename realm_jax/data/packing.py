@@ -46,7 +46,10 @@ def make_buckets(most: list[int], seen: Int[np.ndarray, "S N"] | None = None) ->
         ranked = np.sort(seen, axis=1)[:, ::-1]
         usual = (np.quantile(ranked, share, axis=0, method="higher") for share in _QUANTILES)
         buckets = [np.minimum(-(-widths // step) * step, limits) for widths in usual]
-    return tuple(_merge_widths(bucket) for bucket in [*buckets, limits])
+    found: list[Widths] = []
+    for bucket in [*buckets, limits]:
+        found.append(_merge_widths(np.maximum(bucket, found[-1]) if found else bucket))
+    return tuple(found)
 
 
 def sample_groups(lengths: Int[np.ndarray, "B n"], size: int) -> Int[np.ndarray, "S N"]:
@@ -62,13 +65,20 @@ def bucket_for(lengths: Int[np.ndarray, "G N"], buckets: tuple[Widths, ...]) -> 
 
 
 def pack(parts: list[Rows], widths: Widths) -> Packed:
-    """Packs rows [G, n_i, L_i] into streams; rows are numbered across all parts in order."""
+    """Packs rows [G, n_i, L_i] into streams; rows are numbered across all parts in order.
+
+    Raises:
+      ValueError: a row is longer than its slot.
+    """
     longest = max(part.ids.shape[-1] for part in parts)
     ids, mask, segments = (
         np.concatenate([_widened(part, longest) for part in kind], axis=1)
         for kind in zip(*parts, strict=True)
     )
-    order = np.argsort(-mask.sum(-1), axis=1, kind="stable")
+    lengths = mask.sum(-1)
+    order = np.argsort(-lengths, axis=1, kind="stable")
+    if (np.take_along_axis(lengths, order, 1) > widths).any():
+        raise ValueError(f"rows of {lengths.max(0)} tokens do not fit slots of {widths}")
     blocks, starts, position = [], np.zeros(order.shape, np.int32), 0
     for width in sorted(set(widths), reverse=True):
         slots = order[:, [slot for slot, found in enumerate(widths) if found == width]]

@@ -271,13 +271,23 @@ def _sync(path: epath.Path) -> None:
         os.close(descriptor)
 
 
-def append_line(path: epath.Path, content: dict[str, Any]) -> None:
-    """Adds a line of JSON to a local log; ends an incomplete last line with a newline first."""
+def append_line(path: epath.Path, content: dict[str, Any], *, sync: bool = False) -> None:
+    """Adds a line of JSON to a local log; ends an incomplete last line with a newline first.
+
+    `sync`: the line survives a loss of power.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Path(path).open("ab+") as file:
         line = json.dumps(content).encode() + b"\n"
-        if file.tell():
+        is_new = file.tell() == 0
+        if not is_new:
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
         failpoint("file.write", half=lambda: file.write(line[: len(line) // 2]))
         file.write(line)
+        if sync:
+            failpoint("file.flush")
+            file.flush()
+            os.fsync(file.fileno())
+    if sync and is_new:
+        _sync(path.parent)

@@ -20,10 +20,16 @@ PART = 1 << 16  # bytes after which a log on an object store starts a new part
 
 
 class Log:
-    """Appends records to a log, which has one writer at a time."""
+    """Appends records to a log, which has one writer at a time.
 
-    def __init__(self, path: epath.Path):
-        self._path = path
+    Args:
+      path: the log.
+      sync: whether a record survives a loss of power once `append` has returned, on a disk; on an
+        object store it always does.
+    """
+
+    def __init__(self, path: epath.Path, *, sync: bool = False):
+        self._path, self._sync = path, sync
         self._part, self._number = b"", -1
         if files.is_local(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +37,7 @@ class Log:
     def append(self, record: dict[str, Any]) -> None:
         """Adds one JSON object."""
         if files.is_local(self._path):
-            files.append_line(self._path, record)
+            files.append_line(self._path, record, sync=self._sync)
             return
         line = json.dumps(record).encode() + b"\n"
         if self._number < 0:

@@ -65,12 +65,12 @@ def open_inputs(config: ConfigDict, started: Started = NOT_STARTED) -> Inputs:
     knowledge = _as_started(corpus.knowledge, started.get("knowledge"))
     folder, spans = corpus.pretraining or corpus.knowledge, corpus.spans or None
     store = _as_started(folder, started.get("text"))
-    text = _masked(store, spans, knowledge, config, "train")
     if corpus.held_out:
         other = _as_started(corpus.held_out, started.get("held_out"))
         held_out = _masked(other, None, knowledge, config, "all")
         text = _masked(store, spans, knowledge, config, "all")
     else:
+        text = _masked(store, spans, knowledge, config, "train")
         held_out = _masked(store, spans, knowledge, config, "held_out")
     return Inputs(knowledge, text, held_out, _questions(corpus, len(knowledge)))
 

@@ -8,6 +8,8 @@ from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 
+_OPEN = 4  # generations kept open beside the first; batches are prefetched across few swaps
+
 log = logging.getLogger(__name__)
 
 
@@ -25,7 +27,7 @@ class Knowledge:
     def __init__(self, store: PassageStore, config: ConfigDict):
         self._start = self._newest = store
         self._may_grow = not config.retrieval.rerank
-        self._opened = {store.corpus_hash: store}
+        self._opened: dict[str, PassageStore] = {}
 
     def accepts(self, corpus_hash: str) -> bool:
         """Whether an index of this corpus may be searched: it is a generation of the run's."""
@@ -34,7 +36,7 @@ class Knowledge:
         if not self._may_grow:
             return False
         if corpus_hash not in self._newest.lineage:
-            newest = PassageStore.open(self._newest.path)
+            newest = self._newest.newest()
             if self._start.corpus_hash not in newest.lineage:
                 return False  # another corpus was built in this folder
             self._newest = newest
@@ -43,8 +45,11 @@ class Knowledge:
     def of(self, index: PublishedIndex) -> PassageStore:
         """The corpus that an accepted index covers."""
         corpus_hash = index.manifest["corpus_hash"]
+        if corpus_hash == self._start.corpus_hash:
+            return self._start
         if corpus_hash not in self._opened:
-            self._opened[corpus_hash] = self._open(corpus_hash)
+            kept = list(self._opened.items())[1 - _OPEN :]
+            self._opened = dict([*kept, (corpus_hash, self._open(corpus_hash))])
         return self._opened[corpus_hash]
 
     def _open(self, corpus_hash: str) -> PassageStore:

@@ -69,6 +69,33 @@ def test_held_out_and_training_passages_are_disjoint(tiny):
     assert held_out | train == set(tiny.spans.rows.tolist())
 
 
+def spans_in(tiny, tmp_path, *passages):
+    """The spans of these passages only."""
+    spans = [
+        tiny.spans.of(row).tolist() if row in passages else [] for row in range(len(tiny.store))
+    ]
+    return SpanStore.write(
+        tmp_path / "some", tiny.store, [[tuple(x) for x in own] for own in spans]
+    )
+
+
+@pytest.mark.parametrize("passages", [(3, 7, 12), (0, 7), (0, 3)])
+def test_a_corpus_with_few_spans_has_both_parts(tiny, tmp_path, passages):
+    spans, config = spans_in(tiny, tmp_path, *passages), tiny_config(tiny.folder)
+    held_out, train = (
+        MaskedTextSource(tiny.store, spans, config, part).rows.tolist()
+        for part in ("held_out", "train")
+    )
+    assert (held_out, train) == ([passages[0]], list(passages[1:]))
+
+
+def test_if_all_spans_are_in_one_passage_the_error_says_so(tiny, tmp_path):
+    spans, config = spans_in(tiny, tmp_path, 5), tiny_config(tiny.folder)
+    with pytest.raises(InputError, match=r"only one passage[\s\S]*corpus\.held_out=FOLDER"):
+        MaskedTextSource(tiny.store, spans, config, "train")
+    assert len(MaskedTextSource(tiny.store, spans, config, "all")) == 1
+
+
 def test_evaluation_masks_are_deterministic(tiny):
     one, two = (source(tiny).first(6) for _ in range(2))
     np.testing.assert_array_equal(one.queries.ids, two.queries.ids)

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from realm_jax.data.packing import bucket_for, lengths_of, make_buckets, pack, sample_groups
 from realm_jax.data.rows import Rows
@@ -53,6 +54,19 @@ def test_a_batch_uses_the_first_bucket_that_fits():
     assert buckets[bucket_for(np.array([LIMITS]), buckets)] == buckets[-1]
     for low, high in itertools.pairwise(buckets):
         assert (np.array(low) <= high).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_bucket_is_nowhere_narrower_than_the_one_before(seed):
+    rng = np.random.default_rng(seed)
+    seen = rng.integers(3, 129, size=(64, 16)) // rng.integers(1, 4, size=16)
+    for low, high in itertools.pairwise(make_buckets([128] * 16, seen)):
+        assert (np.array(low) <= high).all()
+
+
+def test_a_row_that_is_longer_than_its_slot_is_an_error():
+    with pytest.raises(ValueError, match="do not fit"):
+        pack([rows([[9, 20]], 24)], (24, 8))
 
 
 def test_without_sample_lengths_the_bucket_fits_any_batch():

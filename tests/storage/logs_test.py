@@ -1,5 +1,8 @@
 """Logs: one record per line, also after a line that was cut short."""
 
+import os
+
+import pytest
 from etils import epath
 
 from realm_jax.storage import files
@@ -19,6 +22,19 @@ def test_line_that_was_cut_short_does_not_damage_the_next_record(tmp_path):
     Log(path).append({"number": 1})
     assert path.read_text() == '{"number": 0}\n{"num\n{"number": 1}\n'
     assert read_log(path) == [{"number": 0}, {"number": 1}]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_record_is_on_the_disk_before_append_returns_if_that_is_asked_for(
+    tmp_path, monkeypatch, sync
+):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_ino))
+    path = epath.Path(tmp_path) / "it.jsonl"
+    for number in range(2):
+        Log(path, sync=sync).append({"number": number})
+    file, folder = (tmp_path / "it.jsonl").stat().st_ino, tmp_path.stat().st_ino
+    assert synced == ([file, folder, file] if sync else [])
 
 
 def test_append_does_not_read_the_log(tmp_path, monkeypatch):

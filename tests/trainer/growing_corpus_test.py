@@ -1,6 +1,8 @@
 """A knowledge corpus that grows while a run trains: the next index covers it, replays repeat."""
 
 import dataclasses
+import gc
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,11 +10,12 @@ import pytest
 from support import finished_run
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
+from realm_jax.artifacts.published_index import open_index
 from realm_jax.corpus.compaction import compact
 from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import MismatchError
-from realm_jax.storage.layout import RunDir
+from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.inputs import corpora_of, open_inputs
 from realm_jax.trainer.knowledge import Knowledge
@@ -83,6 +86,25 @@ def test_a_compaction_of_the_corpus_does_not_stop_a_resumed_run(run, caplog):
     made, _ = batches(config, folder, open_inputs(config, started))
     assert len(made) == 2 * EVERY
     assert "not repeated bit for bit" in caplog.text
+
+
+def test_the_generations_of_a_long_run_do_not_stay_open(run):
+    config, folder, _, corpus = run
+    knowledge, opened = Knowledge(corpus.store, config), []
+    first = open_index(folder.published_index / step_name(0))
+    for number in range(12):
+        text = WrittenText(None, f"Town {number}", f"Town {number} is far.")
+        write_passages_generation(corpus.folder, [text], [])
+        newest = PassageStore.open(corpus.folder)
+        index = dataclasses.replace(
+            first, manifest={**first.manifest, "corpus_hash": newest.corpus_hash}
+        )
+        assert knowledge.of(index).passages() == COUNT + number + 1
+        del newest
+        gc.collect()
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+    # A layer has 12 files. With all layers of all generations it would be 685 more.
+    assert max(opened) - opened[0] < 20 * len(opened), opened
 
 
 def test_an_index_of_another_corpus_or_of_a_grown_one_with_reranking_is_refused(run, tmp_path):
