@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from realm_jax.cli import words
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.corpus_input import add_input, checked_input, how, log_progress
 from realm_jax.corpus.generations import GenerationSummary
@@ -37,6 +38,7 @@ def add_changes(verbs: Any) -> None:
     named = remove.add_mutually_exclusive_group(required=True)
     named.add_argument(
         "--ids",
+        type=words.text,
         help="ids of the documents as their source gives them: a,b (ids with a comma: --ids-file)",
     )
     named.add_argument("--ids-file", help="a file with one id per line; - for standard input")
@@ -108,19 +110,17 @@ def _remove(arguments: argparse.Namespace) -> dict[str, Any]:
 def _ids(arguments: argparse.Namespace) -> list[str]:
     if arguments.ids is not None:
         return [one.strip() for one in arguments.ids.split(",") if one.strip()]
-    if arguments.ids_file == "-":
-        text = sys.stdin.read()
-    else:
-        path = Path(arguments.ids_file)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                "the file of ids cannot be read",
-                where=path,
-                expected="UTF-8 text with one document id per line",
-                found=error,
-            ) from error
+    name = arguments.ids_file
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "the file of ids cannot be read",
+            where="standard input" if name == "-" else name,
+            expected="UTF-8 text with one document id per line",
+            found=error,
+        ) from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -114,6 +114,7 @@ def _row(scored: dict[str, Any]) -> str:
 
 
 def _judged(arguments: argparse.Namespace) -> dict[str, Any]:
+    from realm_jax.corpus.document_lookup import existing_documents
     from realm_jax.data.judged_sets import read_judged_set
     from realm_jax.data.trec_runs import read_run
     from realm_jax.inference.judged import evaluate_judged
@@ -123,7 +124,7 @@ def _judged(arguments: argparse.Namespace) -> dict[str, Any]:
     judged = read_judged_set(Path(arguments.questions).absolute(), arguments.part)
     against = read_run(arguments.against) if arguments.against else None
     answerer = _answerer(arguments)
-    known = set(answerer.store.document_ids)
+    known = existing_documents(answerer.store)
     if arguments.skip_unknown and any(known):
         judged = judged.without_unknown(known)
     judged.check_documents(known)

@@ -31,13 +31,20 @@ def unknown(rest: Sequence[str], used: Sequence[str]) -> str:
     message = f"unknown argument {first!r}"
     if first.startswith("-"):
         return message
-    if Path(first).exists():
+    if _exists(first):
         flag = next(
             (one for one in reversed(used[: used.index(first)]) if one[:2] == "--"), "--input"
         )
         name = flag.partition("=")[0]
         return f"{message}: the shell has expanded a glob; quote it, as in {name}='notes/*.txt'"
     return f"{message}: put a text of several words in quotes"
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a text that is too long for a name
+        return False
 
 
 def text(argument: str) -> str:

@@ -20,6 +20,16 @@ def passages_of(store: PassageStore, wanted: Set[str]) -> dict[str, list[int]]:
     return {document: sorted(ids) for document, ids in found.items()}
 
 
+def existing_documents(store: PassageStore) -> set[str]:
+    """The ids of all documents that have passages; "" if one has no id."""
+    return {
+        part.store.document_ids[number]
+        for part in store.parts()
+        for number in np.unique(part.store.documents(part.rows)).tolist()
+        if number >= 0
+    }
+
+
 def ever_known(store: PassageStore, wanted: Set[str]) -> set[str]:
     """The wanted documents of which a folder of the corpus has passages, also removed ones."""
     return {

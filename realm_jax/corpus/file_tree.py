@@ -24,10 +24,7 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     path, skipped = Path(input), Tally() if skipped is None else skipped
     if path.is_file():
         return [path]
-    if path.is_dir():
-        found = _walk(path, skipped)
-    else:
-        found = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+    found = _walk(path, skipped) if path.is_dir() else _matching(path)
     files = sorted(file for file in found if _is_file(file, skipped))
     if not files:
         raise InputError(
@@ -39,10 +36,23 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     return _each_once(files, skipped)
 
 
+def _matching(pattern: Path) -> Iterator[Path]:
+    try:
+        yield from Path(pattern.anchor or ".").glob(str(pattern.relative_to(pattern.anchor)))
+    except (ValueError, NotImplementedError) as error:
+        raise InputError(
+            "the glob is not valid",
+            where=f"--input {pattern}",
+            expected="** as a whole part of the path",
+            found=error,
+            fix="for all text files of a folder: --input='notes/**/*.txt'",
+        ) from error
+
+
 def is_hidden(path: PurePath) -> bool:
-    """Whether a part of a path begins with a dot, or holds the metadata of macOS."""
+    """Whether a part begins with a dot, holds the metadata of macOS, or is a lock file of Word."""
     return any(
-        (part.startswith(".") and part not in (".", "..")) or part == "__MACOSX"
+        (part.startswith((".", "~$")) and part not in (".", "..")) or part == "__MACOSX"
         for part in path.parts
     )
 

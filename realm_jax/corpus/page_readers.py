@@ -5,9 +5,11 @@ The id of such a document is the path of its file.
 
 import logging
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BytesIO
+from zipfile import BadZipFile
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -91,9 +93,9 @@ def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Do
                 lines += [" ".join(cell.text for cell in row.cells) for row in block.rows]
             else:
                 lines.append(block.text)
-    except (OpcError, LookupError, ValueError, TypeError, AttributeError, SyntaxError, OSError,
-            NotImplementedError):  # fmt: skip
-        # lxml's errors are SyntaxErrors; a broken zip archive gives ValueError or KeyError.
+    except (OpcError, BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError,
+            SyntaxError, OSError, NotImplementedError):  # fmt: skip
+        # lxml's errors are SyntaxErrors; a broken zip archive gives errors of many kinds.
         skipped.add("damaged", stream.name)
         return
     yield Document(stem(stream.name), "\n".join(lines), stream.name, file_id(stream.name))

@@ -132,7 +132,8 @@ def _divided(pair: tuple[str, Pieces], most: int) -> Iterator[tuple[str, Pieces]
     while first < len(ids):
         stop = min(first + most, len(ids))
         if stop < len(ids):
-            word = int(words[np.searchsorted(words, stop, "right") - 1]) if len(words) else 0
+            before = np.searchsorted(words, stop, "right")
+            word = int(words[before - 1]) if before else 0
             stop = word if word > first else stop
         begin = int(offsets[first, 0])
         text = sentence[begin : int(offsets[stop - 1, 1])]

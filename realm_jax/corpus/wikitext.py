@@ -19,7 +19,8 @@ _DROPPED = re.compile(
 # Patterns begin with a fixed character where they can: then most of the text is passed quickly.
 _BRACES = re.compile(r"\{[{|]|\}\}|\|\}(?!\})")
 _BRACKETS = re.compile(r"\[\[|\]\]")
-_URL = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]+[ \t]*([^\[\]\n]*)\]")
+# Possessive quantifiers: without a closing bracket, nothing is tried again.
+_URL = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]++[ \t]*+([^\[\]\n]*+)\]")
 _BREAK = re.compile(r"<br[ \t]{0,9}/?>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
 _QUOTES = re.compile("''+")
@@ -96,7 +97,7 @@ def _braces(text: str) -> Iterator[tuple[int, int]]:
     counts = {True: 0, False: 0}
     for brace in _BRACES.finditer(text):
         is_table = "|" in brace[0]
-        if is_table and text[text.rfind("\n", 0, brace.start()) + 1 : brace.start()].strip(" \t:*"):
+        if is_table and not _begins_line(text, brace.start()):
             continue  # tables begin and end at the start of a line
         if "{" in brace[0]:
             opened.append((is_table, brace.start()))
@@ -108,6 +109,13 @@ def _braces(text: str) -> Iterator[tuple[int, int]]:
                 if kind == is_table:
                     break
             yield start, brace.end()
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Whether only the marks of a list item are before `at` in its line."""
+    while at and text[at - 1] in " \t:*":
+        at -= 1
+    return not at or text[at - 1] == "\n"
 
 
 def _links(text: str) -> str:

@@ -9,6 +9,7 @@ A grade above 0 is relevant; negative grades count as 0. `corpus.jsonl` is for `
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from realm_jax.errors import InputError
 
 QUERIES, QRELS = "queries.jsonl", "qrels"
 Qrels = dict[str, dict[str, int]]
+_GRADE = re.compile(r"-?[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _qrels_files(folder: Path, part: str) -> list[Path]:
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not empty."""
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
@@ -170,7 +172,7 @@ def _read_qrels(file: Path) -> Iterator[tuple[int, tuple[str, str, int]]]:
     """Numbered judgements."""
     for number, line in _lines(file):
         cells = line.split("\t")
-        if len(cells) == 3 and cells[2].strip().lstrip("-").isdecimal():
+        if len(cells) == 3 and _GRADE.fullmatch(cells[2].strip()):
             yield number, (cells[0], cells[1], max(int(cells[2]), 0))
         elif number > 1 or len(cells) != 3:
             expected = "query id, document id and a whole number, separated by tabs"

@@ -104,14 +104,15 @@ def measure(qrels: Qrels, run: TrecRun) -> Values:
     Documents with the id of their query do not count as retrieved; see `retrieve_documents`.
 
     Returns:
-      `ndcg_at_10`, `map`, `mrr_at_10`, `recall_at_5`, `recall_at_100`, each by query.
+      `ndcg_at_10`, `map` (of the first `DEPTH` documents), `mrr_at_10`, `recall_at_5` and
+      `recall_at_100`, each by query.
     """
     import ir_measures
     from ir_measures import AP, RR, R, nDCG
 
     measures = {
         nDCG @ 10: "ndcg_at_10",
-        AP: "map",
+        AP @ DEPTH: "map",
         RR @ 10: "mrr_at_10",
         R @ 5: "recall_at_5",
         R @ 100: "recall_at_100",

@@ -42,6 +42,8 @@ class SentenceFolder:
     def __init__(self, path: Path):
         self.path = path
         listed = _json(path / MODULES, list)
+        if not all(isinstance(entry, dict) for entry in listed):
+            self._refuse("a list of modules with type and path", str(listed)[:60])
         self._modules = [(_last(entry, "type"), self._folder(entry)) for entry in listed]
         kinds = [kind for kind, _ in self._modules]
         if kinds[:2] != ["Transformer", "Pooling"]:

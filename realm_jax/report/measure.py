@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.export import read_export
 from realm_jax.data.question_files import Question
+from realm_jax.errors import RealmError
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.baselines import compare_with_baselines
@@ -84,14 +85,14 @@ def _retrieval(run: RunData, inputs: Inputs, questions: Sequence[Question]) -> d
         }
     else:
         log.info("recall is not measured: no held-out sentence has a known evidence passage")
-    found["baselines"] = compare_with_baselines(
-        config,
-        inputs,
-        corpora["untrained"],
-        corpora["realm"],
-        questions,
-        networks.get("question_embedder"),
-    )
+    start, trained = corpora["untrained"], corpora["realm"]
+    asked = networks.get("question_embedder")
+    try:
+        compared = compare_with_baselines(config, inputs, start, trained, questions, asked)
+    except RealmError as error:  # BM25 writes its index into the folder of the corpus
+        log.warning("the report has no comparison with BM25:\n%s", error)
+    else:
+        found["baselines"] = compared
     return found
 
 

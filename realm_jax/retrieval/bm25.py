@@ -13,6 +13,7 @@ changed, they are indexed in memory; see `GrownBm25`.
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ K1, B = 0.9, 0.4
 # So many changed passages are indexed in memory: this share of the corpus, but at least _SMALL and
 # at most _LARGE. With more, the index is built again.
 _MOST_SHARE, _SMALL, _LARGE = 0.05, 100, 20_000
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
 
 log = logging.getLogger(__name__)
@@ -216,7 +218,9 @@ def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
             model.save(folder, show_progress=False)
             if len(ids) < len(store):
                 np.save(folder / IDS, ids)
-    except PermissionError as error:
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
         raise InputError(
             "the BM25 index cannot be written into the folder of the corpus",
             where=folder,

@@ -61,7 +61,8 @@ class Fusion:
         last = np.clip(found.sum(1, keepdims=True), 1, DEPTH) - 1
         low, high = np.take_along_axis(scores, last, 1), scores[:, :1]
         above = np.where(found, scores - low, 0)
-        return np.where(high > low, above / np.where(high > low, high - low, 1), above + 1)
+        equal = above + (np.arange(ids.shape[1]) < DEPTH)  # the scores down to `low` are all equal
+        return np.where(high > low, above / np.where(high > low, high - low, 1), equal)
 
 
 def _add(

@@ -130,7 +130,7 @@ def _with_marks(text: str, offsets: Int32[np.ndarray, "n 2"]) -> Int32[np.ndarra
 def _lines(path: epath.Path, content: bytes) -> list[str]:
     try:
         # Not splitlines(): a piece may contain a character that Python treats as a line end.
-        lines = content.decode("utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        lines = content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             "vocabulary is not UTF-8", where=path, found=f"{error.reason} at byte {error.start}"

@@ -1,6 +1,8 @@
 """`realm corpus add`, `remove` and `compact`: fields, dry runs and error messages."""
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -49,6 +51,17 @@ def test_documents_are_added_removed_and_compacted(realm, corpus, news, tmp_path
     assert realm("check", corpus).code == 0
     shown = realm("corpus", "inspect", corpus, "--json").json()
     assert (shown["passages"], shown["generation"]) == (3, compacted["generation"])
+
+
+def test_ids_in_other_encodings_are_refused_and_a_byte_order_mark_is_left_out(
+    realm, corpus, tmp_path, monkeypatch
+):
+    remove = ["corpus", "remove", f"--from={corpus}"]
+    realm(*remove, "--ids=caf\udce9").refused("expected UTF-8", code=2)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8"))
+    realm(*remove, "--ids-file=-").refused("file of ids", "standard input")
+    (tmp_path / "ids").write_text("d2\n", encoding="utf-8-sig")
+    assert realm(*remove, f"--ids-file={tmp_path / 'ids'}", "--json").json()["removed"] == 1
 
 
 def test_wrong_changes_are_refused(realm, corpus, news, tmp_path):

@@ -39,6 +39,17 @@ def test_measures_are_printed_and_compared_with_another_run(realm, workdir, ques
     assert (tmp_path / "x.trec").exists()
 
 
+def test_removed_documents_do_not_count_as_judged(realm, tmp_path, questions):
+    corpus = write_judged_store(tmp_path)
+    write_finished_run(tmp_path / "run", corpus, tiny_config(corpus.folder), tuned=False)
+    judged = [line.split("\t")[1] for line in (questions / "qrels.tsv").read_text().splitlines()]
+    removed = next(id for id in judged if id in set(corpus.store.document_ids))
+    assert realm("corpus", "remove", f"--from={corpus.folder}", f"--ids={removed}").code == 0
+    base = ("eval", f"--workdir={tmp_path / 'run'}", "--format=beir", f"--questions={questions}")
+    realm(*base, "--retriever=bm25").refused("judged documents are not in the corpus", removed)
+    assert realm(*base, "--retriever=bm25", "--skip-unknown", "--json").json()["ndcg_at_10"] > 0.9
+
+
 def test_mistakes_are_refused_with_a_fix_that_works(realm, workdir, questions, finished):
     base = ("eval", f"--workdir={workdir}", "--format=beir", f"--questions={questions}")
     with (questions / "qrels.tsv").open("a") as file:

@@ -201,6 +201,7 @@ MISTAKES = {
         ["expanded a glob", "--input='notes/*.txt'"],
     ),
     "a question without quotes": (f"{ASK} Who is it", 2, ["'is'", "in quotes"]),
+    "a long question without quotes": (f"{ASK} Who {'x' * 300}", 2, ["in quotes"]),
     "a setting of training for a verb that reads": (
         f"{ASK} --config.model.hidden=8 Who?",
         2,

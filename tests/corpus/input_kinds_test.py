@@ -155,6 +155,21 @@ def test_pdf_and_word_files_are_read(tmp_path, caplog):
     assert not caplog.records  # pypdf's own warnings do not name the file
     (tmp_path / "Town.docx").write_bytes(WORD)
     assert run("docx", str(tmp_path / "Town.docx")) == ([], {"damaged": 1})
+    file.save(tmp_path / "Oslo.docx")
+    whole = (tmp_path / "Oslo.docx").read_bytes()
+    write(tmp_path / "more", {"Good.docx": whole, "~$Good.docx": b"user", "Cut.docx": whole[:-900]})
+    (tmp_path / "more" / "Other.docx").write_bytes(b"PK no archive")
+    found, skipped = run("docx", str(tmp_path / "more"))
+    assert [title for title, *_ in found] == ["Good"]
+    assert skipped == {"hidden": 1, "damaged": 2}
+
+
+def test_a_glob_that_python_refuses_is_refused_with_a_glob_that_works(tmp_path):
+    write(tmp_path / "deep" / "er", {"Oslo.txt": b"Oslo is new."})
+    for glob in ("**.txt", "**x/*.txt"):
+        with pytest.raises(InputError, match=r"glob|no input file"):
+            run("text", str(tmp_path / glob))
+    assert len(run("text", str(tmp_path / "**" / "*.txt"))[0]) == 1
 
 
 def test_names_of_all_kinds_are_formats():

@@ -59,11 +59,16 @@ def test_sentence_bounds_match_the_sentences_of_the_body(store):
         assert " ".join(sentences) == body
 
 
-@pytest.mark.parametrize("space", [" ", ""])
-def test_a_sentence_longer_than_a_passage_is_divided_and_counted(
-    words, tmp_path, vocabulary, space
-):
-    long = space.join(["river"] * 5000 if space else ["日"] * 5000)
+@pytest.mark.parametrize(
+    "long",
+    [
+        " ".join(["river"] * 5000),
+        "日" * 5000,
+        "日" * 200 + " river 日 river",
+        "r-" * 200 + " then river " + "日" * 70,
+    ],
+)
+def test_a_sentence_longer_than_a_passage_is_divided_and_counted(words, tmp_path, vocabulary, long):
     document = Document("A", f"One here. {long}. The end.", "x.txt")
     block = split([document, Document("B", "Short.", "y.txt")], words, 64)
     assert (block.piece_counts + 3 <= 64).all()

@@ -98,7 +98,7 @@ def test_words_are_those_of_the_reference_parser():
 
 
 PARTS = ["{{", "}}", "[[", "]]", "]]{{", "{|\n", "|}\n", "<ref>", "<ref", "<!--", "[http://"]
-PARTS += ["[http://a ", "'''", "[[a|", "(", "\n ", "="]
+PARTS += ["[http://a ", "'''", "[[a|", "(", "\n ", "=", "{|", ":{|"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -110,6 +110,13 @@ def test_time_grows_with_the_length_only(part):
 
     # The time of a quadratic pattern would be minutes.
     assert seconds(50_000) < 20
+
+
+@pytest.mark.parametrize("start", ["[//", "[http://", "[http://a "])
+def test_a_link_that_never_ends_takes_no_longer_than_other_text(start):
+    begun = time.process_time()
+    assert len(plain_text(start + "a" * 200_000)) > 200_000
+    assert time.process_time() - begun < 20
 
 
 @settings(deadline=None, max_examples=200, derandomize=True, database=None)

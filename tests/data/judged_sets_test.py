@@ -38,6 +38,11 @@ def test_queries_with_a_relevant_document_are_read_with_their_grades(folder):
     assert list(judged.first(1).qrels) == list(judged.first(1).queries) == ["q1"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_id(folder):
+    (folder / "qrels.tsv").write_text("q1\td1\t2\n", encoding="utf-8-sig")
+    assert read_judged_set(folder).qrels == {"q1": {"d1": 2}}
+
+
 def test_a_part_is_one_file_of_the_folder_and_all_are_all_files(folder):
     (folder / "qrels" / "dev.tsv").write_text("q1\td1\t1\n")
     (folder / "qrels" / "test.tsv").write_text(HEADER + "2\td1\t1\n")
@@ -54,6 +59,8 @@ def test_a_part_is_one_file_of_the_folder_and_all_are_all_files(folder):
         ("qrels.tsv", "q9\td1\t1\n", ["qrels.tsv:1", "q9"]),
         ("qrels.tsv", f"{HEADER}q1 d1 1\n", ["qrels.tsv:2", "tabs"]),
         ("qrels.tsv", f"{HEADER}q1\td1\tyes\n", ["qrels.tsv:2", "whole number"]),
+        ("qrels.tsv", f"{HEADER}q1\td1\t--5\n", ["qrels.tsv:2", "whole number"]),
+        ("qrels.tsv", f"{HEADER}q1\td1\t{'9' * 5000}\n", ["qrels.tsv:2", "whole number"]),
         ("qrels.tsv", "q1\td1\t0\n", ["no query has a relevant document"]),
         ("qrels.tsv", b"q1\t\xff\t1\n", ["UTF-8"]),
         ("queries.jsonl", '{"_id": "q1"}\n', ["queries.jsonl:1", "_id"]),

@@ -54,6 +54,13 @@ def test_measures_are_those_of_trec():
     assert {value.shape for value in values.values()} == {(3,)}
 
 
+def test_map_counts_the_first_hundred_documents():
+    run = {"q": {f"d{rank}": -float(rank) for rank in range(1000)}}
+    cut = {"q": dict(list(run["q"].items())[:100])}
+    qrels = {"q": {"d50": 1, "d300": 1}}
+    assert measure(qrels, run)["map"] == measure(qrels, cut)["map"] > 0
+
+
 def test_an_interval_of_paired_differences_has_the_mean_inside():
     rng = np.random.default_rng(1)
     mine = rng.uniform(size=200)

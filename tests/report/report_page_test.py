@@ -9,6 +9,7 @@ import pytest
 
 from realm_jax.errors import InputError
 from realm_jax.report.write import write_report
+from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.storage import files
 from realm_jax.storage.layout import RunDir
 from tests.report.conftest import HOSTILE
@@ -123,6 +124,23 @@ def test_tiles_show_the_values_of_report_json(reported, page):
     tiles = page.inside("b")
     assert f"{recalls[0]:.0%} → {recalls[1]:.0%}" in tiles
     assert "+0.75" in tiles
+
+
+def test_without_a_bm25_index_the_report_lacks_the_comparison_only(
+    reported, tmp_path, monkeypatch, caplog
+):
+    def refuse(*_):
+        raise InputError("the BM25 index cannot be written into the folder of the corpus")
+
+    shutil.copytree(reported.workdir, tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    run.report.unlink()
+    monkeypatch.setattr(Bm25, "open", refuse)
+    write_report(str(run.workdir))
+    page = Page((run.root / "report.html").read_text("utf-8"))
+    assert page.inside("h2") == SECTIONS[1:]
+    assert "recall_at_5" in json.loads(run.report.read_text())
+    assert "no comparison with BM25" in caplog.text
 
 
 def test_measured_values_are_not_measured_again(reported, tmp_path):

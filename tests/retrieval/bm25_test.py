@@ -1,5 +1,6 @@
 """The BM25 index of a corpus: the library's scores, its folder, and texts outside it."""
 
+import errno
 import multiprocessing
 import shutil
 
@@ -15,6 +16,7 @@ from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import DamageError, InputError
 from realm_jax.retrieval.bm25 import FOLDER, Bm25, best, passage_text
 from realm_jax.retrieval.bm25_words import Texts
+from realm_jax.storage import files
 from realm_jax.storage.layout import MANIFEST
 
 QUERIES = ["What is the capital of Ora?", "rivers in ora since 1711", "ube"]
@@ -93,6 +95,20 @@ def test_damage_is_named_and_its_fix_works(tmp_path, corpus):
         Bm25.open(store)
     shutil.rmtree(str(error.value.fix).split()[1].rstrip(":"))
     Bm25.open(store)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_a_corpus_that_cannot_be_written_is_refused_with_the_reason(
+    tmp_path, corpus, monkeypatch, code
+):
+    def refuse(*_):
+        raise OSError(code, "no")
+
+    monkeypatch.setattr(files, "delete_tree", refuse)
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus.folder, folder, ignore=shutil.ignore_patterns("bm25"))
+    with pytest.raises(InputError, match="cannot be written into the folder of the corpus"):
+        Bm25.open(PassageStore.open(folder))
 
 
 def test_a_corpus_without_words_is_refused(tmp_path, corpus):

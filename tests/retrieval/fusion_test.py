@@ -70,6 +70,17 @@ def test_more_hits_do_not_change_the_order_of_the_best_passages():
     np.testing.assert_array_equal(few[1], many[1][:, :100])
 
 
+def test_equal_scores_beyond_the_end_of_the_scale_are_worth_nothing():
+    ids = np.arange(500)[None]
+    ties = (ids, np.where(ids < 150, 2.0, 1.0).astype(np.float32))
+    dense = _ranking(np.random.default_rng(0), 500)
+    fuse = Fusion()
+    few = fuse(_first(dense, 100), _first(ties, 100), 100)
+    many = fuse(dense, ties, 500)
+    np.testing.assert_array_equal(few[0], many[0][:, :100])
+    np.testing.assert_array_equal(few[1], many[1][:, :100])
+
+
 def test_passages_after_the_end_of_both_scales_are_last_by_their_better_place(monkeypatch):
     monkeypatch.setattr(fusion, "DEPTH", 2)
     first = (np.array([[1, 2, 3, 4]]), np.array([[4, 3, 1, 0]], np.float32))
