@@ -6,7 +6,7 @@ from typing import Any
 
 from etils import epath
 
-from realm_jax.artifacts.params import load_parameters, save_parameters
+from realm_jax.artifacts.params import hash_of, load_parameters, save_parameters
 from realm_jax.artifacts.required import index_step_of_export
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files, integrity
@@ -20,7 +20,7 @@ class Export:
     """A verified export.
 
     Attributes:
-      step: number of pre-training and fine-tuning steps.
+      step: its number; see `publish_export`.
       index_step: step of the published index that belongs to it.
       networks: network name -> parameters: `embedder`, `reader`, and after fine-tuning
         `question_embedder`, `question_reader` and `span_head`.
@@ -41,16 +41,34 @@ def publish_export(
     config_json: str,
     still_allowed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publishes the networks after `step` steps of all stages, with the step of their index.
+    """Publishes the networks, unless the newest export has the same ones and the same index.
 
-    `still_allowed`: see `commit.publish`.
+    Args:
+      run: the run folder.
+      step: number of pre-training and fine-tuning steps. It is the number of the export, unless an
+        export with this or a higher number exists: then the next number, as readers use the newest.
+      index_step: step of the published index that belongs to the networks.
+      networks: see `Export`; arrays on the host.
+      config_json: config of the run.
+      still_allowed: see `commit.publish`.
     """
+    content = hash_of(networks)
+    newest = commit.latest(run.export)
+    if newest is not None and newest >= step:
+        before = commit.read_manifest(run.export / step_name(newest)) or {}
+        is_same = before.get("networks_hash", content) == content  # earlier versions had no hash
+        step = newest if is_same and before.get("index_step") == index_step else newest + 1
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, networks)
         files.write_bytes(folder / CONFIG, config_json.encode())
 
-    fields = {"kind": KIND, "index_step": index_step, "networks": sorted(networks)}
+    fields = {
+        "kind": KIND,
+        "index_step": index_step,
+        "networks": sorted(networks),
+        "networks_hash": content,
+    }
     commit.publish(run.export, step, write, fields, still_allowed)
 
 

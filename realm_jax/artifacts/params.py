@@ -1,5 +1,6 @@
 """Parameters as an Orbax checkpoint, written and read without a model."""
 
+import hashlib
 from typing import Any
 
 import jax
@@ -71,6 +72,16 @@ def load_parameters(folder: epath.Path) -> dict[str, Any]:
             )
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved.tree)
         return checkpointer.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
+
+
+def hash_of(tree: dict[str, Any]) -> str:
+    """SHA-256 of the names, dtypes, shapes and values of a nested dict of arrays on the host."""
+    found = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.ascontiguousarray(leaf)
+        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
+        found.update(array.view(np.uint8).data if array.size else b"")
+    return found.hexdigest()
 
 
 def _absolute(folder: epath.Path) -> epath.Path:

@@ -97,7 +97,8 @@ class _Share:
         embedder: PassageEmbedder,
     ):
         self.order, self._run, self._worker, self._embedder = order, run, worker, embedder
-        self._files = ShardFiles(run.shards(order.step), config.model.embedding)
+        folder, dims = run.shards(order.step), config.model.embedding
+        self._files = ShardFiles(folder, dims, order.corpus_hash)
         self._starts = worker.starts(len(embedder.ids), order.shard)
         log.info("work order of step %d: %d shards", order.step, len(self._starts))
 
@@ -185,8 +186,7 @@ def _open_share(
     except NotPublishedError:
         return None
     config = refresh_config(run, snapshot, paths)
-    store = open_knowledge(run, config)
-    _check_corpus(store, order, config.corpus.knowledge)
+    store = _corpus_of(order, open_knowledge(run, config), config.corpus.knowledge)
     embedder = PassageEmbedder(config, store, snapshot)
     if len(segment_bounds(len(embedder.ids), config)) == 1:
         return _Share(run, worker, order, config, embedder)
@@ -216,12 +216,16 @@ def _refuse_after(until: float, run: RunDir, worker: Worker, order: WorkOrder) -
     )
 
 
-def _check_corpus(store: PassageStore, order: WorkOrder, folder: str) -> None:
-    if store.corpus_hash != order.corpus_hash:
-        raise MismatchError(
-            "this worker has another corpus than worker 0",
-            where=folder,
-            expected=f"corpus hash {order.corpus_hash}",
-            found=f"corpus hash {store.corpus_hash}",
-            fix="copy the corpus of worker 0 to this machine",
-        )
+def _corpus_of(order: WorkOrder, newest: PassageStore, folder: str) -> PassageStore:
+    """The corpus in the generation of the work order; it may have grown since."""
+    if newest.corpus_hash == order.corpus_hash:
+        return newest
+    if order.corpus_hash in newest.lineage:
+        return PassageStore.open(newest.path, newest.generation_of(order.corpus_hash))
+    raise MismatchError(
+        "this worker has another corpus than worker 0",
+        where=folder,
+        expected=f"corpus hash {order.corpus_hash}",
+        found=f"corpus hash {newest.corpus_hash}",
+        fix="copy the corpus of worker 0 to this machine",
+    )

@@ -26,6 +26,7 @@ def embed_corpus(
     ids: Int64[np.ndarray, "N"],
     embed: Embed,
     folder: epath.Path,
+    corpus_hash: str,
     stop: threading.Event,
     progress: Progress,
     worker: Worker = ONLY_WORKER,
@@ -39,6 +40,7 @@ def embed_corpus(
       ids: passage id of each index row.
       embed: passage ids to vectors, with the embedder of the snapshot.
       folder: holds the finished shards; see `shards`.
+      corpus_hash: of the corpus.
       stop: checked between shards.
       progress: called with the number of passages done.
       worker: worker 0 of n.
@@ -50,7 +52,8 @@ def embed_corpus(
       Stopped: when `stop` is set.
     """
     size, shard = len(ids), config.builder.shard
-    with open_shards(folder, size, config.model.embedding, shared=worker.count > 1) as shards:
+    dims, shared = config.model.embedding, worker.count > 1
+    with open_shards(folder, size, dims, corpus_hash, shared=shared) as shards:
         done, stored = 0, shards.stored()
         for start in worker.starts(size, shard):
             if stop.is_set():

@@ -166,7 +166,8 @@ class _Once:
             return np.empty((0, self._config.model.embedding), np.float32)
         config, store, embed = self._config, current.store, self._embed(current)
         folder, shard = self._shards(current), config.builder.shard
-        with open_shards(folder, len(ids), config.model.embedding) as shards:
+        dims = config.model.embedding
+        with open_shards(folder, len(ids), dims, store.corpus_hash) as shards:
             stored = shards.stored()
             for start in range(0, len(ids), shard):
                 if self._stop.is_set():

@@ -174,7 +174,8 @@ def _whole(
     """An index of one segment, whose shards all workers embed."""
     began, queries = time.monotonic(), embedder.probes()
     folder, size = run_dir.shards(step), len(embedder.ids)
-    vectors = embed_corpus(config, embedder.ids, embedder.embed, folder, stop, progress, worker)
+    given = (config, embedder.ids, embedder.embed, folder, store.corpus_hash)
+    vectors = embed_corpus(*given, stop, progress, worker)
     embedded = time.monotonic()
     heartbeat.beat(run_dir, JOB, state="building", snapshot_step=step, done=size, total=size)
     built = build_index(run_dir, step, config, store.corpus_hash, vectors, queries)

@@ -103,7 +103,8 @@ class SegmentMaker:
         # Named by its rows: other settings divide the corpus into other segments.
         shards = self._run.shards(self._step) / f"shards_{start:010d}_{end:010d}"
         ids = self._embedder.ids[start:end]
-        vectors = embed_corpus(self._config, ids, self._embedder.embed, shards, stop, progress)
+        given = (self._config, ids, self._embedder.embed, shards, self._corpus_hash)
+        vectors = embed_corpus(*given, stop, progress)
         embedded = time.monotonic()
         probes = Probes(vectors, self.queries)
         fitted = fit(self._step, self._config, vectors, probes, lambda: self._last(number))

@@ -2,7 +2,8 @@
 
 One worker on a local disk writes all shards into one memory-mapped file, which is also the array
 that the index is built from. Several workers, or one on an object store, write a file per shard:
-the rows, and their SHA-256 behind them, so that a shard is one object.
+the rows, and a SHA-256 behind them, so that a shard is one object. Every checksum is of the corpus
+hash and the rows: a shard of an earlier generation of the corpus counts as damaged.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ class Shards(Protocol):
 
 @contextlib.contextmanager
 def open_shards(
-    folder: epath.Path, size: int, dims: int, *, shared: bool = False
+    folder: epath.Path, size: int, dims: int, corpus_hash: str, *, shared: bool = False
 ) -> Iterator[Shards]:
     """Opens the shards in `folder`, which need not exist; `vectors` stay valid after the block.
 
@@ -60,15 +61,16 @@ def open_shards(
       folder: of one snapshot.
       size: N.
       dims: E.
+      corpus_hash: of the corpus that is embedded.
       shared: whether other workers write to the folder too.
     """
     if shared or not files.is_local(folder):
-        yield CopiedShards(folder, size, dims)
+        yield CopiedShards(folder, size, dims, corpus_hash)
         return
     failpoint("file.open")
     folder.mkdir(parents=True, exist_ok=True)
     with open_or_create(Path(folder / VECTORS)) as file:
-        yield MappedShards(folder, file, size, dims)
+        yield MappedShards(folder, file, size, dims, corpus_hash)
 
 
 class MappedShards:
@@ -77,8 +79,8 @@ class MappedShards:
     A shard is finished once a sealed file with the checksum of its rows exists.
     """
 
-    def __init__(self, folder: epath.Path, file: FileIO, size: int, dims: int):
-        self._folder, self._file = folder, file
+    def __init__(self, folder: epath.Path, file: FileIO, size: int, dims: int, corpus_hash: str):
+        self._folder, self._file, self._corpus_hash = folder, file, corpus_hash
         self.vectors = map_array(self._file, (size, dims))
 
     def stored(self) -> set[int]:
@@ -91,7 +93,7 @@ class MappedShards:
             promised = sealed.read(_path(self._folder, start, _MARK))
         except DamageError:
             return False
-        return promised is not None and promised == _digest(self.vectors[start:stop])
+        return promised is not None and promised == self._digest(self.vectors[start:stop])
 
     def save(self, start: int, new: Float32[np.ndarray, "S E"]) -> None:
         """See `Shards.save`."""
@@ -101,12 +103,17 @@ class MappedShards:
         self._write(data, at)
         failpoint("file.flush")
         os.fsync(self._file.fileno())
-        sealed.write(_path(self._folder, start, _MARK), _digest(new))
+        sealed.write(_path(self._folder, start, _MARK), self._digest(new))
         failpoint("shard.embedded")
 
     def delete(self, start: int) -> None:
         """See `Shards.delete`."""
         files.delete_file(_path(self._folder, start, _MARK))
+
+    def _digest(self, rows: Float32[np.ndarray, "S E"]) -> dict[str, Any]:
+        """Size in bytes and checksum of rows that may be memory-mapped."""
+        data = np.ascontiguousarray(rows).data.cast("B")
+        return {"bytes": len(data), "sha256": _checksum(self._corpus_hash, data).hex()}
 
     def _write(self, data: memoryview, at: int) -> None:
         while data:  # a write may be partial
@@ -120,23 +127,24 @@ class ShardFiles:
     Args:
       folder: of one snapshot.
       dims: E.
+      corpus_hash: of the corpus that is embedded.
     """
 
-    def __init__(self, folder: epath.Path, dims: int):
-        self._folder, self._dims = folder, dims
+    def __init__(self, folder: epath.Path, dims: int, corpus_hash: str):
+        self._folder, self._dims, self._corpus_hash = folder, dims, corpus_hash
 
     def stored(self) -> set[int]:
         """See `Shards.stored`."""
         return _starts(self._folder, _ENDING)
 
     def read(self, start: int, rows: int) -> Float32[np.ndarray, "S E"] | None:
-        """A shard of `rows` rows; None if it is missing, damaged or of another size."""
+        """A shard of `rows` rows; None if it is missing, damaged or of another size or corpus."""
         size = 4 * rows * self._dims + _CHECKSUM_BYTES
         data = files.read_bytes(_path(self._folder, start, _ENDING), size + 1)
         if data is None or len(data) != size:
             return None
         content = memoryview(data)[:-_CHECKSUM_BYTES]
-        if hashlib.sha256(content).digest() != data[-_CHECKSUM_BYTES:]:
+        if _checksum(self._corpus_hash, content) != data[-_CHECKSUM_BYTES:]:
             return None
         return np.frombuffer(content, np.float32).reshape(rows, self._dims)
 
@@ -144,7 +152,7 @@ class ShardFiles:
         """Stores a finished shard durably."""
         data = np.ascontiguousarray(rows).tobytes()
         path = _path(self._folder, start, _ENDING)
-        files.write_bytes(path, data + hashlib.sha256(data).digest())
+        files.write_bytes(path, data + _checksum(self._corpus_hash, memoryview(data)))
         failpoint("shard.embedded")
 
     def delete(self, start: int) -> None:
@@ -155,8 +163,8 @@ class ShardFiles:
 class CopiedShards(ShardFiles):
     """Shard files, copied into a temporary memory-mapped array."""
 
-    def __init__(self, folder: epath.Path, size: int, dims: int):
-        super().__init__(folder, dims)
+    def __init__(self, folder: epath.Path, size: int, dims: int, corpus_hash: str):
+        super().__init__(folder, dims, corpus_hash)
         self.vectors = temporary_array((size, dims))
 
     def load(self, start: int, stop: int) -> bool:
@@ -183,7 +191,7 @@ def _starts(folder: epath.Path, ending: str) -> set[int]:
     return {int(start) for start in starts if start.isdecimal()}
 
 
-def _digest(rows: Float32[np.ndarray, "S E"]) -> dict[str, Any]:
-    """Size in bytes and SHA-256 of rows that may be memory-mapped."""
-    data = np.ascontiguousarray(rows).data.cast("B")
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def _checksum(corpus_hash: str, data: memoryview) -> bytes:
+    found = hashlib.sha256(corpus_hash.encode())
+    found.update(data)
+    return found.digest()

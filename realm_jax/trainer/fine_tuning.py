@@ -13,13 +13,13 @@ from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.open_qa import QuestionSource, question_rows, questions_hash
 from realm_jax.data.question_checks import Question
-from realm_jax.errors import MismatchError
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import gather_to_host
 from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.retrieval.host_retriever import HostRetriever
-from realm_jax.storage import files
+from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.init_params import pretrained_reader
 from realm_jax.trainer.inputs import Inputs
@@ -56,10 +56,14 @@ def fine_tune(
 
     Raises:
       MismatchError: the run was fine-tuned on other questions before.
+      InputError: the run was fine-tuned on this index for more steps than the config asks for.
       Stopped: the stop signal came; a checkpoint is saved.
     """
+    steps = config.stages.qa.steps
     hosts.agreed(
-        "fine-tuning start", index.step, lambda: _check_checkpoints(run_dir, inputs, index.step)
+        "fine-tuning start",
+        index.step,
+        lambda: _check_checkpoints(run_dir, inputs, index.step, steps),
     )
     stage = QaStage(config, inputs.knowledge.vocabulary.size, _searched(config, inputs, index))
     params = params | pretrained_reader(config.stages.qa.reader_from, config)
@@ -92,14 +96,18 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
                 where=run_dir.checkpoints("qa"),
                 expected=manifest.get("questions"),
                 found=expected,
-                fix="use the same questions, or move checkpoints/qa and export/ out of the workdir",
+                fix="use the same questions, or move checkpoints/qa out of the workdir",
             )
 
 
-def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int) -> None:
+def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int, steps: int) -> None:
     """Fine-tuning on an older index starts again, with the index of further pre-training.
 
     Only process 0 calls it: no other one may read the checkpoints that it deletes.
+
+    Raises:
+      MismatchError: see `check_questions`.
+      InputError: the run was fine-tuned on this index for more than `steps` steps.
     """
     check_questions(run_dir, inputs.questions)
     tuned_on = {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
@@ -111,6 +119,16 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int) -> None
             index_step,
         )
         files.delete_tree(run_dir.checkpoints("qa"))
+    done = commit.latest(run_dir.checkpoints("qa"))
+    if done is not None and done > steps:
+        raise InputError(
+            "the run was fine-tuned for more steps than the config asks for",
+            where=run_dir.checkpoints("qa"),
+            expected=f"step {steps} (config.stages.qa.steps)",
+            found=f"step {done}",
+            fix=f"--config.stages.qa.steps={done}, or more; to fine-tune again from the start, "
+            "move checkpoints/qa out of the workdir",
+        )
 
 
 def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:

@@ -100,7 +100,7 @@ def train(
         between.flush()
         state, final = _concluded(stage, steps, state, evaluation)
         publisher.publish(steps, state.parameters)
-        between.save(state)
+        between.save(state, concluded=True)
         step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
     finally:
         profiler.close()
@@ -156,11 +156,12 @@ class _BetweenSteps:
         self.nonfinite.flush()
         self.step_metrics.flush()
 
-    def save(self, state: TrainState) -> None:
-        """Saves a checkpoint."""
+    def save(self, state: TrainState, *, concluded: bool = False) -> None:
+        """Saves a checkpoint; `concluded`: it is that of the end of the stage."""
         self.flush()
         self.publisher.wait()  # a resumed run does not publish earlier snapshots
-        self.checkpoints.save(state, self.fields(int(state.step)))
+        fields = {**self.fields(int(state.step)), "concluded": concluded}
+        self.checkpoints.save(state, fields)
 
     def _evaluate_and_end(self, step: int, state: TrainState) -> bool:
         self.flush()

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
-from realm_jax.storage.layout import RunDir
+from realm_jax.storage.layout import RunDir, step_name
 
 
 def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
@@ -74,13 +74,24 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
 
 
 def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
-    """Raises an InputError if the run is already past `config.stages.realm.steps`."""
-    step, last = commit.latest(run_dir.checkpoints("realm")), config.stages.realm.steps
-    if step is not None and step > last:
-        raise InputError(
-            "the run was pre-trained for more steps than the config asks for",
-            where=run_dir.checkpoints("realm"),
-            expected=f"step {last} (config.stages.realm.steps)",
-            found=f"step {step}",
-            fix=f"--config.stages.realm.steps={step}, or more",
-        )
+    """Raises an InputError if the run is past `config.stages.realm.steps`, or was stopped there.
+
+    The end of a stage publishes its last snapshot. A checkpoint of a stopped run is no end.
+    """
+    folder, last = run_dir.checkpoints("realm"), config.stages.realm.steps
+    step = commit.latest(folder)
+    if step is None or step < last:
+        return
+    manifest = commit.read_manifest(folder / step_name(step)) or {}
+    concluded = manifest.get("concluded", True)  # earlier versions did not record it
+    if step == last and concluded:
+        return
+    raise InputError(
+        "the run was pre-trained for more steps than the config asks for"
+        if step > last
+        else "pre-training was stopped at this step, so the stage cannot end here",
+        where=folder,
+        expected=f"step {last} (config.stages.realm.steps)",
+        found=f"step {step}",
+        fix=f"--config.stages.realm.steps={step if concluded else step + 1}, or more",
+    )

@@ -16,8 +16,7 @@ from realm_jax.artifacts.export import publish_export
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import read_swaps, required_indexes
 from realm_jax.data.embedder_rows import EmbedderRows
-from realm_jax.data.open_qa import questions_hash
-from realm_jax.errors import MismatchError, Stopped
+from realm_jax.errors import Stopped
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel import hosts
 from realm_jax.parallel.connections import connect
@@ -41,6 +40,7 @@ from realm_jax.trainer.publisher import NoPublisher, Publisher, probe_queries
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.resume import check_steps_not_reduced, save_corpora, save_run_config
+from realm_jax.trainer.same_inputs import inputs_of, require_same_inputs
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.swap_log import SwapLog
 
@@ -142,7 +142,8 @@ class _Training:
             trained = commit.latest(self._run_dir.checkpoints("realm"))
             if trained is None or trained < self._config.stages.realm.steps:
                 follow.clear_end(self._run_dir)
-        self._check_same_inputs()
+        everyone = hosts.all_gather("inputs", 0, inputs_of(self._config, self._inputs))
+        require_same_inputs(everyone, self._run_dir)
 
     def _keep_vocabulary(self) -> None:
         """Copies the vocabulary into the run folder, once: later corpora must have the same."""
@@ -159,27 +160,6 @@ class _Training:
                 change,
             )
             Lease(self._run_dir, JOB).release()
-
-    def _check_same_inputs(self) -> None:
-        """Raises a MismatchError if the processes were started with other configs or files."""
-        config, inputs = self._config, self._inputs
-        mine = {
-            "config": config_lib.model_hash(config),
-            "steps": [config.stages[name].steps for name in MODULES],
-            "knowledge corpus": inputs.knowledge.corpus_hash,
-            "questions": questions_hash(inputs.questions),
-        }
-        everyone = hosts.all_gather("inputs", 0, mine)
-        for process, theirs in enumerate(everyone):
-            for what, expected in everyone[0].items():
-                if theirs[what] != expected:
-                    raise MismatchError(
-                        f"process {process} was started with another {what} than process 0",
-                        where=self._run_dir.workdir,
-                        expected=expected,
-                        found=theirs[what],
-                        fix="give all processes the same flags and the same files",
-                    )
 
     def beat(self, stage: str, step: int) -> None:
         """Writes a heartbeat."""

@@ -143,7 +143,7 @@ def test_shards_of_the_earlier_corpus_are_not_used(realm, run):
     config = newest_config(run)
     order = WorkOrder(STEP, 1, config.builder.shard, "another corpus")
     write_order(run, order)
-    with open_shards(run.shards(STEP), 40, config.model.embedding) as shards:
+    with open_shards(run.shards(STEP), 40, config.model.embedding, "another corpus") as shards:
         shards.save(0, np.zeros((config.builder.shard, config.model.embedding), np.float32))
     build_again(run.root / "corpus", changed)
     assert realm("index", f"--workdir={run.workdir}").code == 0

@@ -106,7 +106,8 @@ def test_a_killed_builder_resumes_at_its_unfinished_shard(run, config, parameter
         encoder = CountingEncoder(config, tiny.store.vocabulary.size)
         embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
         try:
-            vectors = embed_corpus(config, tiny.store.live_ids(), embed, folder, stop, progress)
+            given = (config, tiny.store.live_ids(), embed, folder, tiny.store.corpus_hash)
+            vectors = embed_corpus(*given, stop, progress)
         except Stopped:
             vectors = None
         return vectors, encoder.embedded
@@ -134,7 +135,8 @@ def test_a_damaged_shard_is_embedded_again(run, config, parameters, tiny, harm, 
         encoder = CountingEncoder(config, tiny.store.vocabulary.size)
         embed = functools.partial(encoder.embed_passages, parameters["embedder"], tiny.store)
         ignored = lambda done: None  # noqa: E731
-        embed_corpus(config, tiny.store.live_ids(), embed, folder, threading.Event(), ignored)
+        given = (config, tiny.store.live_ids(), embed, folder, tiny.store.corpus_hash)
+        embed_corpus(*given, threading.Event(), ignored)
         return encoder.embedded
 
     assert asked() == len(tiny.store)

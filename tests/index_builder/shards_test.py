@@ -23,8 +23,8 @@ def folder(tmp_path):
 def opened(request, folder):
     """Opens the shards as the only builder, or as one of several."""
 
-    def opened():
-        return open_shards(folder, N, E, shared=request.param is CopiedShards)
+    def opened(corpus_hash="corpus"):
+        return open_shards(folder, N, E, corpus_hash, shared=request.param is CopiedShards)
 
     with opened() as shards:
         assert isinstance(shards, request.param)
@@ -45,6 +45,11 @@ def test_finished_shards_are_reused_after_a_restart(opened, stored, vectors):
         assert [shards.load(0, 16), shards.load(16, 32), shards.load(32, N)] == [True, False, True]
     np.testing.assert_array_equal(shards.vectors[:16], vectors[:16])
     np.testing.assert_array_equal(shards.vectors[32:], vectors[32:])
+
+
+def test_shards_of_another_corpus_are_not_reused(opened, stored):
+    with opened("another") as shards:
+        assert not shards.load(0, 16) and not shards.load(32, N)
 
 
 def test_shards_of_another_size_are_not_reused(opened, stored):
@@ -82,6 +87,6 @@ def test_vectors_stay_usable_after_the_folder_is_deleted(opened, folder, vectors
 
 
 def test_a_shared_shard_is_one_file(folder, vectors):
-    with open_shards(folder, N, E, shared=True) as shards:
+    with open_shards(folder, N, E, "corpus", shared=True) as shards:
         shards.save(16, vectors[16:32])
     assert [path.name for path in folder.iterdir()] == ["shard_0000000016.f32"]

@@ -1,5 +1,6 @@
 """Several builders share the shards of a run; worker 0 publishes; a killed one is started again."""
 
+import shutil
 import threading
 import time
 
@@ -10,6 +11,8 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
 from realm_jax.artifacts.snapshots import read_snapshot
+from realm_jax.corpus.generations import write_passages_generation
+from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import MismatchError, RealmError, UsageError
 from realm_jax.index_builder import assist, embed_corpus
 from realm_jax.index_builder import refresh as refreshing
@@ -175,8 +178,6 @@ def names(folder):
 
 
 def read_hash(run):
-    from realm_jax.corpus.store import PassageStore
-
     snapshot = read_snapshot(run.snapshots / step_name(2))
     config = config_lib.from_json(snapshot.config_json, "snapshot")
     return PassageStore.open(config.corpus.knowledge).corpus_hash
@@ -223,6 +224,18 @@ def test_a_worker_leaves_an_older_order_for_the_newest_one(
     stop_both(worker)
     assert names(run.shards(2)) == {"WORK.json", "shard_0000000008.f32"}
     assert newest_order(run).step == 4
+
+
+def test_a_worker_embeds_the_generation_of_its_order(run, publish, embedded, tiny, tmp_path):
+    corpus = shutil.copytree(tiny.folder, tmp_path / "corpus")
+    publish(run, 4, tiny_config(corpus, model__layers=1, builder__shard=8))
+    first = PassageStore.open(corpus)
+    write_passages_generation(corpus, [], [3])
+    write_order(run, WorkOrder(4, 2, 8, first.corpus_hash))
+    worker = Builder(run, 1, 2)
+    wait_until(lambda: "shard_0000000024.f32" in names(run.shards(4)))
+    stop_both(worker)
+    assert embedded == [8, 24]  # without passage 3, the shards would begin at 9 and 25
 
 
 def test_an_order_whose_snapshot_was_deleted_is_not_followed(run, publish):

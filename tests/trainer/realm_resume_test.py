@@ -132,6 +132,19 @@ def test_fewer_steps_than_already_trained_are_refused(tiny, uninterrupted):
     assert RunDir(uninterrupted).config.read_bytes() == before
 
 
+def test_a_run_cannot_end_where_it_was_stopped_and_the_fix_ends_one_step_later(tiny, tmp_path):
+    config = config_of(tiny)
+    assert stop_while_waiting(tmp_path, config, built=[0, 2]).step == 4
+    with pytest.raises(InputError, match="stopped at this step") as error:
+        run_with_builder(tmp_path, changed(config, stages__realm__steps=4))
+    assert error.value.fix == "--config.stages.realm.steps=5, or more"
+    with pytest.raises(InputError, match="for more steps") as error:
+        trainer.run(str(tmp_path), changed(config, stages__realm__steps=3), threading.Event())
+    assert error.value.fix == "--config.stages.realm.steps=5, or more"
+    run_with_builder(tmp_path, changed(config, stages__realm__steps=5))
+    assert read_export(RunDir(tmp_path)).index_step == 5
+
+
 def test_a_trainer_that_waits_for_the_lock_writes_nothing(tiny, uninterrupted):
     run, stop = RunDir(uninterrupted), threading.Event()
     before = run.config.read_bytes()
