@@ -29,6 +29,7 @@ from realm_jax.cli.launching import (
     check_trainer,
     check_zone,
     index_command,
+    last_step,
     run_all,
     train_command,
 )
@@ -143,7 +144,8 @@ def service(options: argparse.Namespace, name: str) -> str:
     """Shell command that starts a job as a service; some exit codes restart it."""
     workdir = f"{options.bucket}/{options.name}"
     number = name.removeprefix(f"{options.name}-builder-")
-    command = index_command(workdir, number, options.builders)
+    last = last_step(options.config, options.extra)
+    command = index_command(workdir, number, options.builders, last)
     if name.endswith("-trainer"):
         many = ["--coordinator=auto"] if options.place.hosts > 1 else []
         command = train_command(workdir, options.config, [*options.extra, *many])

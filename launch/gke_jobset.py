@@ -30,6 +30,7 @@ from realm_jax.cli.launching import (
     check_name,
     check_trainer,
     index_command,
+    last_step,
     train_command,
 )
 from realm_jax.cli.scripts import script_parser
@@ -95,7 +96,8 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
         many = (first, place.hosts, "$(JOB_COMPLETION_INDEX)")
     literal = [argument.replace("$(", "$$(") for argument in options.extra]
     trainer = train_command(workdir, options.config, literal, many)
-    builder = index_command(workdir, "$(JOB_COMPLETION_INDEX)", options.builders)
+    last = last_step(options.config, options.extra)
+    builder = index_command(workdir, "$(JOB_COMPLETION_INDEX)", options.builders, last)
     machine = Slice(place.kind, place.chip.shapes[0])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

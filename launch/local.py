@@ -20,7 +20,7 @@ import time
 from realm_jax import runtime
 from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.exit_codes import DONE, ERROR, STOPPED
-from realm_jax.cli.launching import check_overrides, index_command, train_command
+from realm_jax.cli.launching import check_overrides, index_command, last_step, train_command
 from realm_jax.cli.main import main as realm
 from realm_jax.cli.scripts import script_parser
 from realm_jax.errors import RealmError
@@ -49,6 +49,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     found, extra = parser.parse_known_args(argv)
     found.extra = check_overrides(extra)
+    found.last_step = last_step(found.config, found.extra)
     return found
 
 
@@ -63,7 +64,8 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
     ]
     trainers = [train_command(*common, one if options.processes > 1 else None) for one in many]
     count = options.builders
-    builders = [index_command(options.workdir, i, count) + devices for i in range(count)]
+    last = options.last_step
+    builders = [index_command(options.workdir, i, count, last) + devices for i in range(count)]
     return trainers + builders
 
 

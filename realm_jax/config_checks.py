@@ -63,6 +63,13 @@ _LEAST: dict[str, float] = {
     "refresh.wait_seconds": 0,
     "refresh.max_staleness": 0,
     "refresh.segment_max_age": 0,
+    "refresh.alarm_steps": 0,
+    "mesh.groups": 0,
+    "model.init_stddev": 0,
+    "optimizer.clip": 0,
+    "optimizer.eps": 0,
+    "optimizer.weight_decay": 0,
+    "optimizer.warmup_max_steps": 0,
     "checkpoint.every": 0,
     "report.peak_flops": 0,
     "report.examples": 0,
@@ -74,7 +81,8 @@ _SHARES = """
   model.dropout masking.rate stages.reader.copying_share stages.reader.neighbour_share
   stages.reader.null_share stages.reader.permuted_share stages.reader.hidden_mask_share
   stages.ict.mask_share stages.ict.removal_share stages.ict.title_share stages.realm.title_share
-  stages.tagger.unknown_share builder.reencode_loss
+  stages.tagger.unknown_share builder.reencode_loss builder.recall_floor optimizer.b1 optimizer.b2
+  optimizer.warmup_share
 """
 
 

@@ -288,3 +288,23 @@ def test_model_differences_lists_the_keys_that_change_the_model():
         key: (config_lib.value_of(base, key), value)
         for key, value in (("lengths.query", 20), ("model.embedding", 4))
     }
+
+
+# Numbers that may be negative, or are checked when the mesh is made.
+ANY_SIGN = {"model.null_value", "stages.realm.least_utility", "stages.realm.stop_utility"}
+AXES = {f"mesh.{axis}" for axis in ("replica", "data", "fsdp", "model")}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        key
+        for key in config_lib.keys(config_lib.default())
+        if type(config_lib.value_of(config_lib.default(), key)) in (int, float)
+        and key not in ANY_SIGN | AXES
+    ],
+)
+def test_every_number_has_a_range(key):
+    config = config_lib.default()
+    config_lib.set_key(config, key, "-2")
+    assert_refused(lambda: config_lib.check(config), key)

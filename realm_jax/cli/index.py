@@ -9,7 +9,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
-from realm_jax.cli.arguments import add_flag, seconds
+from realm_jax.cli.arguments import add_flag, natural, seconds
 from realm_jax.cli.jobs import add_job_arguments, until_stopped
 from realm_jax.cli.processes import add_process_arguments, check_processes, join_processes
 from realm_jax.errors import RealmError, UsageError
@@ -27,6 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--worker", metavar="I/N", help="number of this builder, from 0, and number of builders"
+    )
+    parser.add_argument(
+        "--last-step",
+        type=natural,
+        default=0,
+        help="stages.realm.steps of a trainer that is started at the same time and may continue a "
+        "finished run: an earlier end of the run does not end this job",
     )
     add_flag(
         parser, "--once", "bring the index of a finished run up to date with its corpus, and end"
@@ -83,7 +90,14 @@ def _build(arguments: argparse.Namespace, stop: threading.Event, worker: Worker)
     from realm_jax.index_builder.run import run
 
     def build() -> dict[str, Any]:
-        published = run(arguments.workdir, arguments.poll, stop, worker, arguments.overrides)
+        published = run(
+            arguments.workdir,
+            arguments.poll,
+            stop,
+            worker,
+            arguments.overrides,
+            arguments.last_step,
+        )
         return {"published": published, "exit_code": exit_codes.STOPPED if stop.is_set() else 0}
 
     return until_stopped(build)

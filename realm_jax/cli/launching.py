@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from realm_jax import config as config_lib
 from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
@@ -37,9 +38,27 @@ def train_command(
     return command
 
 
-def index_command(workdir: str, number: int | str, count: int) -> list[str]:
-    """The command `realm index` of builder `number`, or a placeholder for it, of `count`."""
-    return ["realm", "index", f"--workdir={workdir}", f"--worker={number}/{count}"]
+def index_command(
+    workdir: str, number: int | str, count: int, last_step: int | None = None
+) -> list[str]:
+    """The command `realm index` of builder `number`, or a placeholder for it, of `count`.
+
+    `last_step`: of the trainer that is started at the same time; None if it is not known.
+    """
+    command = ["realm", "index", f"--workdir={workdir}", f"--worker={number}/{count}"]
+    return command if last_step is None else [*command, f"--last-step={last_step}"]
+
+
+def last_step(path: str, extra: Sequence[str]) -> int | None:
+    """`stages.realm.steps` of a config with overrides; None if the file is on another machine."""
+    key, values, config = "stages.realm.steps", _values(extra), config_lib.default()
+    if path in config_lib.recipes() or Path(path).is_file():
+        config = config_lib.load(path, values)
+    elif key in values:
+        config_lib.set_key(config, key, values[key])
+    else:
+        return None
+    return int(config_lib.value_of(config, key))
 
 
 def check_overrides(extra: Sequence[str]) -> list[str]:
@@ -68,7 +87,7 @@ def check_config(path: str | None, extra: Sequence[str]) -> list[str]:
       ConfigError: no such file or key, or a value that is not allowed.
     """
     overrides = check_overrides(extra)
-    values = dict(one.removeprefix("--config.").split("=", 1) for one in overrides)
+    values = _values(overrides)
     if path is not None:
         config_lib.load(path, values)
     else:
@@ -76,6 +95,10 @@ def check_config(path: str | None, extra: Sequence[str]) -> list[str]:
         for key, text in values.items():
             config_lib.set_key(defaults, key, text)
     return overrides
+
+
+def _values(overrides: Sequence[str]) -> dict[str, str]:
+    return dict(one.removeprefix("--config.").split("=", 1) for one in overrides)
 
 
 def check_name(name: str) -> str:

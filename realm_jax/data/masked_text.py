@@ -76,8 +76,8 @@ class MaskedTextSource:
         self._in_any_sentence = not (len(spans.rows) or needs_spans)
         rows = store.live_ids() if self._in_any_sentence else spans.rows
         held_out = _held_out(rows)
-        chosen = {"all": slice(None), "held_out": held_out, "train": ~held_out}[part]
-        self.rows = rows[chosen]
+        parts = {"all": rows, "held_out": rows[held_out], "train": rows[~held_out]}
+        self.rows = parts[part]
         self._titles = TitledQueries(store, config.stages.realm.title_share, config.seed)
         self._source = _ids_or_unknown(spans.source, len(store))
         self._evidence = _ids_or_unknown(spans.evidence, len(store))

@@ -6,6 +6,7 @@ If the index has one segment, a worker embeds its shards of it; otherwise it mak
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
@@ -23,7 +24,6 @@ from realm_jax.index_builder.work_order import WorkOrder, newest_order
 from realm_jax.index_builder.worker import Worker
 from realm_jax.storage import commit, heartbeat
 from realm_jax.storage.commit import NotPublishedError
-from realm_jax.storage.follow import ended
 from realm_jax.storage.layout import SNAPSHOTS, RunDir, step_name
 from realm_jax.storage.leases import Lease
 
@@ -41,6 +41,7 @@ def assist(
     poll_seconds: float,
     stop: threading.Event,
     lease: Lease,
+    ended: Callable[[], bool],
     paths: Paths = NO_PATHS,
 ) -> None:
     """Does this worker's share of each work order until the last index is published.
@@ -51,6 +52,7 @@ def assist(
       poll_seconds: time between two checks for new work.
       stop: ends the wait, and the work after a shard.
       lease: holds the snapshot in use.
+      ended: whether the run has ended.
       paths: see `run_config`.
 
     Raises:
@@ -62,7 +64,7 @@ def assist(
     share: _Share | _Segments | None = None
     began = time.monotonic()
     while not stop.is_set():
-        over = ended(run)  # before the order: the last one must not be missed
+        over = ended()  # before the order: the last one must not be missed
         order = newest_order(run)
         if order is not None and order.workers != worker.count:
             _refuse_after(began + ORDER_SECONDS, run, worker, order)

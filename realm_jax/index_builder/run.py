@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.corpus_change import corpus_change
@@ -16,7 +17,7 @@ from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
 from realm_jax.monitoring.writers import Writers, metric_writers
 from realm_jax.storage import commit, files, heartbeat
 from realm_jax.storage.commit import NotPublishedError
-from realm_jax.storage.follow import ended, follow
+from realm_jax.storage.follow import end_of, follow
 from realm_jax.storage.layout import PUBLISHED_INDEX, SNAPSHOTS, RunDir, step_name
 from realm_jax.storage.leases import Lease, retain
 from realm_jax.storage.locks import job_lock, still_allowed
@@ -30,6 +31,7 @@ def run(
     stop: threading.Event,
     worker: Worker = ONLY_WORKER,
     paths: Paths = NO_PATHS,
+    last_step: int = 0,
 ) -> int:
     """Publishes an index of each snapshot until the run has ended.
 
@@ -43,6 +45,7 @@ def run(
       stop: set by SIGTERM; finished shards are kept for the next start of this job.
       worker: worker i of n; those after worker 0 embed shards or make segments (`assist`).
       paths: see `run_config`.
+      last_step: of the trainer that is started at the same time; see `follow.end_of`.
 
     Returns:
       Number of indexes published.
@@ -52,6 +55,7 @@ def run(
       RealmError: see `refresh`, `assist` and `job_lock`.
     """
     run_dir = RunDir(workdir)
+    over = end_of(run_dir, last_step)
     files.check_writable(run_dir.root)
     with (
         job_lock(run_dir, worker.name, stop) as stop_or_lost,
@@ -59,10 +63,10 @@ def run(
     ):
         published = 0
         if worker.number:
-            assist(run_dir, worker, poll_seconds, stop_or_lost, lease, paths)
+            assist(run_dir, worker, poll_seconds, stop_or_lost, lease, over, paths)
         else:
             builder = _Builder(run_dir, worker, stop_or_lost, paths)
-            published = builder.follow(poll_seconds, lease)
+            published = builder.follow(poll_seconds, lease, over)
         lease.release()  # not after an error: a process that has taken over may hold it
         return published
 
@@ -81,7 +85,7 @@ class _Builder:
         self._run_dir, self._worker, self._stop, self._paths = run_dir, worker, stop, paths
         self._writers: Writers | None = None
 
-    def follow(self, poll_seconds: float, lease: Lease) -> int:
+    def follow(self, poll_seconds: float, lease: Lease, ended: Callable[[], bool]) -> int:
         """Builds an index of each snapshot until the run has ended; returns their number."""
         run_dir, published = self._run_dir, 0
         snapshots = follow(
@@ -89,7 +93,7 @@ class _Builder:
             self._start(),
             poll_seconds=poll_seconds,
             stop=self._stop,
-            ended=lambda: ended(run_dir),
+            ended=ended,
         )
         try:
             for step in snapshots:

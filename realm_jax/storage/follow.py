@@ -1,5 +1,6 @@
 """Following another job: yields each newest published step until the run has ended."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from realm_jax.errors import DamageError
 from realm_jax.storage import commit, files, sealed
 from realm_jax.storage.failpoints import failpoint
 from realm_jax.storage.layout import RunDir
@@ -62,3 +64,21 @@ def clear_end(run: RunDir) -> None:
 def ended(run: RunDir) -> bool:
     """Whether END.json exists, damaged or not."""
     return run.end_marker.exists()
+
+
+def end_of(run: RunDir, last_step: int = 0) -> Callable[[], bool]:
+    """A function that says whether the run has ended.
+
+    A finished run may be continued: then its trainer deletes END.json, perhaps later than another
+    job looks. So an END.json that exists now and is of a step before `last_step` does not count.
+    """
+    before = files.read_bytes(run.end_marker)
+    is_earlier = before is not None and _end_step(before, run) < last_step
+    return lambda: ended(run) and not (is_earlier and files.read_bytes(run.end_marker) == before)
+
+
+def _end_step(content: bytes, run: RunDir) -> int:
+    try:
+        return int(sealed.unseal(content, run.end_marker).get("step", 0))
+    except DamageError:
+        return sys.maxsize  # the newest, as far as can be known

@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from realm_jax import config as config_lib
 from realm_jax.artifacts.export import read_export
 from realm_jax.artifacts.verify import check
 from realm_jax.cli import exit_codes
@@ -80,6 +81,22 @@ def test_several_processes_are_started_on_this_machine(capsys):
     ]
     assert all("--devices=4" in line for line in lines)
     assert [line[3] for line in lines[2:]] == ["--worker=0/2", "--worker=1/2"]
+
+
+def test_builders_know_the_last_step_of_the_trainer_that_starts_with_them(capsys, tmp_path):
+    (tmp_path / "c.py").write_text(
+        "from realm_jax import config\n\ndef get_config():\n    return config.default()\n"
+    )
+    given = ("local", "--workdir=r", "--builders=2")
+    own = f"--config={tmp_path / 'c.py'}"
+    steps = config_lib.default().stages.realm.steps
+    for flags, last in (
+        ([own], f"--last-step={steps}"),
+        ([own, "--config.stages.realm.steps=12"], "--last-step=12"),
+        (["--config=elsewhere.py", "--config.stages.realm.steps=1_000"], "--last-step=1000"),
+        (["--config=elsewhere.py"], "--worker=1/2"),
+    ):
+        assert words(printed(capsys, *given, *flags).splitlines()[-1])[-1] == last
 
 
 def test_if_one_process_fails_the_others_are_stopped(tmp_path):

@@ -57,15 +57,16 @@ def embedded(monkeypatch):
 class Builder(threading.Thread):
     """A worker in a thread; `published` and `error` are what it returned and raised."""
 
-    def __init__(self, run, number, count):
+    def __init__(self, run, number, count, last_step=0):
         super().__init__(daemon=True)
         self.given = (str(run.workdir), POLL, threading.Event(), Worker(number, count))
+        self.last_step = last_step
         self.published, self.error = None, None
         self.start()
 
     def run(self):
         try:
-            self.published = index_builder.run(*self.given)
+            self.published = index_builder.run(*self.given, last_step=self.last_step)
         except RealmError as error:
             self.error = error
 
@@ -126,6 +127,28 @@ def test_workers_build_each_snapshot_until_the_run_has_ended(run, publish, embed
     follow.mark_end(run)
     assert [worker.result() for worker in workers] == [3, 0]
     assert sorted(embedded) == sorted(3 * [0, 8, 16, 24, 32])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_earlier_end_does_not_stop_builders_of_a_run_that_is_continued(
+    run, publish, config, count
+):
+    follow.mark_end(run, step=2)
+    assert Builder(run, 0, 1).result() == 1
+    workers = [Builder(run, number, count, last_step=4) for number in range(count)]
+    time.sleep(10 * POLL)
+    assert all(worker.is_alive() for worker in workers)
+    follow.clear_end(run)  # as the trainer does when it has started
+    publish(run, 4, config)
+    follow.mark_end(run, step=4)
+    assert [worker.result() for worker in workers] == [1, 0][:count]
+
+
+def test_a_builder_that_starts_after_the_last_step_ends(run):
+    follow.mark_end(run, step=2)
+    assert Builder(run, 0, 1, last_step=2).result() == 1
+    run.end_marker.write_text("{}")  # damaged
+    assert Builder(run, 0, 1, last_step=4).result() == 0
 
 
 def test_worker_0_waits_and_names_the_missing_worker(run, embedded, monkeypatch, caplog):
