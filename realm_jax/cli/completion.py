@@ -51,7 +51,7 @@ def answer(parser: argparse.ArgumentParser, verb: argparse.ArgumentParser | None
 
     for one in _overridable(verb) if verb else ():
         for key in _keys(one.get_default("overridable")):
-            one.add_argument(f"--config.{key}")
+            one.add_argument(f"--config.{key}=")  # no blank is added after it
     argcomplete.autocomplete(parser)
 
 

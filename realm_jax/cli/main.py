@@ -127,12 +127,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"realm: {problem}\n")
         return exit_codes.ERROR
-    parsed, rest = parser.parse_known_args(arguments)
+    others, overrides = _without_overrides(arguments)
+    parsed, rest = parser.parse_known_args(others)
     assert verb is not None
-    others = [one for one in rest if not one.startswith("--config.")]
-    if others or (rest and "overridable" not in parsed):
-        verb.error(words.unknown(others or rest, arguments))
-    parsed.overrides = _overrides(rest, verb.error)
+    if overrides and "overridable" not in parsed:
+        verb.error(words.unknown(overrides, arguments))
+    parsed.overrides = _values_of(overrides, verb.error)
+    if rest:
+        verb.error(words.unknown(rest, arguments))
     if vars(parsed).get("overridable") == PATHS:
         _check_paths(parsed.overrides, verb.error)
     return _run(parsed)
@@ -210,15 +212,26 @@ def _from_os_error(error: OSError) -> RealmError:
     return RealmError(problem, where=error.filename, fix=fix)
 
 
-def _overrides(rest: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, str]:
-    """Dotted key -> value of `--config.KEY=VALUE` arguments; others are usage errors."""
-    overrides = {}
-    for argument in rest:
+def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The other arguments, and those that begin with `--config.`.
+
+    argparse would take an override whose value has a blank for a positional argument.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    overrides = [one for one in arguments[:end] if one.startswith("--config.")]
+    others = [one for one in arguments[:end] if not one.startswith("--config.")]
+    return [*others, *arguments[end:]], overrides
+
+
+def _values_of(overrides: Sequence[str], refuse: Callable[[str], Any]) -> dict[str, str]:
+    """Dotted key -> value of `--config.KEY=VALUE`; without a value, a usage error."""
+    values = {}
+    for argument in overrides:
         key, equals, value = argument.removeprefix("--config.").partition("=")
-        if not argument.startswith("--config.") or not equals:
-            refuse(f"unknown argument {argument!r} (config overrides are --config.KEY=VALUE)")
-        overrides[key] = value
-    return overrides
+        if not equals:
+            refuse(f"unknown argument {argument!r}: write {argument}=VALUE")
+        values[key] = value
+    return values
 
 
 def _check_paths(overrides: dict[str, str], refuse: Callable[[str], Any]) -> None:

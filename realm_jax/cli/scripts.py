@@ -1,10 +1,12 @@
 """Flags and exit codes of the scripts in `experiments/` and `launch/`."""
 
 import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
 
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
@@ -27,6 +29,31 @@ def parse_script(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, l
         return arguments, check_overrides(overrides)
     except InputError as error:
         parser.error(str(error))
+
+
+def require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Writes the settings of what a script makes in a folder; later calls must have the same.
+
+    Raises:
+      InputError: the folder has results of other settings.
+    """
+    path, content = folder / "settings.json", json.loads(json.dumps(settings))
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        return
+    before = json.loads(path.read_text())
+    if before != content:
+        differing = {
+            key for key in before.keys() | content.keys() if before.get(key) != content.get(key)
+        }
+        raise InputError(
+            "the folder has results of other settings",
+            where=folder,
+            expected=", ".join(f"{key} {before.get(key)}" for key in sorted(differing)),
+            found=", ".join(f"{key} {content.get(key)}" for key in sorted(differing)),
+            fix="give the same settings, or another folder; or delete this one",
+        )
 
 
 def exit_with(main: Callable[[], int]) -> NoReturn:

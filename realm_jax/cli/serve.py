@@ -134,8 +134,11 @@ def _serve(app: Any, listener: socket.socket, stop: threading.Event) -> None:
     """Serves until `stop` is set, then finishes running requests."""
     import uvicorn
 
+    from realm_jax.serve.connections import Connection
+
     config = uvicorn.Config(
         app,
+        http=Connection,
         log_config=None,
         log_level="warning",
         access_log=False,

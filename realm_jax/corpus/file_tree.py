@@ -59,7 +59,11 @@ def is_hidden(path: PurePath) -> bool:
 
 def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
     seen = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
+
+    def unreadable(error: OSError) -> None:
+        skipped.add("unreadable_folder", str(error.filename))
+
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=unreadable):
         real = os.path.realpath(parent)
         if real in seen:  # reached by two links, or by a link to a folder above
             skipped.add("repeated_link", parent)

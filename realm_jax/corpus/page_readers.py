@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BytesIO
+from typing import Any
 from zipfile import BadZipFile
 
 from selectolax.lexbor import LexborHTMLParser
@@ -86,19 +87,29 @@ def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Do
         from docx.opc.exceptions import OpcError
         from docx.table import Table
     try:
-        blocks = docx.Document(BytesIO(stream.file.read())).iter_inner_content()
-        lines = []
-        for block in blocks:
-            if isinstance(block, Table):
-                lines += [" ".join(cell.text for cell in row.cells) for row in block.rows]
-            else:
-                lines.append(block.text)
+        lines = list(_lines(docx.Document(BytesIO(stream.file.read())), Table))
     except (OpcError, BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError,
             SyntaxError, OSError, NotImplementedError):  # fmt: skip
         # lxml's errors are SyntaxErrors; a broken zip archive gives errors of many kinds.
         skipped.add("damaged", stream.name)
         return
     yield Document(stem(stream.name), "\n".join(lines), stream.name, file_id(stream.name))
+
+
+def _lines(part: Any, table: Any) -> Iterator[str]:
+    """Paragraphs of a Word file or of a cell, and rows of its tables; merged cells once."""
+    for block in part.iter_inner_content():
+        if not isinstance(block, table):
+            yield block.text
+            continue
+        seen = set()
+        for row in block.rows:
+            cells = []
+            for cell in row.cells:
+                if cell._tc not in seen:  # a merged cell is listed at each of its places
+                    seen.add(cell._tc)
+                    cells.append(" ".join(_lines(cell, table)))
+            yield " ".join(cells)
 
 
 @contextmanager

@@ -11,8 +11,11 @@ from realm_jax.errors import InputError
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON escapes can encode an unpaired surrogate
 # ['Noregur' 'Norge'] as a text: an array or a list that was printed and saved as one answer.
 _PRINTED_ARRAY = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
-# Escapes of characters or classes, repeated dots, and groups with alternatives.
-_EXPRESSION = re.compile(r"\\[dDwWsSbB.()\[\]?*+|]|\.[*+]|\(\?[:=!i<]|\([^()|]+\|[^()]*\)")
+# Escapes of characters or classes, repeated dots, and groups with alternatives. The letter of a
+# class has no letter after it: \Windows and \beta are texts.
+_EXPRESSION = re.compile(
+    r"\\[dDwWsSbB](?![A-Za-z])|\\[.()\[\]?*+|]|\.[*+]|\(\?[:=!i<]|\([^()|]+\|[^()]*\)"
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def checked_question(where: str, text: Any, answers: Any, more: dict[str, Any]) 
             where=where,
             expected="the text of an answer",
             found=repr(answers)[:200],
-            fix="give --format=trec, which reads expressions",
+            fix="give expressions as a TSV file with --format=trec; of a text, leave out the mark",
         )
     if not all(answer.strip() for answer in texts):
         raise invalid_question(where, "answers that are not empty", repr(answers))

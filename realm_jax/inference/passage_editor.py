@@ -10,6 +10,7 @@ from realm_jax.corpus.generations import GenerationSummary, WrittenText, write_p
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.passage_writer import PassageWriter
+from realm_jax.storage import files
 
 MOST_PENDING = 1000  # passages that are embedded in one call
 
@@ -36,7 +37,11 @@ class PassageEditor:
         self._writer.vectors([self._writer.pieces("?", "?")])
 
     def change(
-        self, current: CurrentIndex, written: Sequence[WrittenText], removed: Sequence[int] = ()
+        self,
+        current: CurrentIndex,
+        written: Sequence[WrittenText],
+        removed: Sequence[int] = (),
+        restored: bool = False,
     ) -> tuple[GenerationSummary, CurrentIndex]:
         """Publishes a generation of the corpus and an index update for it.
 
@@ -44,13 +49,14 @@ class PassageEditor:
           current: the index as it was opened; other processes may have changed it since.
           written: see `write_passages_generation`.
           removed: see `write_passages_generation`.
+          restored: the texts were in the corpus before; they may be longer than `lengths.passage`.
 
         Raises:
-          InputError: a text is empty or longer than `lengths.passage`; see
+          InputError: a new text is empty or longer than `lengths.passage`; see
             `write_passages_generation`; no permission to write; or more than `MOST_PENDING`
             passages are waiting to be embedded.
         """
-        for text in written:
+        for text in () if restored else written:
             self._writer.pieces(text.title, text.body)
         newest = self._newest(current)
         with _writable(current):
@@ -88,11 +94,22 @@ class PassageEditor:
 def _writable(current: CurrentIndex) -> Iterator[None]:
     try:
         yield
-    except PermissionError as error:
-        raise InputError(
-            "passages cannot be changed: no permission to write",
-            where=error.filename or current.store.path,
-            expected="write permission for the folders of the corpus and of the run",
-            found=error.strerror,
-            fix="change the permissions, or serve with --read-only",
-        ) from error
+    except OSError as error:
+        where, found = error.filename or current.store.path, error.strerror
+        if error.errno in files.FULL:
+            raise InputError(
+                "passages cannot be changed: the disk is full",
+                where=where,
+                expected="free space for the corpus and the run",
+                found=found,
+                fix="delete other files, then save again",
+            ) from error
+        if error.errno in files.NOT_WRITABLE:
+            raise InputError(
+                "passages cannot be changed: no permission to write",
+                where=where,
+                expected="write permission for the folders of the corpus and of the run",
+                found=found,
+                fix="change the permissions, or serve with --read-only",
+            ) from error
+        raise

@@ -13,7 +13,6 @@ changed, they are indexed in memory; see `GrownBm25`.
 """
 
 import contextlib
-import errno
 import fcntl
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +36,6 @@ K1, B = 0.9, 0.4
 # So many changed passages are indexed in memory: this share of the corpus, but at least _SMALL and
 # at most _LARGE. With more, the index is built again.
 _MOST_SHARE, _SMALL, _LARGE = 0.05, 100, 20_000
-_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SETTINGS = {"k1": K1, "b": B, "method": "lucene", "words": "english"}
 
 log = logging.getLogger(__name__)
@@ -219,7 +217,7 @@ def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
             if len(ids) < len(store):
                 np.save(folder / IDS, ids)
     except OSError as error:
-        if error.errno not in _NOT_WRITABLE:
+        if error.errno not in files.NOT_WRITABLE:
             raise
         raise InputError(
             "the BM25 index cannot be written into the folder of the corpus",

@@ -89,7 +89,7 @@ def remove(
     body: Annotated[schema.PassageChoice | None, Body()] = None,
 ) -> schema.Changed:
     """Removes a passage from the corpus; the id is a query parameter or in the body."""
-    chosen = [i for i in (id, None if body is None else body.id) if i is not None]
+    chosen = _ids(id, body)
     if len(chosen) != 1:
         raise InputError(
             "not exactly one passage id", expected="one id, in the query or the body", found=chosen
@@ -98,9 +98,25 @@ def remove(
 
 
 @router.delete("/edits")
-def undo(run: Run, id: Annotated[int | None, Query(ge=0)] = None) -> schema.Changed:
+def undo(
+    request: Request,
+    run: Run,
+    id: Annotated[int | None, Query(ge=0)] = None,
+    body: Annotated[schema.PassageChoice | None, Body()] = None,
+) -> schema.Changed:
     """Undoes the changes to one passage since the server started; without an id, all changes."""
-    return schema.Changed(**run.undo(id))
+    chosen, unknown = _ids(id, body), request.query_params.keys() - {"id"}
+    if len(chosen) > 1 or unknown:  # a mistyped id must not undo everything
+        raise InputError(
+            "not one passage id",
+            expected="one id, in the query or the body; or none to undo all changes",
+            found=chosen or sorted(unknown),
+        )
+    return schema.Changed(**run.undo(*chosen))
+
+
+def _ids(id: int | None, body: schema.PassageChoice | None) -> list[int]:
+    return [i for i in (id, None if body is None else body.id) if i is not None]
 
 
 def make_app(run: LiveRun, hosts: Iterable[str]) -> FastAPI:
@@ -122,6 +138,7 @@ def make_app(run: LiveRun, hosts: Iterable[str]) -> FastAPI:
     app.mount("/page", StaticFiles(directory=PAGE))
     app.add_middleware(Guard, hosts=hosts)
     app.add_exception_handler(RealmError, _refused)
+    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     return app
@@ -138,6 +155,11 @@ def _refused(_: Request, error: Any) -> JSONResponse:
     values = {part: getattr(error, part) for part in parts}
     content = {part: str(value) for part, value in values.items() if value is not None}
     return JSONResponse({"error": content}, _status(error))
+
+
+def _os_error(_: Request, error: Any) -> JSONResponse:
+    log.error("%s", error)
+    return JSONResponse({"error": {"problem": error.strerror or str(error)}}, 500)
 
 
 def _status(error: Any) -> int:

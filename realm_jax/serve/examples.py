@@ -14,6 +14,7 @@ from realm_jax.data.question_files import read_questions
 from realm_jax.errors import RealmError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.fill_mask import MASK
+from realm_jax.trainer.inputs import trains_on_masks
 
 MOST_EXAMPLES = 5
 _TRIED = 50  # questions or passages tried, so that a few unusable ones leave enough
@@ -28,11 +29,12 @@ def example_inputs(answerer: Answerer, *, questions: bool) -> list[str]:
     Args:
       answerer: the run; its config names the sources.
       questions: whether the run answers questions; if not, or if its config names no questions,
-        the examples are sentences of its masked text with one `[MASK]`.
+        the examples are sentences of its masked text with one `[MASK]`, unless it trained on none.
     """
     config = answerer.config
     sources = [_questions] if questions and config.corpus.questions else []
-    for source in [*sources, _masked_sentences]:
+    sources += [_masked_sentences] * trains_on_masks(config)
+    for source in sources:
         try:
             fitting = [text for text in dict.fromkeys(source(config)) if _fits(answerer, text)]
         except RealmError as error:  # the files were moved; answering does not need them

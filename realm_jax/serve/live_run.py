@@ -218,7 +218,8 @@ class LiveRun:
         return self._answerer.by(retriever or self._retriever)
 
     def _with_closed_book(self, answer: dict[str, Any]) -> dict[str, Any]:
-        closed_book = self._closed_book.ask(answer["question"])
+        has_reader = bool(answer["answer"])
+        closed_book = self._closed_book.ask(answer["question"]) if has_reader else None
         return self._with_edits({**answer, "closed_book": closed_book and vars(closed_book)})
 
     def _with_edits(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +271,7 @@ class LiveRun:
                 WrittenText(one, *_text(start, one)) for one in changed if _is_live(start, one)
             ]
             removed = [one for one in changed if self._kind(one) == "added"]
-            self._write(written, removed)
+            self._write(written, removed, True)
             return self._changed_reply(i)
 
     def changes(self) -> dict[str, Any]:
@@ -306,7 +307,9 @@ class LiveRun:
             ids = self._write(written, removed)
             return self._changed_reply([*ids, *removed][0])
 
-    def _write(self, written: Sequence[WrittenText], removed: Sequence[int]) -> Sequence[int]:
+    def _write(
+        self, written: Sequence[WrittenText], removed: Sequence[int], restored: bool = False
+    ) -> Sequence[int]:
         """Publishes changes and searches them from now on; returns the ids of written passages."""
         if self._read_only:
             raise ReadOnlyError(
@@ -314,7 +317,7 @@ class LiveRun:
                 expected="a server that was started without --read-only",
                 found="a change",
             )
-        summary, current = self._editor.change(self._answerer.current, written, removed)
+        summary, current = self._editor.change(self._answerer.current, written, removed, restored)
         self._use(current)
         return summary.ids
 

@@ -122,7 +122,8 @@ class Answered(BaseModel):
         Field(description="Probability of all spans with this text, over all passages read."),
     ]
     closed_book: Annotated[
-        ClosedBook | None, Field(description="null: the question leaves no room for a `[MASK]`.")
+        ClosedBook | None,
+        Field(description="null: the run has no reader, or there is no room for a `[MASK]`."),
     ]
     index_step: IndexStep
     edits_version: EditsVersion

@@ -23,6 +23,8 @@ from realm_jax.storage.failpoints import failpoint
 CHUNK = 1 << 22  # bytes hashed at a time
 _ROWS = 65_536  # of an array converted at a time
 PARTIAL = ".partial"  # suffix of a small file until it is renamed
+# errno of a folder that this process may not write, and of a disk without space
+NOT_WRITABLE, FULL = {errno.EACCES, errno.EPERM, errno.EROFS}, {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_local(path: epath.Path) -> bool:

@@ -1,6 +1,7 @@
 """The command line: help, unknown arguments, overrides, operating-system errors."""
 
 import errno
+import shutil
 
 import pytest
 
@@ -41,6 +42,18 @@ def test_wrong_usage_and_other_errors_have_different_exit_codes(realm, command):
 @pytest.mark.parametrize("command", [["check", "."], ["ask", "--workdir=w", "who?"]])
 def test_overrides_are_refused_by_verbs_without_a_config(realm, command):
     realm(*command, "--config.seed=1").refused("--config.seed=1", code=2)
+
+
+def test_an_override_with_a_blank_is_no_question(realm, finished, tiny, tmp_path):
+    corpus = shutil.copytree(tiny.folder, tmp_path / "my wiki")
+    moved = f"--config.corpus.knowledge={corpus}"
+    told = realm("ask", f"--workdir={finished.workdir}", moved, "who?")
+    assert told.code == 0
+
+
+def test_an_override_without_a_value_is_refused_with_its_form(realm):
+    told = realm("ask", "--workdir=w", "--config.corpus.knowledge", "/data/wiki", "who?")
+    told.refused("write --config.corpus.knowledge=VALUE", code=2)
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])

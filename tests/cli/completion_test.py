@@ -25,7 +25,7 @@ def completions(line, tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return {word.strip() for word in out.read_text().replace("\013", "\n").splitlines()}
+    return {word.strip(" ") for word in out.read_text().replace("\013", "\n").splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def completions(line, tmp_path):
         ("realm fi", {"finetune"}),
         ("realm ask --w", {"--workdir"}),
         ("realm corpus build --for", {"--format"}),
-        ("realm train --config.stages.realm.ste", {"--config.stages.realm.steps"}),
+        ("realm train --config.stages.realm.ste", {"--config.stages.realm.steps="}),
         ("realm ask --config.stages.realm.s", set()),
     ],
 )

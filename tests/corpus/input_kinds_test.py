@@ -164,6 +164,33 @@ def test_pdf_and_word_files_are_read(tmp_path, caplog):
     assert skipped == {"hidden": 1, "damaged": 2}
 
 
+def test_merged_and_nested_cells_of_a_word_table_are_read_once(tmp_path):
+    docx = pytest.importorskip("docx")
+    file = docx.Document()
+    table = file.add_table(3, 3)
+    table.cell(0, 0).merge(table.cell(0, 2)).text = "Report of Bergen"
+    table.cell(1, 0).merge(table.cell(2, 0)).text = "Ships"
+    table.cell(1, 1).text = "12"
+    table.cell(2, 2).add_table(1, 1).cell(0, 0).text = "inside"
+    file.save(tmp_path / "Town.docx")
+    [(_, text, _)], _ = run("docx", str(tmp_path))
+    assert text.split() == ["Report", "of", "Bergen", "Ships", "12", "inside"]
+
+
+def test_a_folder_that_cannot_be_read_is_counted(tmp_path, monkeypatch):
+    write(tmp_path, {"a.txt": b"Oslo is new.", "private/b.txt": b"Bergen is old."})
+    scandir = os.scandir
+
+    def refuse(path):
+        if Path(path).name == "private":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)  # root may read everything
+    found, skipped = run("text", str(tmp_path))
+    assert len(found) == 1 and skipped == {"unreadable_folder": 1}
+
+
 def test_a_glob_that_python_refuses_is_refused_with_a_glob_that_works(tmp_path):
     write(tmp_path / "deep" / "er", {"Oslo.txt": b"Oslo is new."})
     for glob in ("**.txt", "**x/*.txt"):

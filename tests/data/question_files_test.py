@@ -144,6 +144,14 @@ def test_a_table_row_that_cannot_be_answered_is_refused_by_line(tmp_path, line, 
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize("answer", ["C:\\Windows\\System32", "$\\beta$-catenin", "\\sqrt{2}"])
+def test_an_answer_with_a_backslash_is_a_text(tmp_path, answer):
+    line = json.dumps({"question": "what?", "answers": [answer]})
+    (tmp_path / "q.jsonl").write_text(line)
+    [question] = read_questions(tmp_path / "q.jsonl")
+    assert question.answers == (answer,) and not question.expression
+
+
 def test_expressions_of_dpr_tables_are_read_as_expressions(tmp_path, recwarn):
     (tmp_path / "q").write_text("when?\t['19\\d\\d', '(May|June) 8']\n")
     [question] = read_questions(tmp_path / "q", "trec")

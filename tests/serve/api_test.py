@@ -1,8 +1,16 @@
 """The JSON API over real HTTP: answers, refusals and security headers."""
 
+import contextlib
+import errno
+import os
+import socket
+import time
+
 import pytest
 from served import serving
+from support.accented_run import copied
 
+from realm_jax.inference import passage_editor
 from realm_jax.serve.live_run import LiveRun
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
@@ -187,3 +195,49 @@ def test_openapi_document_lists_every_endpoint(api):
         "/api/passages": {"get", "post", "put", "delete"},
         "/api/edits": {"delete"},
     }
+
+
+def test_an_id_of_an_edit_is_taken_from_the_body_and_a_mistyped_one_undoes_nothing(api):
+    one, two = (
+        api("POST", "/api/passages", {"title": "", "text": text}).json()["id"]
+        for text in ("a river", "a lake")
+    )
+    api("DELETE", "/api/edits?ID=1").refused(400, "ID")
+    api("DELETE", f"/api/edits?id={one}", {"id": two}).refused(400, one, two)
+    assert api("DELETE", "/api/edits", {"id": one}).json()["id"] == one
+    left = api("GET", "/api/passages").json()["passages"]
+    assert [passage["id"] for passage in left] == [two]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        (errno.EROFS, 400, ["no permission to write", "--read-only"]),
+        (errno.ENOSPC, 400, ["the disk is full", "free space"]),
+        (errno.EIO, 500, [os.strerror(errno.EIO)]),
+    ],
+)
+def test_a_passage_that_cannot_be_written_is_refused_with_the_reason(
+    api, monkeypatch, code, status, words
+):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(passage_editor, "write_passages_generation", fail)
+    api("POST", "/api/passages", {"title": "", "text": "a river"}).refused(status, *words)
+    assert api("GET", "/api/passages").json()["passages"] == []
+
+
+def test_silent_connections_do_not_keep_others_out(answerer, tmp_path, monkeypatch):
+    from realm_jax.serve import connections
+
+    monkeypatch.setattr(connections, "SECONDS", 1.0)
+    run = LiveRun(copied(answerer, tmp_path))
+    with serving(run, limit_concurrency=4) as client, contextlib.ExitStack() as opened:
+        port = int(client.url.rpartition(":")[2])
+        for _ in range(4):
+            silent = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            silent.sendall(b"GET /api/hea")
+        assert client("GET", "/api/health").status == 503
+        time.sleep(1.5)
+        assert client("GET", "/api/health").status == 200

@@ -113,6 +113,18 @@ def test_an_edited_passage_is_read_until_the_edit_is_undone(live):
     assert live.changes()["passages"] == []
 
 
+def test_a_passage_longer_than_the_rows_of_the_index_is_restored(answerer, tmp_path):
+    run = copied(answerer, tmp_path)
+    run.config = run.config.copy_and_resolve_references()
+    run.config.lengths.passage = int(run.store.lengths().max()) - 1
+    live, longest = LiveRun(run), int(run.store.lengths().argmax())
+    with pytest.raises(InputError, match="too long"):
+        live.edit(longest, run.store.title(longest), run.store.body(longest))
+    live.remove(longest)
+    live.undo()
+    assert live.changes()["passages"] == []
+
+
 @pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
 def test_a_removed_passage_is_never_read(live, answerer, retriever):
     live.remove(3)

@@ -151,6 +151,40 @@ def test_passages_are_changed_by_keyboard_and_the_answer_is_updated(page, api):
     assert api("GET", "/api/passages").json()["passages"] == []
 
 
+def test_saving_twice_adds_one_passage_and_the_focus_is_not_lost(page, api):
+    ask(page, QUESTION)
+    page.click("#add")
+    page.fill("#text", "The Café is in Ani.")
+    page.evaluate("() => { for (const _ of [1, 2]) document.getElementById('save').click() }")
+    page.wait_for_selector("#edits li")
+    assert len(api("GET", "/api/passages").json()["passages"]) == 1
+    page.locator("#passages .edit").first.press("Enter")
+    page.fill("#text", "The Café is in Ora.")
+    page.click("#save")
+    expect(page.locator("#editor")).to_be_hidden()
+    expect(page.locator("#status")).to_have_text(re.compile("^Answer"))
+    assert page.evaluate("document.activeElement !== document.body")
+    page.click("#add")
+    assert page.locator("#save").is_enabled()
+
+
+def test_passages_without_an_answer_are_shown_as_such(page):
+    """As a run that has no reader for questions replies."""
+
+    def without_answer(route):
+        reply = route.fetch()
+        content = {**reply.json(), "answer": "", "probability": 0.0, "closed_book": None}
+        route.fulfill(response=reply, json=content)
+
+    page.route("**/api/ask", without_answer)
+    page.fill("#question", QUESTION)
+    page.press("#question", "Enter")
+    expect(page.locator("#answer")).to_contain_text("no reader for questions")
+    assert page.inner_text("#probability") == "" and page.locator("#closed-book").is_hidden()
+    assert page.locator("#passages li").count() > 0
+    expect(page.locator("#status")).to_contain_text("no reader")
+
+
 def test_an_error_is_shown_next_to_the_form_that_caused_it(page):
     page.fill("#question", "a river " * 30)
     page.click("#ask button[type=submit]")

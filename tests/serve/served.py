@@ -58,14 +58,16 @@ def _json(content: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def serving(run: LiveRun) -> Iterator[Client]:
+def serving(run: LiveRun, **settings: Any) -> Iterator[Client]:
     """Runs the application in a thread and yields a client."""
     import uvicorn
 
     from realm_jax.serve.api import make_app
+    from realm_jax.serve.connections import Connection
 
     app = make_app(run, ["127.0.0.1", "localhost"])
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+    config = uvicorn.Config(app, http=Connection, log_config=None, lifespan="off", **settings)
+    server = uvicorn.Server(config)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -87,9 +87,11 @@ function showPassage(passage) {
 
 function show(reply) {
   const filled = reply.text !== undefined;
+  const read = filled || reply.answer !== ""; // otherwise the run has no reader for questions
   const closedBook = filled ? { answer: reply.answer_without_retrieval } : reply.closed_book;
-  byId("answer").textContent = reply.answer;
-  byId("probability").textContent = `probability ${percent(reply.probability)}`;
+  byId("answer").textContent = read
+    ? reply.answer : "No answer: this run has no reader for questions. These passages were found.";
+  byId("probability").textContent = read ? `probability ${percent(reply.probability)}` : "";
   byId("closed-book").hidden = !closedBook;
   byId("closed-book-answer").textContent = closedBook?.answer ?? "";
   byId("closed-book-probability").textContent = filled
@@ -104,7 +106,8 @@ function show(reply) {
   const differs = previousAnswer !== null && previousAnswer !== reply.answer;
   byId("before").hidden = !differs;
   byId("before").textContent = differs ? `before the change: ${previousAnswer}` : "";
-  byId("status").textContent = `Answer: ${reply.answer}, ${byId("probability").textContent}.`;
+  byId("status").textContent = read
+    ? `Answer: ${reply.answer}, ${byId("probability").textContent}.` : byId("answer").textContent;
   byId("status").classList.add("unseen"); // for screen readers; others see the card
 }
 
@@ -123,17 +126,18 @@ async function answer({ again = false } = {}) {
   if (!again) history.replaceState(null, "", `?q=${encodeURIComponent(text)}`);
 }
 
-async function change(method, path, content, problem) {
+// `applied` is called as soon as the server has made the change.
+async function change(method, path, content, problem, applied = () => {}) {
   const done = await busy("Applying the change …", () => call(method, path, content), problem);
-  if (!done) return false;
+  if (!done) return;
+  applied();
   previousAnswer = null;
   if (asked) await answer({ again: true });
   else byId("status").textContent = "The change is applied.";
-  await showChanges();
+  await showChanges().catch((error) => { byId("problem").textContent = error.message; });
   // If the pressed button was removed, the focus is lost: set it again.
   if (document.activeElement === document.body)
     byId(byId("result").hidden ? "add" : "answer-title").focus();
-  return true;
 }
 
 async function showChanges() {
@@ -179,7 +183,10 @@ byId("edit").onsubmit = async (event) => {
   event.preventDefault();
   const content = { title: byId("title").value, text: byId("text").value };
   const [method, body] = editing === null ? ["POST", content] : ["PUT", { id: editing, ...content }];
-  if (await change(method, "/api/passages", body, byId("editor-problem"))) byId("editor").close();
+  byId("save").disabled = true; // a second press would add a second passage
+  const applied = () => byId("editor").close();
+  await change(method, "/api/passages", body, byId("editor-problem"), applied);
+  byId("save").disabled = false;
 };
 byId("cancel").onclick = () => byId("editor").close();
 byId("add").onclick = () => openEditor();
