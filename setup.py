@@ -54,7 +54,7 @@ setup(
         "sentencex>=1.0.32",
         "babel>=2.18",
         "safetensors>=0.5",
-        "huggingface_hub>=0.26",
+        "huggingface_hub>=0.34",
         "rich>=14",
         "tensorboardX>=2.6.2",
         "regex>=2024.5.15",

@@ -56,6 +56,8 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="measure what has no record yet")
     parser.add_argument("--tables", action="store_true", help="only write tables and plots")
     arguments, overrides = parse_script(parser)
+    if (overrides or arguments.rare_spans) and not arguments.label:
+        parser.error("another recipe needs a --label: records without one are those of the tables")
     if arguments.all or arguments.system or arguments.collection:
         if not arguments.start:
             parser.error("--start is required")

@@ -3,6 +3,9 @@ r"""Ablation of Table 2: random spans are masked instead of salient ones.
 Data:     as in experiments/realm_wikipedia.py, and the ICT checkpoint of that run:
               mkdir -p runs/random_span/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/random_span/checkpoints/
+              or, with both runs in a bucket:
+              gcloud storage cp -r gs://BUCKET/wikipedia/checkpoints/ict \
+                  gs://BUCKET/random-span/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-span \
               --bucket=BUCKET --project=PROJECT --config=experiments/random_span.py
           on one machine: realm run --config=experiments/random_span.py --workdir=runs/random_span

@@ -3,6 +3,9 @@ r"""Ablation of Table 2: random word pieces are masked instead of salient spans.
 Data:     as in experiments/realm_wikipedia.py, and the ICT checkpoint of that run:
               mkdir -p runs/random_token/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/random_token/checkpoints/
+              or, with both runs in a bucket:
+              gcloud storage cp -r gs://BUCKET/wikipedia/checkpoints/ict \
+                  gs://BUCKET/random-token/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=random-token \
               --bucket=BUCKET --project=PROJECT --config=experiments/random_token.py
           on one machine: realm run --config=experiments/random_token.py --workdir=runs/random_token

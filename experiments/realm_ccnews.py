@@ -8,6 +8,9 @@ Data:     Wikipedia as in experiments/realm_wikipedia.py, and CC-News in the for
           and the ICT checkpoint of the Wikipedia run:
               mkdir -p runs/ccnews/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/ccnews/checkpoints/
+              or, with both runs in a bucket:
+              gcloud storage cp -r gs://BUCKET/wikipedia/checkpoints/ict \
+                  gs://BUCKET/ccnews/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=ccnews \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_ccnews.py
           on one machine: realm run --config=experiments/realm_ccnews.py --workdir=runs/ccnews

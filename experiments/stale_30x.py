@@ -3,6 +3,9 @@ r"""Ablation of Table 2: the index is refreshed 30 times less often.
 Data:     as in experiments/realm_wikipedia.py, and the ICT checkpoint of that run:
               mkdir -p runs/stale_30x/checkpoints
               cp -r runs/wikipedia/checkpoints/ict runs/stale_30x/checkpoints/
+              or, with both runs in a bucket:
+              gcloud storage cp -r gs://BUCKET/wikipedia/checkpoints/ict \
+                  gs://BUCKET/stale-30x/checkpoints/
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=stale-30x \
               --bucket=BUCKET --project=PROJECT --config=experiments/stale_30x.py
           on one machine: realm run --config=experiments/stale_30x.py --workdir=runs/stale_30x

@@ -31,7 +31,7 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
-from realm_jax.cli.scripts import parse_script, script_parser
+from realm_jax.cli.scripts import parse_script, require_same_settings, script_parser
 from realm_jax.errors import RealmError
 from realm_jax.tagging.small_tagger import start_tagger_config, tagger_config
 
@@ -185,7 +185,7 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
         return [sys.executable, __file__, *flags, *overrides]
 
     every = [(row, seed) for seed in range(arguments.seeds) for row in edition.default_rows]
-    missing = [run for run in every if not metrics_file(arguments.records, *run).exists()]
+    missing = [run for run in every if not is_recorded(arguments.records, *run, overrides)]
     stop = runtime.start()
     for runs in in_order(missing, edition.rows):
         failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
@@ -218,6 +218,16 @@ def base_config(home: Path, start: str | None, overrides: list[str]) -> ConfigDi
     return base
 
 
+def is_recorded(records: Path, row: str, seed: int, overrides: list[str]) -> bool:
+    """Whether the row has a record; ends the process if that is of other overrides."""
+    kept = metrics_file(records, row, seed)
+    if not kept.exists():
+        return False
+    if json.loads(kept.read_text())["overrides"] != overrides:
+        sys.exit(f"{kept} is from a run with other overrides; use the same, or another --records")
+    return True
+
+
 def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     """Runs one row with one seed and stores its metrics, unless they exist.
 
@@ -230,13 +240,13 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
         sys.exit(f"no row {row!r}; rows: {', '.join(edition.rows)}")
     records = arguments.records
     kept = metrics_file(records, row, seed)
-    if row and kept.exists():
-        if json.loads(kept.read_text())["overrides"] != overrides:
-            sys.exit(f"{kept} is from a run with other overrides; delete it, or use the same")
+    if row and is_recorded(records, row, seed, overrides):
         return
     stop = runtime.start()
     workdir = arguments.workdir or arguments.home / f"{row}_{seed}"
     home = workdir.parent
+    settings = {"start": arguments.start, "tagger": arguments.tagger, "overrides": overrides}
+    require_same_settings(home, settings)
 
     def work() -> dict[str, Any]:
         base = base_config(home, arguments.start, overrides)

@@ -12,9 +12,18 @@ from typing import Any
 import jax
 
 from evidence_runs.rare_spans import write_rare_spans
-from evidence_runs.systems import AS_IS, DOCUMENT_PIECES, PASSAGE_PIECES, SYSTEMS, TRAINED
+from evidence_runs.systems import (
+    AS_IS,
+    DOCUMENT_PIECES,
+    PASSAGE_PIECES,
+    SYSTEMS,
+    TRAINED,
+    trained,
+)
+from realm_jax.cli.scripts import require_same_settings
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
+from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import Values, measure, retrieve_documents
 from realm_jax.runtime import realm_command
@@ -56,6 +65,7 @@ class Measurement:
         name, folder = self.judged.name, records / self.label if self.label else records
         path = folder / f"{name}.{self.system}.{self.seed}.json"
         if path.exists():
+            self._require_own(path)
             return
         system = SYSTEMS[self.system]
         workdir, training = self._evaluated_run(system.run)
@@ -87,6 +97,18 @@ class Measurement:
         written.write_text(json.dumps(record) + "\n")
         written.replace(path)
 
+    def _require_own(self, path: Path) -> None:
+        """Refuses a record of another recipe; those of the tables may be older than the recipe."""
+        overrides = json.loads(path.read_text())["overrides"]
+        if self.label and trained(self.system) and overrides != self._changes():
+            raise InputError(
+                "the record is of another recipe",
+                where=path,
+                expected=" ".join(overrides) or "no overrides",
+                found=" ".join(self._changes()) or "no overrides",
+                fix="give the same overrides, or another --label",
+            )
+
     def _changes(self) -> list[str]:
         return [*(["--rare-spans"] if self.rare_spans else []), *self.overrides]
 
@@ -107,20 +129,22 @@ class Measurement:
     def _evaluated_run(self, kind: str) -> tuple[Path, dict[str, Any]]:
         """A run over the whole documents, and what the training measured."""
         place = self.home / self.judged.name
+        require_same_settings(place, {"start": self.start})
         if kind not in TRAINED:
             return self._index(self.start, place / "start"), {}
         name = f"{kind}_{self.seed}"
-        trained = place / (f"{self.label}_{name}" if self.label else name)
-        kept = trained / "trained.json"
+        own = place / (f"{self.label}_{name}" if self.label else name)
+        require_same_settings(own, {"overrides": self._changes()})
+        kept = own / "trained.json"
         if not kept.exists():
-            training = self._train(kind, trained / "run")
-            shutil.rmtree(trained / "encoder", ignore_errors=True)  # of an interrupted command
-            to = [f"--to={trained / 'encoder'}", "--layout=sentence-transformers"]
-            self._realm("export", f"--workdir={trained / 'run'}", *to)
-            shutil.rmtree(trained / "run" / "checkpoints")  # gigabytes
+            training = self._train(kind, own / "run")
+            shutil.rmtree(own / "encoder", ignore_errors=True)  # of an interrupted command
+            to = [f"--to={own / 'encoder'}", "--layout=sentence-transformers"]
+            self._realm("export", f"--workdir={own / 'run'}", *to)
+            shutil.rmtree(own / "run" / "checkpoints")  # gigabytes
             kept.write_text(json.dumps([training, self.commands, self.seconds]))
         training, self.commands, self.seconds = json.loads(kept.read_text())
-        return self._index(str(trained / "encoder"), trained / "documents"), training
+        return self._index(str(own / "encoder"), own / "documents"), training
 
     def _index(self, encoder: str, workdir: Path) -> Path:
         """A run over the whole documents without training."""

@@ -56,9 +56,10 @@ STORED = (
 
 def stored_keys(form: Form) -> dict[str, Any]:
     """The part of `config.json` that `stored_form` reads; {} for the paper's form."""
-    changed = {key: getattr(form, key) for key in STORED}
-    changed = {key: value for key, value in changed.items() if value != getattr(PAPER, key)}
-    return {STORED_UNDER: changed} if changed else {}
+    values = {key: getattr(form, key) for key in STORED}
+    if form.is_paper:  # readers of other forms have other defaults, so they need all keys
+        values = {key: value for key, value in values.items() if value != getattr(PAPER, key)}
+    return {STORED_UNDER: values} if values else {}
 
 
 def stored_form(description: Mapping[str, Any]) -> dict[str, Any]:

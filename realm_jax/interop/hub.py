@@ -100,7 +100,8 @@ def _http_errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     bases = (base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
-    return (LocalEntryNotFoundError, OfflineModeIsEnabled, *bases)
+    # Versions before 1.0 use requests, whose errors are OSErrors.
+    return (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, *bases)
 
 
 def _refused(name: str, problem: str, error: Exception, fix: str) -> InputError:

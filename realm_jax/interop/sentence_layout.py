@@ -45,7 +45,8 @@ def write_sentence_transformers(
       vocabulary: its `vocab.txt`.
 
     Raises:
-      InputError: there is no vocabulary, or the network is not an embedder.
+      InputError: there is no vocabulary, the network is not an embedder, or it has a form that
+        these modules cannot express.
     """
     form = sizes.form
     if vocabulary is None or (form.is_paper and "cls.dense.weight" not in names):
@@ -54,6 +55,14 @@ def write_sentence_transformers(
             expected="a projection (cls.dense.weight) and a vocab.txt",
             found="no vocab.txt" if vocabulary is None else "a network without projection",
             fix="--network=embedder, and a vocab.txt in the folder of the weights",
+        )
+    if form.projection == "layer_norm" and not form.is_paper:
+        raise InputError(
+            "sentence-transformers has no modules for an embedder of this form",
+            expected="model.projection=none or linear layers, or the paper's form: "
+            "model.pooling=pooler without model.normalise",
+            found=f"layer_norm, pooling {form.pooling}, normalise {form.normalise}",
+            fix="train with --config.model.projection=none",
         )
     bert = {name: array for name, array in names.items() if name.startswith("bert.")}
     longest = form.longest or sizes.positions

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.errors import InputError, MismatchError
-from realm_jax.planning.chips import Slice
+from realm_jax.planning.chips import Slice, slice_of
 from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
 
 # Reports of the config experiments/realm_wikipedia.py
@@ -52,14 +52,16 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
 def reports_for(target: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict[str, Any]]:
     """Chooses a report per program: of this slice if there is one, else of the same chips.
 
+    Of these, a report of the same number of slices is preferred.
+
     Raises:
       InputError: a program has no report for these chips.
     """
-    kept = [one for one in read_reports(path) if one["topology"].startswith(f"{target.kind}:")]
+    kept = [one for one in read_reports(path) if slice_of(one["topology"]).kind == target.kind]
     chosen = {}
     for name in PROGRAMS:
         fitting = [one for one in kept if one["name"] == name]
-        fitting.sort(key=lambda one: one["topology"] != target.name)
+        fitting.sort(key=lambda one: _distance(slice_of(one["topology"]), target))
         if not fitting:
             raise InputError(
                 f"no compile report of {name} for {target.kind}",
@@ -69,6 +71,10 @@ def reports_for(target: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict
             )
         chosen[name] = fitting[0]
     return chosen
+
+
+def _distance(one: Slice, target: Slice) -> tuple[bool, bool]:
+    return one.name != target.name, one.slices != target.slices
 
 
 def check_sizes(reports: dict[str, dict[str, Any]], config: ConfigDict, path: Path) -> None:

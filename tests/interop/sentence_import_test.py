@@ -246,3 +246,24 @@ def test_a_config_becomes_like_its_start(made):
     trained = load_config("own_corpus", start)
     assert trained.stages.realm.steps == 300 and trained.model.pooling == "mean"
     assert load_config("own_corpus", {}).model.pooling == "pooler"
+
+
+@pytest.mark.parametrize("form", [{"normalise": True}, {"pooling": "mean"}])
+def test_a_projection_that_the_modules_cannot_express_is_refused(tmp_path, form):
+    config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
+    params = jax.device_get(Modules(config.model, V, ("embedder",)).init(jax.random.key(0)))
+    (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
+    weights = weights_of_run(params, config.model, 5, tmp_path / "pieces.txt", longest=40)
+    with pytest.raises(RealmError, match=r"layer_norm[\s\S]*model\.projection=none"):
+        write_weights(tmp_path / "out", weights)
+
+
+def test_an_exported_form_is_read_again_with_all_its_keys(tmp_path):
+    form = {"pooling": "mean", "projection": "none", "normalise": True, "passage_row": "pair"}
+    form |= {"temperature": 1.0, "embedding": tiny_config().model.hidden}
+    config = tiny_config(**{f"model__{key}": value for key, value in form.items()})
+    params = jax.device_get(Modules(config.model, V, ("embedder",)).init(jax.random.key(0)))
+    (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in vocabulary()))
+    weights = weights_of_run(params, config.model, 5, tmp_path / "pieces.txt", longest=40)
+    write_weights(tmp_path / "out", weights)
+    assert open_weights(tmp_path / "out").sizes.form.keys() == weights.sizes.form.keys()

@@ -1,0 +1,18 @@
+"""Which stored compile report a plan uses."""
+
+import pytest
+
+from realm_jax.planning.chips import slice_of
+from realm_jax.planning.reference_reports import REFERENCE_REPORTS, read_reports, reports_for
+
+
+@pytest.mark.parametrize(
+    "name", sorted({one["topology"] for one in read_reports(REFERENCE_REPORTS)})
+)
+def test_a_slice_with_reports_is_planned_with_its_own(name):
+    assert {one["topology"] for one in reports_for(slice_of(name)).values()} == {name}
+
+
+def test_another_slice_of_the_same_chips_is_planned_with_theirs():
+    found = {one["topology"] for one in reports_for(slice_of("v5e:4x4")).values()}
+    assert len(found) == 1 and found.pop().endswith("v5e:8x8")
