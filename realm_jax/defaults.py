@@ -262,8 +262,8 @@ def _optimizer() -> ConfigDict:
     optimizer.clip = 1.0  # largest global norm of the gradient
     # Micro-batches per step, whose gradients are summed; only one has activations in memory at a
     # time. realm, tagger: the update equals that of the whole batch. ict, qa: negatives come from
-    # the same micro-batch, so there are fewer. reader: the masked LM update is exact, the span loss
-    # is the mean over micro-batches. Each micro-batch draws its own dropout.
+    # the same micro-batch, so there are fewer. reader: the masked LM update is exact. Span loss and
+    # distance penalties are means over micro-batches, each of which draws its own dropout.
     optimizer.accumulate_steps = 1
     optimizer.warmup_share = 0.1  # share of a stage's steps with a rising learning rate
     optimizer.warmup_max_steps = 10_000  # most warm-up steps of a stage

@@ -6,7 +6,7 @@ The paper has no such stage. A reader trained from random weights needs it to le
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Int, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
@@ -86,17 +86,24 @@ class ReaderWarmupSource:
         hide_mask = (rng.random(size) < stage.hidden_mask_share)[batch_rows]
         mask_tokens = joint.ids == self._store.vocabulary.mask
         joint = joint._replace(mask=joint.mask & ~(hide_mask[:, None] & mask_tokens))
-        gold, one_span = _masked_spans(joint, text, self._lengths.answer)
+        masked = (text.queries.ids == self._store.vocabulary.mask).sum(-1)
+        gold, one_span = _masked_spans(joint, text, masked, self._lengths.answer)
         weights = np.where(hide_mask[:, None], np.float32(0), text.weights)
         return ReaderWarmupBatch(joint, text._replace(weights=weights), gold, one_span)
 
 
-def _masked_spans(joint: Rows, text: MaskedText, widest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The fields `gold` and `one_span` of a batch."""
+def _masked_spans(
+    joint: Rows, text: MaskedText, masked: Int[np.ndarray, "B"], widest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fields `gold` and `one_span` of a batch.
+
+    `masked`: number of [MASK] in each query. A span of more than M pieces has fewer targets.
+    """
     real = text.weights > 0
     counts = real.sum(-1)
     last = np.take_along_axis(text.positions, np.maximum(counts - 1, 0)[:, None], axis=1)[:, 0]
     one_span = (counts > 0) & (last - text.positions[:, 0] == counts - 1) & (counts <= widest)
+    one_span &= masked <= counts
     answers = [
         [pieces[used]] if whole else []
         for pieces, used, whole in zip(text.targets, real, one_span, strict=True)

@@ -94,8 +94,11 @@ def _by_words(bm25: Bm25, texts: Sequence[str], k: int, left_out: Int64[np.ndarr
 
 
 def _by_vectors(index: PublishedIndex, vectors: Float32[np.ndarray, "B E"], k: int) -> Ranked:
+    """The k best passages by vectors, in the order of their exact scores."""
     found = search(index, vectors, k)
-    return found, relevance(index, vectors, found)
+    scores = relevance(index, vectors, found)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.take_along_axis(found, order, 1), np.take_along_axis(scores, order, 1)
 
 
 def relevance(

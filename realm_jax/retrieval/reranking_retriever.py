@@ -40,14 +40,15 @@ class RerankingRetriever(Retriever):
         Args:
           index: the index to search, with the query embedder published with it.
           queries: [R, Q].
-          k: at most `retrieval.rerank`.
+          k: hits after the first `retrieval.rerank` stay in the order of the index.
           step: its params, on the devices, rank the hits; without them, the order of the index
             stands.
         """
         if step.params is None:
             return self._host.hits(index, queries, k)
         params = self._encoder.place(step.params)
-        found = self._host.hits(index, queries, self._width)
+        found = self._host.hits(index, queries, max(k, self._width))
+        found, others = found[:, : self._width], found[:, self._width :]
         passages, positions = np.unique(found, return_inverse=True)
         vectors = self._encoder.embed_passages(params, self._store, passages)
         scores = np.einsum(
@@ -55,5 +56,5 @@ class RerankingRetriever(Retriever):
             self._encoder.embed_queries(params, queries),
             vectors[positions.reshape(found.shape)],
         )
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(found, order, axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        return np.hstack([np.take_along_axis(found, order, axis=1), others])[:, :k]

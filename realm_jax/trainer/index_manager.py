@@ -135,8 +135,8 @@ class IndexManager:
         """Decides from the offers of all processes whether the next step swaps, and to what."""
         self._report_refusals(offers)
         proposed = self._watcher.proposed = offers[0][0]
-        if proposed in self._reported:
-            self._watcher.drop(self._offered)
+        if self._offered is not None and self._offered.step in self._reported:
+            self._watcher.drop(self._offered)  # another process has refused it, perhaps earlier
         elif proposed is not None and all(opened == proposed for opened, _ in offers):
             self._watcher.drop(self._offered)
             self._accepted = self._offered

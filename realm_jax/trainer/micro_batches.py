@@ -45,7 +45,7 @@ def mean_over_parts(
     shapes = jax.eval_shape(lambda part: (*function(part, jnp.int32(0)), 1.0), first)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes)
     (*sums, weights), _ = jax.lax.scan(add, zeros, (batches, jnp.arange(parts)))
-    return jax.tree.map(lambda leaf: leaf / weights, tuple(sums))
+    return jax.tree.map(lambda leaf: leaf / jnp.where(weights > 0, weights, 1.0), tuple(sums))
 
 
 def _split(batch: Any, parts: int, mesh: Mesh) -> Any:

@@ -174,8 +174,8 @@ class RealmStage:
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 
     def weight(self, batch: PretrainingBatch) -> Float[Array, ""]:
-        """The number of masked word pieces."""
-        return jnp.maximum(batch.weights.sum(), 1.0)
+        """The number of masked word pieces; 0 if all rows fill up a batch of held-out sentences."""
+        return batch.weights.sum()
 
     def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """Metrics on held-out sentences after `step` steps, with the index of the last of them.

@@ -13,7 +13,6 @@ from realm_jax.models.modules import Parameters
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.fusion import Ranked
-from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.retriever import search_with_scores
 
 
@@ -35,11 +34,10 @@ class EmbeddedCorpus:
     """
 
     def __init__(self, config: ConfigDict, store: PassageStore, embedder: Parameters):
-        encoder = Encoder(config, store.vocabulary.size)
-        self._ids = store.live_ids()
+        self._encoder, ids = Encoder(config, store.vocabulary.size), store.live_ids()
         self._embedder, self._rows = embedder, EmbedderRows(config, store.vocabulary)
-        self._vectors = encoder.embed_passages(encoder.place(embedder), store, self._ids)
-        self._retriever = HostRetriever(config, store.vocabulary.size)
+        vectors = self._encoder.embed_passages(self._encoder.place(embedder), store, ids)
+        self._index = _LocalIndex(vectors, ids, embedder)
 
     def ranking(self, queries: Rows, k: int, embedder: Parameters | None = None) -> Ranked:
         """Ids and scores [B, K] of the k best passages, best first.
@@ -49,10 +47,9 @@ class EmbeddedCorpus:
           k: cut to the number of passages.
           embedder: of the queries; None: that of the passages.
         """
-        of_queries = self._embedder if embedder is None else embedder
-        index = _LocalIndex(self._vectors, self._ids, of_queries)
-        vectors = self._retriever.embed_queries(index, self._rows.queries(queries))
-        return search_with_scores(index, vectors, k)
+        params = self._encoder.place(self._embedder if embedder is None else embedder)
+        vectors = self._encoder.embed_queries(params, self._rows.queries(queries))
+        return search_with_scores(self._index, vectors, k)
 
     def hits(
         self, queries: Rows, k: int, embedder: Parameters | None = None

@@ -106,6 +106,16 @@ def test_a_hidden_mask_token_is_not_attended_to_and_trains_only_the_span(tiny):
     np.testing.assert_array_equal(reading.one_span, same.one_span)
 
 
+def test_a_span_with_more_pieces_than_targets_is_not_gold(tiny):
+    """Its first pieces alone are not the masked span."""
+    source, _ = source_of(tiny, {"lengths__masks": 3})
+    reading = source.batch(2, B)
+    is_long = (reading.text.queries.ids == tiny.store.vocabulary.mask).sum(1) > 3
+    assert is_long.any() and not is_long.all()
+    assert not reading.one_span[is_long].any() and not reading.gold[is_long].any()
+    assert reading.one_span[~is_long].all() and reading.gold[~is_long].any()
+
+
 def test_a_negative_is_at_most_two_passages_away(tiny):
     (source, plain), count = source_of(tiny, neighbour_share=1.0), len(tiny.store)
     reading, text = source.batch(0, B), plain.batch(0, B)

@@ -1,13 +1,17 @@
 """Finding passages by vectors, by words and by both, also while passages are changed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.accented_run import copied
 
 from realm_jax.errors import InputError
+from realm_jax.inference import finder
 from realm_jax.inference.evaluate import evaluate
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.inference.run import Run
+from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.fusion import Fusion
 from realm_jax.serve.live_run import LiveRun
 
@@ -48,6 +52,21 @@ def test_bm25_finds_passages_by_words_and_hybrid_by_both(run, answerer):
 def _scaled(scores: dict[int, float]) -> dict[int, float]:
     low, high = min(scores.values()), max(scores.values())
     return {i: (score - low) / (high - low) for i, score in scores.items()}
+
+
+def test_hits_of_an_approximate_search_are_in_the_order_of_their_scores(answerer):
+    index, vectors = answerer.index, np.asarray(answerer.index.vectors[:2], np.float32)
+
+    class Reversed(ExactSearcher):
+        def search(self, queries, k):
+            rows, scores = index.searcher.search(queries, k)
+            return rows[:, ::-1].copy(), scores[:, ::-1].copy()
+
+    searcher = Reversed(np.asarray(index.vectors, np.float32))
+    ids, scores = finder._by_vectors(replace(index, searcher=searcher), vectors, 4)
+    expected, _ = finder._by_vectors(index, vectors, 4)
+    np.testing.assert_array_equal(ids, expected)
+    assert (np.diff(scores) <= 0).all()
 
 
 def test_a_fusion_with_all_weight_on_the_vectors_is_dense(run):

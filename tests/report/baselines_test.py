@@ -5,6 +5,7 @@ import pytest
 from support.finished_run import random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
+from realm_jax.data.open_qa import question_rows
 from realm_jax.report.baselines import LABELS, baselines_section, compare_with_baselines
 from realm_jax.report.html import page
 from realm_jax.report.run_data import RunData
@@ -43,6 +44,18 @@ def test_every_retriever_is_measured_on_both_sets(compared):
         assert found[name].keys() == {"queries", *LABELS}
         assert found[name]["queries"] == queries
         assert all(0 <= found[name][retriever] <= 1 for retriever in LABELS)
+
+
+def test_questions_are_embedded_with_the_embedder_of_the_call(corpus):
+    config = tiny_config(corpus.folder)
+    params = random_params(config, corpus.store.vocabulary.size)
+    one, other = params["embedder"], params["question_embedder"]
+    rows = question_rows([q.text for q in corpus.questions[:8]], corpus.store.vocabulary, 32)
+    used = EmbeddedCorpus(config, corpus.store, one)
+    used.hits(rows, 5)
+    fresh = EmbeddedCorpus(config, corpus.store, one).hits(rows, 5, other)
+    np.testing.assert_array_equal(used.hits(rows, 5, other), fresh)
+    assert not np.array_equal(used.hits(rows, 5), fresh)
 
 
 def test_a_question_succeeds_by_a_passage_with_its_answer(compared, corpus):

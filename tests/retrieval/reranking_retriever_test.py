@@ -41,8 +41,8 @@ def parts(tiny):
     }
     ranked = make_retriever(config, tiny.store)
     return SimpleNamespace(
-        ranked=lambda given: ranked.hits(index, queries, K, StepContext(params=given)),
-        stale=HostRetriever(config, pieces).hits(index, queries, WIDTH),
+        ranked=lambda given, k=K: ranked.hits(index, queries, k, StepContext(params=given)),
+        stale=HostRetriever(config, pieces).hits(index, queries, 2 * WIDTH),
         scores=scores,  # by passage id
         old=old,
         fresh=fresh,
@@ -51,10 +51,17 @@ def parts(tiny):
 
 def test_stale_hits_are_ordered_by_fresh_vectors(parts):
     found = parts.ranked(parts.fresh)
-    among = np.take_along_axis(parts.scores["fresh"], parts.stale, axis=1)
-    expected = np.take_along_axis(parts.stale, np.argsort(-among, axis=1)[:, :K], axis=1)
+    stale = parts.stale[:, :WIDTH]
+    among = np.take_along_axis(parts.scores["fresh"], stale, axis=1)
+    expected = np.take_along_axis(stale, np.argsort(-among, axis=1)[:, :K], axis=1)
     np.testing.assert_array_equal(found, expected)
     assert (found != parts.stale[:, :K]).any()
+
+
+def test_hits_after_those_that_are_ranked_stay_in_the_order_of_the_index(parts):
+    found = parts.ranked(parts.fresh, 2 * WIDTH)
+    np.testing.assert_array_equal(np.sort(found[:, :WIDTH]), np.sort(parts.stale[:, :WIDTH]))
+    np.testing.assert_array_equal(found[:, WIDTH:], parts.stale[:, WIDTH:])
 
 
 def test_with_the_params_of_the_index_the_order_does_not_change(parts):

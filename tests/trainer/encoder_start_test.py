@@ -10,7 +10,6 @@ from support.builder_thread import building
 from support.finished_run import write_finished_run
 from support.tiny_corpus import (
     TinyCorpus,
-    passages,
     tiny_config,
     vocabulary,
     write_tiny_corpus,
@@ -29,6 +28,7 @@ from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.embedder import null_score_of, temperature_of
 from realm_jax.report.write import write_report
+from realm_jax.serve.live_run import LiveRun
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.ict_stage import IctStage
@@ -96,8 +96,15 @@ def test_an_encoder_as_it_is_can_be_asked_and_embeds_with_its_prompts(as_is, tin
     np.testing.assert_allclose([p.p_z for p in answer.passages], p_z / p_z.sum(), rtol=1e-3)
 
 
+def test_a_server_of_an_encoder_shows_no_answer_from_memory_and_no_blanks(as_is):
+    live = LiveRun.open(str(as_is.workdir))
+    reply = live.ask("river in ube")
+    assert (reply["answer"], reply["closed_book"], live.examples()) == ("", None, [])
+    assert reply["passages"]
+
+
 def test_a_corpus_without_held_out_sentences_is_reported(tiny, encoder, tmp_path):
-    texts = [("the river", ["what is in the river?"]), *passages(1)]  # a span in the second only
+    texts = [("the river", ["what is in the river?"]), ("the tower", ["where is it?"])]  # no span
     write_passages(tmp_path / "two", texts, tiny.folder.parent / "vocab.txt")
     store = PassageStore.open(tmp_path / "two")
     two = TinyCorpus(tmp_path / "two", store, mark_spans(store), [])

@@ -1,6 +1,7 @@
 """An evaluation runs the program that `realm compile` lowers, as training is laid out."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
@@ -20,6 +21,7 @@ from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.evaluation import Evaluation, make_evaluation
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.micro_batches import mean_over_parts
 from realm_jax.trainer.realm_stage import RealmStage
 
 QUERIES = 13  # two batches of the training size; the second one is filled with other rows
@@ -36,16 +38,26 @@ def evaluate_ict(tiny, config, mesh, evaluation_of, folder):
     return stage.evaluate(0, {}, evaluation_of(stage))
 
 
-def evaluate_realm(tiny, config, mesh, evaluation_of, folder):
+def realm_stage(tiny, config, mesh, folder):
     text, groups = MaskedTextSource(tiny.store, tiny.spans, config), packing_groups(mesh, config)
     index = IndexManager(RunDir(folder), config, {tiny.store.corpus_hash}.__contains__, [], set)
-    stage = RealmStage(config, tiny.store, text, text, index, mesh, groups)
+    return RealmStage(config, tiny.store, text, text, index, mesh, groups)
+
+
+def index_of_zeros(tiny, config, stage):
+    """A published index whose vectors and params are 0, and the params."""
     shapes = stage.modules.shapes["embedder"]
     params = {"embedder": jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)}
     rows, vectors = np.arange(40), np.zeros((40, config.model.embedding), np.float32)
     of_corpus = {"corpus_hash": tiny.store.corpus_hash}
     parts = (ExactSearcher(vectors), rows, vectors, params["embedder"], "{}", of_corpus)
-    measured = stage.evaluate_with(PublishedIndex(0, *parts), 0, params, evaluation_of(stage))
+    return PublishedIndex(0, *parts), params
+
+
+def evaluate_realm(tiny, config, mesh, evaluation_of, folder):
+    stage = realm_stage(tiny, config, mesh, folder)
+    index, params = index_of_zeros(tiny, config, stage)
+    measured = stage.evaluate_with(index, 0, params, evaluation_of(stage))
     stage.close()
     return measured
 
@@ -108,3 +120,31 @@ def test_an_evaluation_has_the_micro_batches_of_training(tiny):
     seen.clear()
     make_evaluation(stage, mesh, 1).lower(params, batch)
     assert set(seen) == {((32, 2), None)}
+
+
+def test_micro_batches_of_rows_that_only_fill_up_do_not_count(tiny, tmp_path):
+    config = config_of(tiny, "realm")
+    mesh = make_mesh(config.mesh)
+    stage = realm_stage(tiny, config, mesh, tmp_path)
+    index, params = index_of_zeros(tiny, config, stage)
+    rows = np.arange(config.stages.realm.batch)
+    batch = next(stage._held_out_batches(index, params, rows, []))
+    weights = jnp.asarray(batch.weights)
+    assert stage.weight(batch._replace(weights=weights)) > 1
+    assert stage.weight(batch._replace(weights=0 * weights)) == 0
+    stage.close()
+
+    weights = np.zeros(32, np.float32)
+    weights[0] = 2  # of the first part; the others have no weight
+    values = {"value": 1 + np.arange(32, dtype=np.float32), "weight": weights}
+
+    def mean(part, _):
+        return ((part["value"] * part["weight"]).sum() / part["weight"].sum().clip(1),)
+
+    def weight(part):
+        return part["weight"].sum()
+
+    with mesh:
+        batch = jax.device_put(values, batch_sharding(mesh))
+        whole, split = (mean_over_parts(mean, batch, weight, parts, mesh) for parts in (1, 4))
+    np.testing.assert_allclose(np.ravel(jax.tree.leaves(split)), np.ravel(whole))

@@ -12,6 +12,7 @@ from support.tiny_corpus import tiny_config
 from realm_jax.artifacts.audit_log import probe_hash_of
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.errors import RealmError
+from realm_jax.parallel import hosts
 from realm_jax.retrieval.search_process import MIN_ROWS, SearchProcess
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.heartbeat import beat
@@ -79,6 +80,24 @@ def test_an_index_of_another_corpus_or_width_is_refused(run, make_manager, wrong
     steps = iter(range(3, 1_000_000))
     until(lambda: search(index, next(steps)) == 4)
     assert [of for _, of in index.swaps] == [0, 4]
+
+
+def test_an_index_that_another_process_has_refused_does_not_stop_later_ones(
+    run, make_manager, monkeypatch
+):
+    """This process opens it only after the exchange in which the others have dropped it."""
+    monkeypatch.setattr(hosts, "process_count", lambda: 3)
+    publish(run, 0)
+    index = make_manager()
+    index.for_step(0)
+    index.accept([[2, None], [None, 2], index.offer(1)])
+    publish(run, 2)
+    until(lambda: index.offer(2) == [2, None])
+    index.accept([[None, None], [None, 2], index.offer(2)])
+    publish(run, 4)
+    until(lambda: index.offer(5) == [4, None])
+    index.accept([[4, None], [4, 2], index.offer(5)])
+    assert index.for_step(5).step == 4
 
 
 def test_a_damaged_index_is_refused(run, make_manager, caplog):
