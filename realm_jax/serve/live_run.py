@@ -218,8 +218,7 @@ class LiveRun:
         return self._answerer.by(retriever or self._retriever)
 
     def _with_closed_book(self, answer: dict[str, Any]) -> dict[str, Any]:
-        has_reader = bool(answer["answer"])
-        closed_book = self._closed_book.ask(answer["question"]) if has_reader else None
+        closed_book = self._closed_book.ask(answer["question"]) if answer["answer"] else None
         return self._with_edits({**answer, "closed_book": closed_book and vars(closed_book)})
 
     def _with_edits(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -267,9 +266,8 @@ class LiveRun:
                 )
             self._check_known(changed)
             start = self._start
-            written = [
-                WrittenText(one, *_text(start, one)) for one in changed if _is_live(start, one)
-            ]
+            before = [one for one in changed if _is_live(start, one)]
+            written = [WrittenText(one, *_text(start, one)) for one in before]
             removed = [one for one in changed if self._kind(one) == "added"]
             self._write(written, removed, True)
             return self._changed_reply(i)
