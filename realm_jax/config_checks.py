@@ -64,6 +64,7 @@ _LEAST: dict[str, float] = {
     "refresh.max_staleness": 0,
     "refresh.segment_max_age": 0,
     "refresh.alarm_steps": 0,
+    "builder.recall_floor": 0,
     "mesh.groups": 0,
     "model.init_stddev": 0,
     "optimizer.clip": 0,
@@ -81,7 +82,7 @@ _SHARES = """
   model.dropout masking.rate stages.reader.copying_share stages.reader.neighbour_share
   stages.reader.null_share stages.reader.permuted_share stages.reader.hidden_mask_share
   stages.ict.mask_share stages.ict.removal_share stages.ict.title_share stages.realm.title_share
-  stages.tagger.unknown_share builder.reencode_loss builder.recall_floor optimizer.b1 optimizer.b2
+  stages.tagger.unknown_share builder.reencode_loss optimizer.b1 optimizer.b2
   optimizer.warmup_share
 """
 
