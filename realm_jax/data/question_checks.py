@@ -54,7 +54,8 @@ def checked_question(where: str, text: Any, answers: Any, more: dict[str, Any]) 
             where=where,
             expected="the text of an answer",
             found=repr(answers)[:200],
-            fix="give expressions as a TSV file with --format=trec; of a text, leave out the mark",
+            fix="give expressions as a TSV file with --format=trec; in a text, leave out "
+            "backslashes and alternatives",
         )
     if not all(answer.strip() for answer in texts):
         raise invalid_question(where, "answers that are not empty", repr(answers))

@@ -48,7 +48,8 @@ def read_run(path: str | Path) -> TrecRun:
     run: TrecRun = {}
     try:
         for scored in ir_measures.read_trec_run(str(path)):
-            run.setdefault(scored.query_id, {})[scored.doc_id] = scored.score
+            query = scored.query_id.removeprefix("\ufeff")  # a byte order mark
+            run.setdefault(query, {})[scored.doc_id] = scored.score
     except (OSError, ValueError, EOFError) as error:
         raise _refused(path, error) from error
     if not run:

@@ -269,7 +269,7 @@ class LiveRun:
             before = [one for one in changed if _is_live(start, one)]
             written = [WrittenText(one, *_text(start, one)) for one in before]
             removed = [one for one in changed if self._kind(one) == "added"]
-            self._write(written, removed, True)
+            self._write(written, removed, restored=True)
             return self._changed_reply(i)
 
     def changes(self) -> dict[str, Any]:

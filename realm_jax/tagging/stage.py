@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
@@ -66,7 +65,7 @@ class TaggerStage(IndexFreeStage):
 
     def weight(self, batch: TaggerBatch) -> Float[Array, ""]:
         """Number of words in the batch."""
-        return jnp.maximum(batch.weights.sum(), 1.0)
+        return batch.weights.sum()
 
     def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """Scores of conlleval on the held-out file, in percent; empty without a file."""
