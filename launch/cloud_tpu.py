@@ -3,14 +3,16 @@ r"""Both jobs on Cloud TPU: one slice trains, single machines build, a bucket co
 Command:  python launch/cloud_tpu.py --project=PROJECT --bucket=BUCKET --zone=us-west4-a \
               --name=realm --trainer=v5e:8x8 --builders=4 \
               --config=experiments/realm_wikipedia.py --dry_run
-Needs:    gcloud, logged in; the folders runs/... and weights/... of the config under
-          gs://BUCKET/data/ (gcloud storage rsync --recursive FOLDER gs://BUCKET/data/FOLDER)
+Needs:    gcloud, logged in; a bucket (gcloud storage buckets create gs://BUCKET) with the folders
+          runs/... and weights/... of the config under gs://BUCKET/data/
+          (gcloud storage rsync --recursive FOLDER gs://BUCKET/data/FOLDER)
 
---dry_run prints the commands. Without it they are executed: the script requests queued resources,
-waits for them, copies the code of HEAD and starts the jobs as services. A job that exits with code
-75 (stopped, progress saved) or 76 (another host was lost) is restarted by its machine. After a
-preemption, run the same command with --again, which does not create the bucket. Each builder is one
-machine with its own share of the corpus; an index is published when all have embedded theirs.
+--dry_run prints the commands for a new run. Without it they are executed: the script requests
+queued resources, waits for them, copies the code of HEAD and starts the jobs as services. A job
+that exits with code 75 (stopped, progress saved) or 76 (another host was lost) is restarted by its
+machine. After a preemption or an error, run the same command again: it requests the machines that
+were lost and starts the jobs that do not run. Each builder is one machine with its own share of the
+corpus; an index is published when all have embedded theirs.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from realm_jax.cli.launching import (
     check_zone,
     index_command,
     last_step,
+    not_installed,
     run_all,
     train_command,
 )
@@ -37,12 +40,16 @@ from realm_jax.cli.scripts import script_parser
 from realm_jax.errors import InputError, RealmError
 from realm_jax.planning.chips import Slice
 
-CODE = "realm-jax.tar.gz"
+_PREFIX = "realm-jax"  # folder of the code on the machines
+CODE = f"{_PREFIX}.tar.gz"
+_QUEUED = ["gcloud", "compute", "tpus", "queued-resources"]
 _POLL = 30.0  # seconds between queries of a queued resource
-_WORKER = (
-    "http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number"
+# A unit that failed stays known to systemd under its name until it is reset.
+_IF_STOPPED = (
+    "case $(systemctl is-active realm) in active|activating) ;;"
+    " *) sudo systemctl reset-failed realm 2>/dev/null; {start} ;; esac"
 )
-_FAILED = ("FAILED", "SUSPENDED", "SUSPENDING")
+_LOST = ("FAILED", "SUSPENDED")  # states of a queued resource that can be deleted only
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -66,7 +73,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--config", default="experiments/realm_wikipedia.py", help="recipe name or path in the code"
     )
     parser.add_argument("--spot", action="store_true", help="use spot TPUs, which can be preempted")
-    parser.add_argument("--again", action="store_true", help="the bucket already exists")
     parser.add_argument(
         "--dry_run", action="store_true", help="print the commands without running them"
     )
@@ -99,45 +105,77 @@ def where(options: argparse.Namespace) -> list[str]:
     return [f"--project={options.project}", f"--zone={options.zone}"]
 
 
-def ask(options: argparse.Namespace) -> list[list[str]]:
-    """Commands that create the bucket and request the machines."""
-    region = options.zone.rpartition("-")[0]
-    bucket = ["gcloud", "storage", "buckets", "create", options.bucket]
-    bucket += [f"--project={options.project}", f"--location={region}"]
-    commands = [] if options.again else [bucket]
-    for name, place in machines(options).items():
-        commands += [
-            ["gcloud", "compute", "tpus", "queued-resources", "create", name, *where(options)]
-            + [f"--node-id={name}", f"--accelerator-type={place.accelerator_type}"]
-            + [f"--runtime-version={place.chip.runtime}"]
-            + ["--scopes=https://www.googleapis.com/auth/cloud-platform"]
-            + (["--spot"] if options.spot else [])
-        ]
+def request(options: argparse.Namespace, name: str) -> list[str]:
+    """The command that requests a machine or slice."""
+    place = machines(options)[name]
+    return (
+        [*_QUEUED, "create", name, *where(options)]
+        + [f"--node-id={name}", f"--accelerator-type={place.accelerator_type}"]
+        + [f"--runtime-version={place.chip.runtime}"]
+        + ["--scopes=https://www.googleapis.com/auth/cloud-platform"]
+        + (["--spot"] if options.spot else [])
+    )
+
+
+def delete(options: argparse.Namespace, name: str) -> list[str]:
+    """The command that deletes a queued resource and its machines."""
+    return [*_QUEUED, "delete", name, *where(options), "--force", "--quiet"]
+
+
+def describe(options: argparse.Namespace, name: str) -> list[str]:
+    """The command that prints the state of a queued resource."""
+    return [*_QUEUED, "describe", name, *where(options), "--format=value(state.state)"]
+
+
+def state(options: argparse.Namespace, name: str) -> str | None:
+    """The state of a queued resource; None if it does not exist.
+
+    Raises:
+      RealmError: gcloud is not installed, or cannot tell.
+    """
+    command = describe(options, name)
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise not_installed(command) from error
+    if run.returncode and "NOT_FOUND" not in run.stderr:
+        raise RealmError(
+            "the state of a machine is unknown",
+            where=shlex.join(command),
+            found=run.stderr.strip() or f"exit code {run.returncode}",
+        )
+    return None if run.returncode else run.stdout.strip()
+
+
+def missing(options: argparse.Namespace) -> list[list[str]]:
+    """Commands that request the machines that do not exist or were lost."""
+    commands = []
+    for name in machines(options):
+        found = state(options, name)
+        commands += [delete(options, name)] if found in _LOST else []
+        commands += [request(options, name)] if found is None or found in _LOST else []
     return commands
 
 
-def state(options: argparse.Namespace, name: str) -> list[str]:
-    """The command that prints the state of a queued resource."""
-    command = ["gcloud", "compute", "tpus", "queued-resources", "describe", name]
-    return [*command, *where(options), "--format=value(state.state)"]
-
-
 def start(options: argparse.Namespace) -> list[list[str]]:
-    """Commands that copy the code to all machines and start the jobs."""
-    prefix = CODE.removesuffix(".tar.gz")
-    commands = [["git", "archive", f"--prefix={prefix}/", f"--output={CODE}", "HEAD"]]
-    install = (
-        f"tar -xzf {CODE} && sudo apt-get install -y python3.11-venv"
-        f" && python3.11 -m venv venv && venv/bin/pip install './{prefix}[{EXTRAS}]'"
-        f" && gcloud storage rsync --recursive {options.bucket}/data {prefix}"
-    )
+    """Commands that copy the code to all machines and start the jobs that do not run."""
+    commands = [["git", "archive", f"--prefix={_PREFIX}/", f"--output={CODE}", "HEAD"]]
     tpu = ["gcloud", "compute", "tpus", "tpu-vm"]
     for name in machines(options):
         everywhere = [*where(options), "--worker=all"]
         commands += [[*tpu, "scp", CODE, f"{name}:", *everywhere]]
-        commands += [[*tpu, "ssh", name, *everywhere, f"--command={install}"]]
-        commands += [[*tpu, "ssh", name, *everywhere, f"--command={service(options, name)}"]]
+        script = _IF_STOPPED.format(start=f"{install(options)} && {service(options, name)}")
+        commands += [[*tpu, "ssh", name, *everywhere, f"--command={script}"]]
     return commands
+
+
+def install(options: argparse.Namespace) -> str:
+    """Shell command that installs the code and copies the data of the config."""
+    return (
+        f"tar -xzf {CODE} && sudo apt-get install -y python3.11-venv"
+        f" && python3.11 -m venv venv && venv/bin/pip install './{_PREFIX}[{EXTRAS}]'"
+        f" && gcloud storage rsync --recursive {options.bucket}/data {_PREFIX}"
+    )
 
 
 def service(options: argparse.Namespace, name: str) -> str:
@@ -149,7 +187,7 @@ def service(options: argparse.Namespace, name: str) -> str:
     if name.endswith("-trainer"):
         many = ["--coordinator=auto"] if options.place.hosts > 1 else []
         command = train_command(workdir, options.config, [*options.extra, *many])
-    unit = "--unit=realm --uid=$USER --working-directory=$HOME/realm-jax"
+    unit = f"--unit=realm --uid=$USER --working-directory=$HOME/{_PREFIX}"
     codes = " ".join([*map(str, RESTART_CODES), "SIGABRT"])  # JAX aborts if process 0 is lost
     restart = f"--property='RestartForceExitStatus={codes}' --property=RestartSec=10"
     return f"sudo systemd-run {unit} {restart} $HOME/venv/bin/{shlex.join(command)}"
@@ -159,21 +197,17 @@ def wait(options: argparse.Namespace) -> None:
     """Waits until all machines are active.
 
     Raises:
-      RealmError: a request failed.
+      RealmError: a request failed, or a machine was lost.
     """
     for name in machines(options):
-        while True:
-            run = subprocess.run(state(options, name), capture_output=True, text=True, check=False)
-            found = run.stdout.strip()
-            if found == "ACTIVE":
-                break
-            if found in _FAILED or run.returncode:
+        while (found := state(options, name)) != "ACTIVE":
+            if found is None or found in _LOST:
                 raise RealmError(
                     "a queued resource is not available",
                     where=name,
                     expected="ACTIVE",
-                    found=found or run.stderr.strip(),
-                    fix="delete it (gcloud compute tpus queued-resources delete), try another zone",
+                    found=found or "deleted",
+                    fix="run the same command again, which requests it again; or another --zone",
                 )
             sys.stderr.write(f"{name}: {found.lower()}\n")
             time.sleep(_POLL)
@@ -184,11 +218,12 @@ def main(argv: list[str]) -> int:
     try:
         options = parse(argv)
         if options.dry_run:
-            waiting = [state(options, name) for name in machines(options)]
-            for command in ask(options) + waiting + start(options):
+            asked = [request(options, name) for name in machines(options)]
+            waiting = [describe(options, name) for name in machines(options)]
+            for command in asked + waiting + start(options):
                 sys.stdout.write(shlex.join(command) + "\n")
             return 0
-        run_all(ask(options))
+        run_all(missing(options))
         wait(options)
         run_all(start(options))
     except RealmError as error:

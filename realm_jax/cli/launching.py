@@ -179,12 +179,15 @@ def run_all(commands: Sequence[Sequence[str]]) -> None:
         try:
             code = subprocess.run(command, check=False).returncode
         except FileNotFoundError as error:
-            raise RealmError(
-                "a program is not installed", where=command[0], fix=f"install {command[0]}"
-            ) from error
+            raise not_installed(command) from error
         if code:
             raise RealmError(
                 "a command failed; the following ones were not run",
                 where=shlex.join(command),
                 found=f"exit code {code}",
             )
+
+
+def not_installed(command: Sequence[str]) -> RealmError:
+    """The error for a command whose program is not found."""
+    return RealmError("a program is not installed", where=command[0], fix=f"install {command[0]}")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.launch_scripts import script
 
 from realm_jax.cli.launching import EXTRAS
 
@@ -18,16 +19,10 @@ NO_STORE = "http://127.0.0.1:9"  # nothing listens there: no request leaves this
 
 def install_command() -> str:
     """What `launch/cloud_tpu.py` runs on a machine before it starts a job."""
-    script = [sys.executable, str(HERE / "launch" / "cloud_tpu.py"), "--dry_run"]
-    printed = subprocess.run(script, capture_output=True, text=True, check=True, cwd=HERE).stdout
-    commands = {
-        word.removeprefix("--command=")
-        for line in printed.splitlines()
-        for word in shlex.split(line)
-        if "pip install" in word
-    }
-    [command] = commands
-    return command
+    tpu = script("cloud_tpu")
+    return tpu.install(
+        tpu.parse(["--dry_run", f"--config={HERE / 'experiments/realm_wikipedia.py'}"])
+    )
 
 
 def test_every_documented_install_has_the_package_of_its_run_folder():

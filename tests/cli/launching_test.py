@@ -1,14 +1,12 @@
 """Launch scripts: their dry runs print valid commands and manifests for each cloud."""
 
-import importlib.util
-import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
+from support.launch_scripts import LAUNCH, printed, refused, script, words
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.export import read_export
@@ -16,9 +14,7 @@ from realm_jax.artifacts.verify import check
 from realm_jax.cli import exit_codes
 from realm_jax.storage.layout import RunDir
 
-LAUNCH = Path(__file__).parents[2] / "launch"
 KUBERNETES = "1.33"
-AWKWARD = 'it\'s $(date) `date` "$HOME"; x'
 # Fields of JobSet v1alpha2 (its custom resource definition), as far as a manifest may set them.
 JOBSET = {
     "": {"network", "successPolicy", "failurePolicy", "startupPolicy", "replicatedJobs"}
@@ -32,35 +28,6 @@ JOBSET = {
 ACTIONS = {"FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"}
 REASONS = {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"}
 REASONS |= {"PodFailurePolicy"}
-
-
-def script(name):
-    spec = importlib.util.spec_from_file_location(f"launch_{name}", LAUNCH / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def printed(capsys, name, *arguments):
-    """Returns the output of a dry run."""
-    capsys.readouterr()
-    code = script(name).main([*arguments, "--dry_run"])
-    out, err = capsys.readouterr()
-    assert code == exit_codes.DONE, err
-    return out
-
-
-def refused(capsys, name, *arguments):
-    """Returns the error message of an invalid run; asserts that stdout is empty."""
-    capsys.readouterr()
-    assert script(name).main([*arguments, "--dry_run"]) == exit_codes.ERROR
-    out, err = capsys.readouterr()
-    assert not out
-    return err
-
-
-def words(line):
-    return shlex.split(line)
 
 
 def test_one_trainer_and_one_builder_are_started_by_realm_run(capsys):
@@ -124,52 +91,6 @@ def test_two_trainers_and_two_builders_finish_a_run(tiny, tmp_path):
 def test_an_argument_that_is_not_an_override_is_refused(capsys, name):
     needed = ("--workdir=r", "--config=c.py") if name == "local" else ()
     assert "--config.KEY=VALUE" in refused(capsys, name, *needed, "--stages=3")
-
-
-def test_cloud_tpu_requests_waits_installs_and_starts(capsys):
-    asked = ("--project=p", "--bucket=b-1", "--trainer=v6e:4x4", "--builders=2", "--name=wiki")
-    lines = [words(line) for line in printed(capsys, "cloud_tpu", *asked, "--spot").splitlines()]
-    assert lines[0][:5] == ["gcloud", "storage", "buckets", "create", "gs://b-1"]
-    asking = [line for line in lines if line[3:5] == ["queued-resources", "create"]]
-    assert [line[5] for line in asking] == ["wiki-trainer", "wiki-builder-0", "wiki-builder-1"]
-    assert ["--accelerator-type=v6e-16" in line for line in asking] == [True, False, False]
-    for line in asking:
-        assert {"--runtime-version=v2-alpha-tpuv6e", "--zone=us-central1-b", "--spot"} <= set(line)
-    order = [line.index("describe") for line in lines if "describe" in line]
-    assert len(order) == 3
-    assert sum(line[4:5] == ["scp"] for line in lines) == 3
-    started = [word for line in lines for word in words(line[-1]) if "/2" in word]
-    assert started == ["--worker=0/2", "--worker=1/2"]
-
-
-def remote(line):
-    """Returns the shell script that a command runs on another machine."""
-    [text] = [word for word in words(line) if word.startswith("--command=")]
-    return text.removeprefix("--command=")
-
-
-def test_overrides_are_quoted_for_the_remote_shell(capsys):
-    override = f"--config.corpus.knowledge={AWKWARD}"
-    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2", override).splitlines()
-    [started] = [remote(line) for line in lines if "realm train" in line]
-    assert override in shlex.split(started)
-
-
-def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
-    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
-    [started] = [remote(line) for line in lines if "realm train" in line]
-    assert "--coordinator=auto" in shlex.split(started)
-    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
-    assert not [line for line in lines if "--coordinator" in line]  # for a single host
-
-
-def test_a_service_restarts_on_resumable_exit_codes(capsys):
-    lines = printed(capsys, "cloud_tpu").splitlines()
-    services = [remote(line) for line in lines if "systemd-run" in line]
-    assert len(services) == 2
-    codes = f"{exit_codes.STOPPED} {exit_codes.PEER_GONE} SIGABRT"
-    wanted = f"--property=RestartForceExitStatus={codes}"
-    assert all(wanted in shlex.split(text) for text in services)
 
 
 @pytest.mark.parametrize(

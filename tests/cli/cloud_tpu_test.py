@@ -1,0 +1,122 @@
+"""`launch/cloud_tpu.py`: its commands, and what the same command does the second time."""
+
+import os
+import shlex
+import subprocess
+
+import pytest
+from support.launch_scripts import printed, script, words
+
+from realm_jax.cli import exit_codes
+from realm_jax.errors import RealmError
+
+AWKWARD = 'it\'s $(date) `date` "$HOME"; x'
+
+
+def remote(line):
+    """Returns the shell script that a command runs on another machine."""
+    [text] = [word for word in words(line) if word.startswith("--command=")]
+    return text.removeprefix("--command=")
+
+
+def test_cloud_tpu_requests_waits_installs_and_starts(capsys):
+    asked = ("--project=p", "--bucket=b-1", "--trainer=v6e:4x4", "--builders=2", "--name=wiki")
+    lines = [words(line) for line in printed(capsys, "cloud_tpu", *asked, "--spot").splitlines()]
+    asking = [line for line in lines if line[3:5] == ["queued-resources", "create"]]
+    assert [line[5] for line in asking] == ["wiki-trainer", "wiki-builder-0", "wiki-builder-1"]
+    assert ["--accelerator-type=v6e-16" in line for line in asking] == [True, False, False]
+    for line in asking:
+        assert {"--runtime-version=v2-alpha-tpuv6e", "--zone=us-central1-b", "--spot"} <= set(line)
+    order = [line.index("describe") for line in lines if "describe" in line]
+    assert len(order) == 3
+    assert sum(line[4:5] == ["scp"] for line in lines) == 3
+    started = [word for line in lines for word in words(line[-1]) if "/2" in word]
+    assert started == ["--worker=0/2", "--worker=1/2"]
+
+
+def test_overrides_are_quoted_for_the_remote_shell(capsys):
+    override = f"--config.corpus.knowledge={AWKWARD}"
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2", override).splitlines()
+    [started] = [remote(line) for line in lines if "realm train" in line]
+    assert override in shlex.split(started)
+
+
+def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
+    [started] = [remote(line) for line in lines if "realm train" in line]
+    assert "--coordinator=auto" in shlex.split(started)
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
+    assert not [line for line in lines if "--coordinator" in line]  # for a single host
+
+
+def test_a_service_restarts_on_resumable_exit_codes(capsys):
+    lines = printed(capsys, "cloud_tpu").splitlines()
+    services = [remote(line) for line in lines if "systemd-run" in line]
+    assert len(services) == 2
+    codes = f"{exit_codes.STOPPED} {exit_codes.PEER_GONE} SIGABRT"
+    wanted = f"--property=RestartForceExitStatus={codes}"
+    assert all(wanted in shlex.split(text) for text in services)
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch):
+    """Returns the folder of a stand-in for gcloud: NAME.state, and `calls` with each change."""
+    gcloud = tmp_path / "bin" / "gcloud"
+    gcloud.parent.mkdir()
+    gcloud.write_text(GCLOUD.format(folder=tmp_path))
+    gcloud.chmod(0o755)
+    monkeypatch.setenv("PATH", str(gcloud.parent), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin" / "git").symlink_to("/bin/true")
+    (tmp_path / "c.py").write_text(
+        "from realm_jax import config\n\ndef get_config():\n    return config.default()\n"
+    )
+    return tmp_path
+
+
+CLOUD = ("--project=p", "--bucket=b-1", "--name=w", "--trainer=v5e:2x2", "--config=c.py")
+GCLOUD = """#!/bin/bash
+cd {folder}
+case "$4" in
+  describe) cat "$5.state" 2>/dev/null || {{ echo "NOT_FOUND: $5" >&2; exit 1; }} ;;
+  create) echo ACTIVE > "$5.state"; echo "create $5" >> calls ;;
+  delete) rm "$5.state"; echo "delete $5" >> calls ;;
+  *) echo "$4 ${{@: -1}}" >> calls ;;
+esac
+"""
+
+
+def test_the_same_command_requests_lost_machines_and_starts_stopped_jobs(cloud, capfd):
+    tpu = script("cloud_tpu")
+    assert tpu.main(CLOUD) == exit_codes.DONE, capfd.readouterr().err
+    calls = (cloud / "calls").read_text().splitlines()
+    assert calls[:2] == ["create w-trainer", "create w-builder-0"]
+    assert [call.split()[0] for call in calls[2:]] == ["scp", "ssh"] * 2
+    (cloud / "calls").unlink()
+    (cloud / "w-trainer.state").write_text("SUSPENDED")
+    assert tpu.main(CLOUD) == exit_codes.DONE
+    calls = (cloud / "calls").read_text().splitlines()
+    assert calls[:2] == ["delete w-trainer", "create w-trainer"]
+    assert [call.split()[0] for call in calls[2:]] == ["scp", "ssh"] * 2
+
+
+def test_a_machine_that_is_lost_while_waiting_is_an_error_with_a_fix(cloud):
+    tpu = script("cloud_tpu")
+    with pytest.raises(RealmError, match=r"(?s)deleted.*requests it again"):
+        tpu.wait(tpu.parse(CLOUD))
+
+
+@pytest.mark.parametrize(("state", "starts"), [("active", 0), ("activating", 0), ("failed", 1)])
+def test_a_job_is_started_only_if_it_does_not_run(capsys, tmp_path, state, starts):
+    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
+    [text] = [remote(line) for line in lines if "realm train" in line]
+    for name in ("tar", "sudo", "gcloud", "python3.11", "venv/bin/pip", "systemctl"):
+        program = tmp_path / name
+        program.parent.mkdir(exist_ok=True, parents=True)
+        program.write_text(f"#!/bin/sh\necho {name} $* >> {tmp_path}/calls\necho {state}\n")
+        program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "USER": "u"}
+    subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert sum("systemd-run" in call and "realm train" in call for call in calls) == starts
+    assert sum(call.startswith("venv/bin/pip install") for call in calls) == starts

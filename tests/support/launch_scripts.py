@@ -1,0 +1,41 @@
+"""The scripts of `launch/`, and what their dry runs print."""
+
+import importlib.util
+import shlex
+from pathlib import Path
+
+from realm_jax.cli import exit_codes
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+
+
+def script(name):
+    """Returns the module of `launch/NAME.py`."""
+    spec = importlib.util.spec_from_file_location(f"launch_{name}", LAUNCH / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def printed(capsys, name, *arguments):
+    """Returns the output of a dry run."""
+    capsys.readouterr()
+    code = script(name).main([*arguments, "--dry_run"])
+    out, err = capsys.readouterr()
+    assert code == exit_codes.DONE, err
+    return out
+
+
+def refused(capsys, name, *arguments):
+    """Returns the error message of an invalid run; asserts that stdout is empty."""
+    capsys.readouterr()
+    assert script(name).main([*arguments, "--dry_run"]) == exit_codes.ERROR
+    out, err = capsys.readouterr()
+    assert not out
+    return err
+
+
+def words(line):
+    """Returns the words of a shell command."""
+    return shlex.split(line)
