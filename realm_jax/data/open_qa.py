@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from ml_collections import ConfigDict
 
 from realm_jax.corpus.store import PassageStore
-from realm_jax.data.answers import Accepted, accepted
+from realm_jax.data.answers import Accepted, accepted, contains_answer
 from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.question_checks import Question
 from realm_jax.data.rows import Rows, joint_rows, query_rows
@@ -23,6 +23,7 @@ class QuestionBatch(NamedTuple):
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
     gold: Bool[Any, "B R J W"]  # entry (i, w): tokens i .. i + w are an answer
+    has_answer: Bool[Any, "B R"]  # also if the answer is wider than W or after J, as `realm eval`
 
 
 def questions_hash(questions: list[Question]) -> str:
@@ -102,4 +103,9 @@ class QuestionSource:
         answers = [self._answers[number] for number in numbers]
         gold = answer_spans(joint, hits, answers, self._store, self._lengths.answer)
         embedded = Rows(*(part[numbers] for part in self._embedded))
-        return QuestionBatch(embedded, hits, self._vectors[hits].astype(np.float32), joint, gold)
+        has_answer = [
+            [contains_answer(one, self._store, passage) for passage in row]
+            for one, row in zip(answers, hits.tolist(), strict=True)
+        ]
+        vectors = self._vectors[hits].astype(np.float32)
+        return QuestionBatch(embedded, hits, vectors, joint, gold, np.array(has_answer, bool))

@@ -97,8 +97,7 @@ def _in_batch_scores(questions: Float[Array, "B E"], batch: QuestionBatch) -> tu
     owner = jnp.repeat(jnp.arange(size), count)
     own = owner[None, :] == jnp.arange(size)[:, None]
     held = (batch.hits.reshape(-1)[None, :, None] == batch.hits[:, None, :]).any(-1)
-    has_answer = batch.gold.any((2, 3)).reshape(-1)
-    return scores, own & has_answer[None, :], own | ~held
+    return scores, own & batch.has_answer.reshape(-1)[None, :], own | ~held
 
 
 def _pick(part: Array, best: Array) -> Array:
