@@ -5,7 +5,7 @@ Command:  python benchmarks/search.py [--quick] [--rows=1000000,13350000] [--onl
               [--seconds=2]
 Data:     random vectors of 128 dimensions around sqrt(N) cluster centres of different weight;
           queries are rows with noise. Or two float32 arrays of your own, for example from a trained
-          embedder; use a separate --folder for them
+          embedder; they need a separate --folder
 Needs:    the extra [bench] for FAISS; without it only our searchers are measured
 Output:   rows of {searcher, rows, leaves_searched, recall_at_8, qps, qps_under_load, latency_ms,
           build_s, load_s, bytes, build_peak_bytes, load_peak_bytes, loaded_bytes}, and a plot of
@@ -19,6 +19,7 @@ belong to one phase. `bytes` is on disk. The other `*_bytes` are anonymous memor
 without memory-mapped files. `qps_under_load` is measured with one busy process per core.
 """
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -35,6 +36,7 @@ import numpy as np
 from command_line import make_parser, write_report
 
 from realm_jax import config as config_lib
+from realm_jax.cli.scripts import exit_with, require_same_settings
 from realm_jax.retrieval.searcher import build_searcher, load_searcher
 
 DIMS, QUERIES, K, BLOCK = 128, 1000, 8, 1 << 18
@@ -61,7 +63,7 @@ PEERS = {"faiss flat": "Flat", "faiss hnsw32": "HNSW32,Flat"}  # FAISS factory s
 MAX_ROWS = {"faiss hnsw32": 2_000_000}  # larger indexes take hours to build
 
 
-def main() -> None:
+def main() -> int:
     """Measures and prints."""
     parser = make_parser(__doc__, quick=True)
     parser.add_argument("--rows", default="1000000,13350000")
@@ -75,11 +77,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.part:
         sys.stdout.write(json.dumps(measure_part(arguments, *arguments.part)) + "\n")
-        return
+        return 0
     rows = []
     sizes = list(map(int, (QUICK if arguments.quick else arguments.rows).split(",")))
     if bool(arguments.vectors) != bool(arguments.queries):
         parser.error("--vectors and --queries go together")
+    data = []
+    for path in filter(None, (arguments.vectors, arguments.queries)):
+        with path.open("rb") as file:
+            data.append(hashlib.file_digest(file, "sha256").hexdigest())
+    require_same_settings(arguments.folder, {"data": data, "seconds": arguments.seconds})
     if arguments.vectors:
         sizes = [copy_data(arguments.folder, arguments.vectors, arguments.queries)]
     for size in sizes:
@@ -89,6 +96,7 @@ def main() -> None:
                 rows += measure_searcher(arguments, name, size)
     plot(rows, arguments.plot)
     write_report({"rows": rows}, arguments)
+    return 0
 
 
 def measure_searcher(arguments: Any, name: str, size: int) -> list[dict[str, Any]]:
@@ -337,4 +345,4 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -37,6 +37,7 @@ from command_line import make_parser, write_report
 from search import BLOCK, DIMS, OURS, SECONDS, K, PeakMemory, anonymous_bytes, speed
 
 from realm_jax import config as config_lib
+from realm_jax.cli.scripts import exit_with, require_same_settings
 from realm_jax.index_builder.built_segments import segment_search
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.mapped_array import temporary_array
@@ -55,7 +56,7 @@ SEARCHERS = OURS | {"faiss int8 coarse codes": COARSE}
 SHARES = (0.025, 0.05, 0.1, 0.2)  # of the leaves of each segment that are searched
 
 
-def main() -> None:
+def main() -> int:
     """Measures and prints."""
     parser = make_parser(__doc__, quick=True)
     parser.add_argument("--rows", default="1000000,13350000")
@@ -71,13 +72,16 @@ def main() -> None:
         part, *numbers = arguments.part
         measure = {"build": measure_build, "search": measure_search}[part]
         sys.stdout.write(json.dumps(measure(arguments, *map(int, numbers))) + "\n")
-        return
+        return 0
+    settings = {"queries": arguments.queries, "seconds": arguments.seconds}
+    require_same_settings(arguments.folder, settings)
     rows = []
     for size in map(int, (QUICK if arguments.quick else arguments.rows).split(",")):
         make_queries(arguments.folder, size, arguments.queries)
         for segments in map(int, arguments.segments.split(",")):
             rows += measured(arguments, size, segments)
     write_report({"rows": rows, "against_one": against_one(rows)}, arguments)
+    return 0
 
 
 def measured(arguments: Any, size: int, segments: int) -> list[dict[str, Any]]:
@@ -310,4 +314,4 @@ def against_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -78,6 +78,12 @@ def test_a_tiny_benchmark_prints_its_report(name, tiny, data, tmp_path, compilat
         for key in keys:
             found = found[key]
         assert found >= 0
+    if "--folder=kept" in given:
+        changed = [sys.executable, BENCHMARKS / f"{name}.py", *given, "--seconds=0.06"]
+        done = subprocess.run(
+            changed, cwd=tmp_path, env=variables, capture_output=True, check=False
+        )
+        assert done.returncode == 1 and b"results of other settings" in done.stderr
 
 
 @pytest.fixture(scope="module")
