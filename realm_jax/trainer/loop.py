@@ -249,7 +249,10 @@ def _batches(stage: Stage, mesh: Mesh, first: int, last: int) -> Prefetcher | In
     def build(step: int, params: Parameters | None = None) -> Any:
         return shard_batch(mesh, stage.batch(step, rows, params), rows, size)
 
-    return Prefetcher(build, first, last) if stage.prefetchable else InlineBatches(build)
+    def may_end(step: int) -> bool:
+        return stage.may_end and _due(step, stage.settings.evaluate_every)
+
+    return Prefetcher(build, first, last, may_end) if stage.prefetchable else InlineBatches(build)
 
 
 def _due(step: int, every: int) -> bool:

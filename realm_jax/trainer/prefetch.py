@@ -19,24 +19,43 @@ class Prefetcher:
       build: from a step to its batch on the devices.
       first: the first step.
       last: one past the last step.
+      may_end: whether the stage may end before a step. The batch of that step is built when `get`
+        asks for it: otherwise a process could wait for others that have ended, and build none.
     """
 
-    def __init__(self, build: Callable[[int], Any], first: int, last: int):
+    def __init__(
+        self,
+        build: Callable[[int], Any],
+        first: int,
+        last: int,
+        may_end: Callable[[int], bool] = lambda step: False,
+    ):
+        self._build, self._may_end = build, may_end
+        self._asked = threading.Condition()
+        self._asked_for = first
         self._queue: queue.Queue[tuple[int, Any]] = queue.Queue(AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(build, first, last), name="prefetch", daemon=True
+            target=self._run, args=(first, last), name="prefetch", daemon=True
         )
         self._thread.start()
 
-    def _run(self, build: Callable[[int], Any], first: int, last: int) -> None:
+    def _run(self, first: int, last: int) -> None:
         for step in range(first, last):
+            if self._may_end(step) and not self._is_asked_for(step):
+                return
             try:
-                result: Any = build(step)
+                result: Any = self._build(step)
             except Exception as error:  # noqa: BLE001 - `get` raises it again
                 result = error
             if not self._put((step, result)) or isinstance(result, Exception):
                 return
+
+    def _is_asked_for(self, step: int) -> bool:
+        """Waits until the loop asks for the batch of `step`; False if the stage has ended."""
+        with self._asked:
+            self._asked.wait_for(lambda: self._asked_for >= step or self._closed.is_set())
+        return not self._closed.is_set()
 
     def _put(self, item: tuple[int, Any]) -> bool:
         while not self._closed.is_set():
@@ -54,6 +73,9 @@ class Prefetcher:
         for the index builder. An error that comes after the stop signal is dropped; it will be
         raised again when the run is resumed.
         """
+        with self._asked:
+            self._asked_for = step
+            self._asked.notify()
         item = self._next(stop)
         if item is None or (isinstance(item[1], Exception) and stop.is_set()):
             return None
@@ -79,7 +101,9 @@ class Prefetcher:
         With several processes, the thread may be waiting for the answer of a process that has
         already stopped, so it is joined for two seconds only.
         """
-        self._closed.set()
+        with self._asked:
+            self._closed.set()
+            self._asked.notify()
         self._thread.join(timeout=30 if hosts.process_count() == 1 else 2)
 
 
