@@ -185,7 +185,8 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
         return [sys.executable, __file__, *flags, *overrides]
 
     every = [(row, seed) for seed in range(arguments.seeds) for row in edition.default_rows]
-    missing = [run for run in every if not is_recorded(arguments.records, *run, overrides)]
+    records = {run: metrics_file(arguments.records, *run) for run in every}
+    missing = [run for run, kept in records.items() if not is_recorded(kept, overrides)]
     stop = runtime.start()
     for runs in in_order(missing, edition.rows):
         failed = run_processes([command(*run) for run in runs], arguments.jobs, stop)
@@ -218,9 +219,8 @@ def base_config(home: Path, start: str | None, overrides: list[str]) -> ConfigDi
     return base
 
 
-def is_recorded(records: Path, row: str, seed: int, overrides: list[str]) -> bool:
-    """Whether the row has a record; ends the process if that is of other overrides."""
-    kept = metrics_file(records, row, seed)
+def is_recorded(kept: Path, overrides: list[str]) -> bool:
+    """Whether the record exists; ends the process if it is of other overrides."""
     if not kept.exists():
         return False
     if json.loads(kept.read_text())["overrides"] != overrides:
@@ -240,7 +240,7 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
         sys.exit(f"no row {row!r}; rows: {', '.join(edition.rows)}")
     records = arguments.records
     kept = metrics_file(records, row, seed)
-    if row and is_recorded(records, row, seed, overrides):
+    if row and is_recorded(kept, overrides):
         return
     stop = runtime.start()
     workdir = arguments.workdir or arguments.home / f"{row}_{seed}"
@@ -274,9 +274,11 @@ def untrained(arguments: argparse.Namespace, overrides: list[str]) -> None:
     from table2_small.untrained import measure_untrained
 
     kept = arguments.records / UNTRAINED
-    if kept.exists():
+    if is_recorded(kept, overrides):
         return
     stop = runtime.start()
+    settings = {"start": arguments.start, "tagger": arguments.tagger, "overrides": overrides}
+    require_same_settings(arguments.home, settings)
 
     def work() -> dict[str, Any]:
         base = base_config(arguments.home, arguments.start, overrides)

@@ -105,6 +105,11 @@ def where(options: argparse.Namespace) -> list[str]:
     return [f"--project={options.project}", f"--zone={options.zone}"]
 
 
+def look(options: argparse.Namespace) -> list[str]:
+    """The command that fails if the bucket or its data are missing, before anything is paid for."""
+    return ["gcloud", "storage", "ls", f"{options.bucket}/data/"]
+
+
 def request(options: argparse.Namespace, name: str) -> list[str]:
     """The command that requests a machine or slice."""
     place = machines(options)[name]
@@ -207,7 +212,9 @@ def wait(options: argparse.Namespace) -> None:
                     where=name,
                     expected="ACTIVE",
                     found=found or "deleted",
-                    fix="run the same command again, which requests it again; or another --zone",
+                    fix="run the same command again, which requests it again. Before you try "
+                    f"another --zone, delete {', '.join(machines(options))}: "
+                    f"{shlex.join(delete(options, name))}",
                 )
             sys.stderr.write(f"{name}: {found.lower()}\n")
             time.sleep(_POLL)
@@ -220,9 +227,10 @@ def main(argv: list[str]) -> int:
         if options.dry_run:
             asked = [request(options, name) for name in machines(options)]
             waiting = [describe(options, name) for name in machines(options)]
-            for command in asked + waiting + start(options):
+            for command in [look(options), *asked, *waiting, *start(options)]:
                 sys.stdout.write(shlex.join(command) + "\n")
             return 0
+        run_all([look(options)])
         run_all(missing(options))
         wait(options)
         run_all(start(options))

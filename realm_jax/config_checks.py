@@ -177,9 +177,6 @@ def _check_stages(values: Mapping[str, Any]) -> None:
     stop, least = (values[f"stages.realm.{name}_utility"] for name in ("stop", "least"))
     at_most = f"0, or at most {least} (stages.realm.least_utility)"
     _require(values, "stages.realm.stop_utility", not stop or stop <= least, at_most)
-    whole = values["model.attention"] != "cudnn" or not values["stages.reader.hidden_mask_share"]
-    no_holes = "0 for model.attention=cudnn, which cannot hide single tokens"
-    _require(values, "stages.reader.hidden_mask_share", whole, no_holes)
     has_reader = not values["stages.ict.from_reader"] or values["stages.reader.steps"] > 0
     _require(values, "stages.ict.from_reader", has_reader, "False, or stages.reader.steps above 0")
 

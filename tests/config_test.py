@@ -308,11 +308,3 @@ def test_every_number_has_a_range(key):
     config = config_lib.default()
     config_lib.set_key(config, key, "-2")
     assert_refused(lambda: config_lib.check(config), key)
-
-
-def test_cudnn_cannot_hide_single_tokens():
-    config = config_lib.default()
-    config.model.attention = "cudnn"
-    config_lib.check(config)
-    config.stages.reader.hidden_mask_share = 0.1
-    assert_refused(lambda: config_lib.check(config), "hidden_mask_share", "cudnn")

@@ -1,5 +1,6 @@
 """Measures one system on one collection with the `realm` command, and writes a record."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from evidence_runs.systems import (
     TRAINED,
     trained,
 )
+from realm_jax import config as config_lib
 from realm_jax.cli.scripts import require_same_settings
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
@@ -28,6 +30,7 @@ from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import Values, measure, retrieve_documents
 from realm_jax.runtime import realm_command
 
+RECIPE = "own_corpus"
 UNIT = 1e4  # values of queries are stored as integers
 MEASURES = ("ndcg_at_10", "recall_at_100")
 
@@ -134,7 +137,8 @@ class Measurement:
             return self._index(self.start, place / "start"), {}
         name = f"{kind}_{self.seed}"
         own = place / (f"{self.label}_{name}" if self.label else name)
-        require_same_settings(own, {"overrides": self._changes()})
+        settings = {"recipe": _recipe_hash(), "flags": TRAINED[kind], "overrides": self._changes()}
+        require_same_settings(own, settings)
         kept = own / "trained.json"
         if not kept.exists():
             training = self._train(kind, own / "run")
@@ -161,7 +165,7 @@ class Measurement:
         flags += [f"--config.seed={self.seed}", *TRAINED[kind], *self.overrides]
         if self.rare_spans:
             flags.append(f"--config.corpus.spans={self._rare_spans(corpus)}")
-        self._realm("run", "--config=own_corpus", *flags, f"--workdir={workdir}")
+        self._realm("run", f"--config={RECIPE}", *flags, f"--workdir={workdir}")
         log = workdir / "logs" / "realm.jsonl"  # missing without REALM steps
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         names = ("held_out_retrieval_utility", "held_out_p_null", "held_out_loss")
@@ -197,9 +201,14 @@ class Measurement:
             shown = shown.replace(folder, name)
         self.commands.append(shown)
         part = " ".join(arguments[:2]) if arguments[0] == "corpus" else arguments[0]
-        part = "train" if "--config=own_corpus" in arguments else part
+        part = "train" if f"--config={RECIPE}" in arguments else part
         self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
         return output
+
+
+def _recipe_hash() -> str:
+    content = config_lib.to_json(config_lib.from_file(RECIPE, from_start=True))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def commit() -> str:

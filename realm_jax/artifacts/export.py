@@ -40,8 +40,11 @@ def publish_export(
     networks: dict[str, Any],
     config_json: str,
     still_allowed: Callable[[], None] = lambda: None,
-) -> None:
-    """Publishes the networks, unless the newest export has the same ones and the same index.
+) -> int:
+    """Publishes the networks, unless the newest export has them already, with the same index.
+
+    The newest export may have more networks: repeating the command that pre-trained a run keeps
+    what it was fine-tuned to.
 
     Args:
       run: the run folder.
@@ -51,13 +54,18 @@ def publish_export(
       networks: see `Export`; arrays on the host.
       config_json: config of the run.
       still_allowed: see `commit.publish`.
+
+    Returns:
+      The number of the export that has the networks.
     """
-    content = hash_of(networks)
+    hashes = _hashes(networks)
     newest = commit.latest(run.export)
     if newest is not None and newest >= step:
-        before = commit.read_manifest(run.export / step_name(newest)) or {}
-        is_same = before.get("networks_hash", content) == content  # earlier versions had no hash
-        step = newest if is_same and before.get("index_step") == index_step else newest + 1
+        folder = run.export / step_name(newest)
+        before = commit.read_manifest(folder) or {}
+        if before.get("index_step") == index_step and hashes.items() <= _published(folder).items():
+            return newest
+        step = newest + 1
 
     def write(folder: epath.Path) -> None:
         save_parameters(folder / PARAMETERS, networks)
@@ -67,9 +75,20 @@ def publish_export(
         "kind": KIND,
         "index_step": index_step,
         "networks": sorted(networks),
-        "networks_hash": content,
+        "network_hashes": hashes,
     }
     commit.publish(run.export, step, write, fields, still_allowed)
+    return step
+
+
+def _hashes(networks: dict[str, Any]) -> dict[str, str]:
+    return {name: hash_of(network) for name, network in networks.items()}
+
+
+def _published(folder: epath.Path) -> dict[str, str]:
+    """Hash of each network of an export; earlier versions did not record it."""
+    recorded = (commit.read_manifest(folder) or {}).get("network_hashes")
+    return recorded or _hashes(load_parameters(folder / PARAMETERS))
 
 
 def read_export(run: RunDir) -> Export:

@@ -199,11 +199,12 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _from_os_error(error: OSError) -> RealmError:
     """A RealmError for a full disk, a missing permission or a file where a folder should be."""
+    permission = "give this user permission to read the input, or choose a folder to write into"
     fixes = {
         errno.ENOSPC: "free disk space, then run the same command to resume",
-        errno.EACCES: "choose a folder with write permission",
+        errno.EACCES: permission,
+        errno.EPERM: permission,
         errno.EROFS: "choose a folder with write permission",
-        errno.EPERM: "choose a folder with write permission",
         errno.EEXIST: "choose another folder: a file has this name",
         errno.ENOTDIR: "choose another folder: a file has this name",
     }

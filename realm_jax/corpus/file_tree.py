@@ -79,8 +79,10 @@ def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
 
 def _is_file(path: Path, skipped: Tally) -> bool:
     if path.is_file():
-        return True
-    if path.is_dir():
+        if os.access(path, os.R_OK):
+            return True
+        skipped.add("unreadable_file", str(path))
+    elif path.is_dir():
         skipped.add("folder_in_glob", str(path))
     else:
         skipped.add("broken_link" if path.is_symlink() else "no_regular_file", str(path))

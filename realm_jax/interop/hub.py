@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from realm_jax.errors import InputError
+from realm_jax.storage import files
 
 _ID = re.compile(r"(?!\.+/)[\w.-]{1,96}/(?!\.+(?:@|$))[\w.-]{1,96}(?:@[\w./-]{1,128})?", re.ASCII)
 _FILES = ["*.json", "vocab.txt", "*.safetensors"]
@@ -62,6 +63,7 @@ def download(name: str) -> Path:
         problem = "no such folder, and no such model on the Hub"
         raise _refused(name, problem, error, fix) from error
     except _http_errors() as error:
+        _raise_if_of_disk(error)
         fix = (
             f"check the spelling of a folder; for a model, connect to the Hub, or run `hf download "
             f"{model}` on another machine and give the folder"
@@ -89,6 +91,7 @@ def upload(folder: Path, name: str) -> str:
         address = api.create_repo(name, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="realm export")
     except _http_errors() as error:
+        _raise_if_of_disk(error)
         fix = "log in (`hf auth login`) with a token that may write there, and connect to the Hub"
         problem = "the model could not be uploaded to the Hub"
         raise _refused(name, problem, error, fix) from error
@@ -102,6 +105,13 @@ def _http_errors() -> tuple[type[Exception], ...]:
     bases = (base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
     # Versions before 1.0 use requests, whose errors are OSErrors.
     return (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, *bases)
+
+
+def _raise_if_of_disk(error: Exception) -> None:
+    """Raises an error of the disk again: it names a file, or has a number of its own."""
+    codes = files.FULL | files.NOT_WRITABLE
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in codes):
+        raise error
 
 
 def _refused(name: str, problem: str, error: Exception, fix: str) -> InputError:

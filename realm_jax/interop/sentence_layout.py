@@ -62,7 +62,8 @@ def write_sentence_transformers(
             expected="model.projection=none or linear layers, or the paper's form: "
             "model.pooling=pooler without model.normalise",
             found=f"layer_norm, pooling {form.pooling}, normalise {form.normalise}",
-            fix="train with --config.model.projection=none",
+            fix="train with --config.model.projection=none and "
+            f"--config.model.embedding={sizes.hidden}; --network=reader exports the reader alone",
         )
     bert = {name: array for name, array in names.items() if name.startswith("bert.")}
     longest = form.longest or sizes.positions

@@ -151,7 +151,7 @@ def _questions(inputs: Inputs, questions: Sequence[Question], length: int) -> _Q
 
 def baselines_table(run: RunData) -> list[list[str]]:
     """The head and the rows of the table of `compare_with_baselines`; empty if not measured."""
-    found = run.measured.get("baselines", {})
+    found = run.measured.get("baselines") or {}
     sets = [name for name in SETS if name in found]
     if not sets:
         return []

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.export import read_export
 from realm_jax.data.question_files import Question
-from realm_jax.errors import RealmError
+from realm_jax.errors import InputError
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.parallel.sharding import one_device_mesh
 from realm_jax.report.baselines import compare_with_baselines
@@ -37,10 +37,11 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
       `recall_at_K` untrained, after ICT and after REALM; `retrieval_utility` and its curve, in
       nats per word piece; `seconds` by stage; `baselines` (see `compare_with_baselines`). Recall is
       omitted if no sentence has a known evidence passage. Recall and `baselines` are omitted if the
-      corpus has more passages than config.report.max_passages.
+      corpus has more passages than config.report.max_passages; `baselines` is None if BM25 cannot
+      index this corpus.
 
     Raises:
-      RealmError: see `open_inputs`.
+      RealmError: see `open_inputs`. With questions, also if BM25 cannot index this corpus.
     """
     began = time.monotonic()
     config = run.config
@@ -89,10 +90,12 @@ def _retrieval(run: RunData, inputs: Inputs, questions: Sequence[Question]) -> d
     asked = networks.get("question_embedder")
     try:
         compared = compare_with_baselines(config, inputs, start, trained, questions, asked)
-    except RealmError as error:  # BM25 writes its index into the folder of the corpus
+    except InputError as error:  # BM25 writes its index into the folder of the corpus
+        if questions:  # the comparison was asked for
+            raise
         log.warning("the report has no comparison with BM25:\n%s", error)
-    else:
-        found["baselines"] = compared
+        compared = None  # the next report tries again
+    found["baselines"] = compared
     return found
 
 

@@ -118,7 +118,12 @@ def _newest_manifest(parent: epath.Path) -> Record:
 
 
 def _measured(run: RunDir, export: Record) -> Record:
-    """Reads `report.json`; {} if it belongs to another export or index, or is incomplete."""
-    found = files.read_object(run.report)  # if incomplete, it is measured again
+    """Reads `report.json`; {} if it belongs to another export or index, or is incomplete.
+
+    Then it is measured again.
+    """
+    found = files.read_object(run.report)
+    if found.get("baselines", {}) is None:
+        return {}
     wanted = {"export_step": export.get("step"), "index_update": commit.latest(run.index_updates)}
     return found if all(found.get(key) == value for key, value in wanted.items()) else {}

@@ -74,7 +74,12 @@ def end_of(run: RunDir, last_step: int = 0) -> Callable[[], bool]:
     """
     before = files.read_bytes(run.end_marker)
     is_earlier = before is not None and _end_step(before, run) < last_step
-    return lambda: ended(run) and not (is_earlier and files.read_bytes(run.end_marker) == before)
+
+    def has_ended() -> bool:
+        found = files.read_bytes(run.end_marker)  # read once: the trainer may delete it meanwhile
+        return found is not None and not (is_earlier and found == before)
+
+    return has_ended
 
 
 def _end_step(content: bytes, run: RunDir) -> int:

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.corpus_change import CorpusChange, corpus_change
 from realm_jax.artifacts.run_config import check_vocabulary
+from realm_jax.errors import ConfigError
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.monitoring.writers import check_writers
 from realm_jax.parallel.sharding import check_batches, make_mesh, packing_groups
@@ -112,6 +113,7 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
     files.check_writable(run_dir.root)
     inputs, mesh = open_inputs(config, started_with(run_dir)), open_mesh(config)
     check_writers(config)
+    _check_attention(config)
     _check_workdir(run_dir, config, inputs, stages)
     words = inputs.knowledge.vocabulary
     start_params = load_start_params(config, words.size, words.vocabulary)
@@ -155,6 +157,17 @@ def open_mesh(config: ConfigDict) -> Mesh:
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
     packing_groups(mesh, config)
     return mesh
+
+
+def _check_attention(config: ConfigDict) -> None:
+    reader = config.stages.reader
+    if config.model.attention == "cudnn" and reader.steps and reader.hidden_mask_share:
+        raise ConfigError(
+            "cuDNN's attention cannot hide single tokens",
+            where="config.stages.reader.hidden_mask_share",
+            expected="0 for model.attention=cudnn",
+            found=reader.hidden_mask_share,
+        )
 
 
 def _check_workdir(

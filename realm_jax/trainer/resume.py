@@ -74,11 +74,20 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
 
 
 def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
-    """Raises an InputError if the run is past `config.stages.realm.steps`, or was stopped there.
+    """Raises an InputError if the newest stage is past its last step, or was stopped there.
 
-    The end of a stage publishes its last snapshot. A checkpoint of a stopped run is no end.
+    A checkpoint of a stopped run is no end: the end of stage `realm` publishes its last snapshot,
+    and every stage has a last evaluation. A stage that ended before a later one began is not asked.
     """
-    folder, last = run_dir.checkpoints("realm"), config.stages.realm.steps
+    for stage in ("realm", "ict", "reader"):
+        if commit.latest(run_dir.checkpoints(stage)) is not None:
+            if config.stages[stage].steps or stage == "realm":
+                _check_stage(run_dir, config, stage)
+            return
+
+
+def _check_stage(run_dir: RunDir, config: ConfigDict, stage: str) -> None:
+    folder, last = run_dir.checkpoints(stage), config.stages[stage].steps
     step = commit.latest(folder)
     if step is None or step < last:
         return
@@ -87,11 +96,11 @@ def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
     if step == last and concluded:
         return
     raise InputError(
-        "the run was pre-trained for more steps than the config asks for"
+        f"stage {stage} was trained for more steps than the config asks for"
         if step > last
-        else "pre-training was stopped at this step, so the stage cannot end here",
+        else f"stage {stage} was stopped at this step, so it cannot end here",
         where=folder,
-        expected=f"step {last} (config.stages.realm.steps)",
+        expected=f"step {last} (config.stages.{stage}.steps)",
         found=f"step {step}",
-        fix=f"--config.stages.realm.steps={step if concluded else step + 1}, or more",
+        fix=f"--config.stages.{stage}.steps={step if concluded else step + 1}, or more",
     )

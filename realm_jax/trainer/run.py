@@ -219,7 +219,10 @@ class _Training:
         self._train(stage, publisher, _swaps_until(index))
 
     def finish(self) -> int:
-        """Fine-tunes if there are questions, exports, marks the run as ended; returns the step."""
+        """Fine-tunes if there are questions, exports and marks the run as ended.
+
+        Returns the number of the export; 0 if the run has none.
+        """
         steps = self._config.stages.realm.steps
         if not _publishes(self._config):
             if hosts.is_leader():
@@ -241,13 +244,18 @@ class _Training:
             tuned = self._config.stages.qa.steps
         elif steps == 0:
             exported |= self._prepared.question_networks
-        if hosts.is_leader():
+
+        def publish() -> int:
             as_json = config_lib.to_json(self._config, self._run_dir.workdir)
             allowed = still_allowed(self._stop)
-            publish_export(self._run_dir, steps + tuned, index.step, exported, as_json, allowed)
+            number = publish_export(
+                self._run_dir, steps + tuned, index.step, exported, as_json, allowed
+            )
             allowed()
             follow.mark_end(self._run_dir, step=steps)
-        return steps + tuned
+            return number
+
+        return hosts.agreed("export", index.step, publish)
 
     def _final_index(self, step: int) -> PublishedIndex:
         manager = self._index_manager([])

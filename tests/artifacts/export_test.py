@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from realm_jax.artifacts.export import publish_export, read_export
-from realm_jax.storage import commit
-from realm_jax.storage.layout import RunDir
+from realm_jax.storage import commit, sealed
+from realm_jax.storage.layout import RunDir, step_name
 
 
 @pytest.fixture
@@ -43,6 +43,24 @@ def test_other_networks_or_another_index_of_the_same_number_are_a_new_export(run
     publish_export(run, 4, 4, networks(1.0), "{}")
     publish_export(run, 4, index, networks(value), "{}")
     assert exported(run) == (5, index, value)
+
+
+def test_the_command_that_pretrained_a_run_keeps_what_it_was_fine_tuned_to(run):
+    tuned = {**networks(1.0), "span_head": {"bias": np.zeros(2, np.float32)}}
+    assert publish_export(run, 4, 4, networks(1.0), "{}") == 4
+    assert publish_export(run, 6, 4, tuned, "{}") == 6
+    assert publish_export(run, 4, 4, networks(1.0), "{}") == 6
+    assert publish_export(run, 4, 4, networks(2.0), "{}") == 7  # trained again
+
+
+def test_an_export_of_an_earlier_version_is_compared_too(run):
+    publish_export(run, 4, 4, networks(1.0), "{}")
+    folder = run.export / step_name(4)
+    manifest = commit.read_manifest(folder)
+    del manifest["network_hashes"]
+    sealed.write(folder / commit.MANIFEST, manifest)
+    assert publish_export(run, 4, 4, networks(1.0), "{}") == 4
+    assert publish_export(run, 4, 4, networks(2.0), "{}") == 5
 
 
 def test_networks_with_other_names_dtypes_or_shapes_differ(run):

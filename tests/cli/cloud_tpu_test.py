@@ -67,6 +67,7 @@ def cloud(tmp_path, monkeypatch):
     gcloud.chmod(0o755)
     monkeypatch.setenv("PATH", str(gcloud.parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
     (tmp_path / "bin" / "git").symlink_to("/bin/true")
     (tmp_path / "c.py").write_text(
         "from realm_jax import config\n\ndef get_config():\n    return config.default()\n"
@@ -79,6 +80,7 @@ GCLOUD = """#!/bin/bash
 cd {folder}
 case "$4" in
   describe) cat "$5.state" 2>/dev/null || {{ echo "NOT_FOUND: $5" >&2; exit 1; }} ;;
+  "") [ -e data ] && [ "$3" = gs://b-1/data/ ] ;;
   create) echo ACTIVE > "$5.state"; echo "create $5" >> calls ;;
   delete) rm "$5.state"; echo "delete $5" >> calls ;;
   *) echo "$4 ${{@: -1}}" >> calls ;;
@@ -98,6 +100,13 @@ def test_the_same_command_requests_lost_machines_and_starts_stopped_jobs(cloud, 
     calls = (cloud / "calls").read_text().splitlines()
     assert calls[:2] == ["delete w-trainer", "create w-trainer"]
     assert [call.split()[0] for call in calls[2:]] == ["scp", "ssh"] * 2
+
+
+def test_nothing_is_requested_for_a_bucket_without_data(cloud, capfd):
+    (cloud / "data").rmdir()
+    assert script("cloud_tpu").main(CLOUD) == exit_codes.ERROR
+    assert "gcloud storage ls gs://b-1/data/" in capfd.readouterr().err
+    assert not (cloud / "calls").exists()
 
 
 def test_a_machine_that_is_lost_while_waiting_is_an_error_with_a_fix(cloud):

@@ -66,6 +66,12 @@ def test_builders_know_the_last_step_of_the_trainer_that_starts_with_them(capsys
         assert words(printed(capsys, *given, *flags).splitlines()[-1])[-1] == last
 
 
+def test_a_config_that_is_valid_with_its_start_only_is_the_trainers_to_check(capsys):
+    start = ["--config.model.start=ORG/NAME", "--config.lengths.indexed=1024"]
+    given = ("local", "--workdir=r", "--config=own_corpus", "--builders=2")
+    assert "--last-step=300" in printed(capsys, *given, *start)
+
+
 def test_if_one_process_fails_the_others_are_stopped(tmp_path):
     local = script("local")
     index = ["realm", "index", f"--workdir={tmp_path}", "--worker=1/2"]

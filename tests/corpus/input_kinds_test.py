@@ -191,6 +191,13 @@ def test_a_folder_that_cannot_be_read_is_counted(tmp_path, monkeypatch):
     assert len(found) == 1 and skipped == {"unreadable_folder": 1}
 
 
+def test_a_file_that_cannot_be_read_is_counted(tmp_path, monkeypatch):
+    write(tmp_path, {"a.txt": b"Oslo is new.", "b.txt": b"Bergen is old."})
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "b.txt")  # as above
+    found, skipped = run("text", str(tmp_path))
+    assert len(found) == 1 and skipped == {"unreadable_file": 1}
+
+
 def test_a_glob_that_python_refuses_is_refused_with_a_glob_that_works(tmp_path):
     write(tmp_path / "deep" / "er", {"Oslo.txt": b"Oslo is new."})
     for glob in ("**.txt", "**x/*.txt"):

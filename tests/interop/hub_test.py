@@ -195,3 +195,15 @@ def test_verbs_take_a_model_by_its_name(hub, tmp_path, monkeypatch):
     assert FILES.keys() <= UPLOADED.keys()
     sent = base64.b64decode(UPLOADED["model.safetensors"])
     np.testing.assert_equal(load(sent), load_file(tmp_path / "weights" / "model.safetensors"))
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_of_the_disk(hub, tmp_path):
+    (tmp_path / "home").write_text("a file")
+    code = (
+        DOWNLOAD.format(name="org/made")
+        + """
+except OSError as error:
+    print(type(error).__name__)
+"""
+    )
+    assert called(code, hub, tmp_path / "home") in ("FileExistsError", "NotADirectoryError")

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from realm_jax.data.question_checks import Question
 from realm_jax.errors import InputError
 from realm_jax.report.write import write_report
 from realm_jax.retrieval.bm25 import Bm25
@@ -141,6 +142,12 @@ def test_without_a_bm25_index_the_report_lacks_the_comparison_only(
     assert page.inside("h2") == SECTIONS[1:]
     assert "recall_at_5" in json.loads(run.report.read_text())
     assert "no comparison with BM25" in caplog.text
+    with pytest.raises(InputError):  # the comparison is what a report with questions is for
+        write_report(str(run.workdir), [Question("Who?", ("me",))])
+    monkeypatch.undo()
+    write_report(str(run.workdir))
+    page = Page((run.root / "report.html").read_text("utf-8"))
+    assert page.inside("h2") == SECTIONS
 
 
 def test_measured_values_are_not_measured_again(reported, tmp_path):

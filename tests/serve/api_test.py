@@ -228,7 +228,11 @@ def test_a_passage_that_cannot_be_written_is_refused_with_the_reason(
     assert api("GET", "/api/passages").json()["passages"] == []
 
 
-def test_silent_connections_do_not_keep_others_out(answerer, tmp_path, monkeypatch):
+REQUEST = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("begins", [b"", REQUEST], ids=["first_request", "second_request"])
+def test_silent_connections_do_not_keep_others_out(answerer, tmp_path, monkeypatch, begins):
     from realm_jax.serve import connections
 
     monkeypatch.setattr(connections, "SECONDS", 1.0)
@@ -237,7 +241,8 @@ def test_silent_connections_do_not_keep_others_out(answerer, tmp_path, monkeypat
         port = int(client.url.rpartition(":")[2])
         for _ in range(4):
             silent = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
-            silent.sendall(b"GET /api/hea")
+            silent.sendall(begins + b"GET /api/hea")
+        time.sleep(0.3)
         assert client("GET", "/api/health").status == 503
         time.sleep(1.5)
         assert client("GET", "/api/health").status == 200

@@ -184,6 +184,11 @@ def test_passages_without_an_answer_are_shown_as_such(page):
     assert page.inner_text("#probability") == "" and page.locator("#closed-book").is_hidden()
     assert page.locator("#passages li").count() > 0
     expect(page.locator("#status")).to_contain_text("no reader")
+    page.click("#add")
+    page.fill("#text", "The Café is in Ani.")
+    page.click("#save")
+    expect(page.locator("#answer-title")).to_be_focused()
+    assert page.locator("#before").is_hidden()
 
 
 def test_an_error_is_shown_next_to_the_form_that_caused_it(page):

@@ -103,7 +103,7 @@ function show(reply) {
   const best = [...reply.passages].sort((one, other) => other.p_z - one.p_z);
   byId("passages").replaceChildren(...best.map(showPassage));
   byId("result").hidden = false;
-  const differs = previousAnswer !== null && previousAnswer !== reply.answer;
+  const differs = read && previousAnswer !== null && previousAnswer !== reply.answer;
   byId("before").hidden = !differs;
   byId("before").textContent = differs ? `before the change: ${previousAnswer}` : "";
   byId("status").textContent = read
