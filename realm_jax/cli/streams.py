@@ -2,6 +2,7 @@
 
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -32,10 +33,9 @@ def is_unicode(stream: Any) -> bool:
 
 def reader_has_gone() -> bool:
     """Whether the reader of stdout has ended, as `head` does; if so, later output is dropped."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        return True
-    return False
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)  # errors are always reported
+    if not poller.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True

@@ -41,6 +41,7 @@ def evaluate_judged(
       `ndcg_at_10`, `map` (of the first 100 documents), `mrr_at_10`, `recall_at` (5 and 100),
       `queries` (their number), `run_file`; and `against` as `compare` returns it.
     """
+    _warn_of_equal_ids(judged.qrels)
     run = retrieve_documents(answerer, judged.queries)
     write_run(run_file, run, f"realm-{answerer.retriever}")
     values = measure(judged.qrels, run)
@@ -96,6 +97,18 @@ def _documents(
         if len(documents) == DEPTH:
             break
     return documents
+
+
+def _warn_of_equal_ids(qrels: Qrels) -> None:
+    """Warns if documents that are left out are relevant: then they are not the queries' texts."""
+    equal = [query for query, judged in qrels.items() if judged.get(query, 0) > 0]
+    if equal:
+        log.warning(
+            "%d relevant documents have the id of their query, for example %s, and are left out, "
+            "as in BEIR: if queries and documents are numbered apart, prefix the queries' ids",
+            len(equal),
+            equal[0],
+        )
 
 
 def measure(qrels: Qrels, run: TrecRun) -> Values:

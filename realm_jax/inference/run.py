@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller, with_mask
 from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
 from realm_jax.retrieval.fusion import Fusion
+
+_AT_ONCE = 512  # texts that are searched together; bounds the memory
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,12 @@ class Run:
         answerer = self._answerer.by(retriever, fusion)
         if not many:
             return []
-        found, scores = answerer.find(many, lambda: self.encode_query(many), k)
+        words = [with_mask(text).replace(MASK, " ") for text in many]  # it is no word for BM25
+        parts = [
+            answerer.find(words[part], partial(self.encode_query, many[part]), k)
+            for part in (slice(at, at + _AT_ONCE) for at in range(0, len(many), _AT_ONCE))
+        ]
+        found, scores = (np.concatenate(kind) for kind in zip(*parts, strict=True))
         lists = [
             [
                 Hit(i, score, store.title(i), store.body(i), store.document_id(i))

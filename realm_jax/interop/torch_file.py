@@ -35,8 +35,9 @@ _STORAGES = {
     "BoolStorage": "bool",
 }
 
-# RuntimeError: encrypted, or compressed in a way that zipfile does not know.
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError)
+# RuntimeError: encrypted, or compressed in a way that zipfile does not know. OSError: an offset
+# before the beginning of the file.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, OSError)
 
 
 def read_torch(path: Path) -> dict[str, LazyArray]:

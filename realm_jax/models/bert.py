@@ -146,6 +146,8 @@ class Bert(nnx.Module):
         word, position, segment = (
             gather_table(table[...]) for table in (self.word, self.position, self.segment)
         )
+        widest = max(ids.shape[2] for ids, _, _ in blocks)  # with tiles, it may exceed the table
+        position = jnp.pad(position, ((0, max(0, widest - len(position))), (0, 0)))
         tiled = [jnp.tile(position[: ids.shape[2]], (ids.shape[1], 1)) for ids, _, _ in blocks]
         x = word[ids] + jnp.concatenate(tiled)[None] + segment[segments]
         x += extra if isinstance(extra, float) else tiles.padded(extra)

@@ -87,7 +87,7 @@ def test_numbers_of_passages_out_of_range_are_refused(realm, finished, k):
     realm("ask", f"--workdir={finished.workdir}", f"--k={k}", QUESTION).refused(k, code=2)
 
 
-def test_more_passages_than_the_index_has_are_refused(realm, finished, tiny):
+def test_more_passages_than_the_index_has_are_all_passages(realm, finished, tiny):
     report = realm("ask", f"--workdir={finished.workdir}", "--k=999", "--json", QUESTION).json()
     assert len(report["passages"]) == len(tiny.store)
 

@@ -1,5 +1,6 @@
 """Launch scripts: their dry runs print valid commands and manifests for each cloud."""
 
+import signal
 import subprocess
 import sys
 
@@ -72,11 +73,18 @@ def test_a_config_that_is_valid_with_its_start_only_is_the_trainers_to_check(cap
     assert "--last-step=300" in printed(capsys, *given, *start)
 
 
-def test_if_one_process_fails_the_others_are_stopped(tmp_path):
-    local = script("local")
+def test_if_one_process_fails_the_others_are_stopped(tmp_path, monkeypatch):
+    local, started, start = script("local"), [], subprocess.Popen
+    monkeypatch.setattr(
+        local.subprocess, "Popen", lambda command: started.append(start(command)) or started[-1]
+    )
     index = ["realm", "index", f"--workdir={tmp_path}", "--worker=1/2"]
     wanted = [index, ["realm", "check", str(tmp_path / "no")]]
     assert local.run(wanted) == exit_codes.ERROR
+    assert [one.returncode for one in started] in (
+        [exit_codes.STOPPED, exit_codes.ERROR],
+        [-signal.SIGTERM, exit_codes.ERROR],  # before it handles the signal
+    )
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 from support.processes import environment
 from support.tiny_corpus import tiny_config
 
+from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import builder_command
 from realm_jax.inference.prediction_file import PredictionFile
 from realm_jax.retrieval.search_process import SearchProcess
@@ -146,6 +147,12 @@ def test_no_stream_gives_a_traceback(script, finished, shell, settings):
     assert b"Traceback" not in done.stderr + done.stdout, done.stderr.decode()
     assert b"Exception ignored" not in done.stderr
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_reader_that_has_gone_is_told_by_the_exit_code(script, finished):
+    verb = ["status", f"--workdir={finished.workdir}", "--json"]
+    done = script(*verb, shell="| true; exit ${PIPESTATUS[0]}")
+    assert (done.returncode, done.stderr) == (exit_codes.READER_GONE, b"")
 
 
 def test_json_is_valid_in_an_encoding_without_all_characters(script, tmp_path):

@@ -121,12 +121,13 @@ def test_a_damaged_index_is_refused_and_the_old_one_stays_in_use(tmp_path, damag
         caplog.clear()
         (run.root / "new").rename(run.published_index / step_name(NEW))
         deadline = time.monotonic() + TIMEOUT
-        while name != MANIFEST and "refused" not in caplog.text:
+        hidden = name == MANIFEST and damage is not replace_by_the_old_one
+        while not hidden and "refused" not in caplog.text:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert name == MANIFEST or name in caplog.text
-        index.accept([index.offer(1)])
-        assert index.for_step(1).step == OLD
+        assert hidden or name in caplog.text
+        index.accept([index.offer(NEW)])  # an index of an earlier step may be swapped in
+        assert index.for_step(NEW).step == OLD
         index.close()
         cases.append(name)
 

@@ -77,6 +77,8 @@ def search_settings(examples):
 @pytest.mark.parametrize("what", READINGS)
 def test_readers_of_text_and_weights_raise_only_realm_errors(tmp_path, what, examples, cases):
     name, valid, read = READINGS[what]
+    (tmp_path / name).write_bytes(valid)
+    read(tmp_path / name)
 
     @search_settings(examples)
     @given(edited(valid))

@@ -2,6 +2,7 @@
 
 import bz2
 import io
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -19,7 +20,7 @@ from realm_jax.corpus.tally import Skipped
 from realm_jax.data.question_files import READERS as QUESTIONS
 from realm_jax.data.question_files import read_questions
 from realm_jax.interop.block_records import convert_block_records
-from realm_jax.interop.sources import open_source
+from realm_jax.interop.safetensors_file import read_safetensors
 from realm_jax.interop.tensor_bundle import read_bundle
 from realm_jax.interop.torch_file import read_torch
 from realm_jax.storage.appendable import complete_lines
@@ -61,7 +62,7 @@ TEXTS = {
     "cc_news": ("a", b'{"title": "A", "maintext": "B", "text": "B", "url": "u"}\n', corpus_of),
     "reuters": (
         "a.sgm",
-        b'<REUTERS TOPICS="YES"><TEXT><TITLE>A</TITLE><BODY>B c.</BODY></TEXT></REUTERS>\n',
+        b'<REUTERS TOPICS="YES">\n<TEXT><TITLE>A</TITLE><BODY>B c.</BODY></TEXT>\n</REUTERS>\n',
         corpus_of,
     ),
     "own": ("q", JSON_LINE, questions_of),
@@ -70,7 +71,8 @@ TEXTS = {
     "trec": ("q", b"1\tx\tq?\tab?c\n", questions_of),
     "squad": (
         "q",
-        b'{"data": [{"paragraphs": [{"qas": [{"question": "q?", "answers": [{"text": "a"}]}]}]}]}',
+        b'{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "q?", '
+        b'"answers": [{"text": "a", "answer_start": 0}]}]}]}]}',
         questions_of,
     ),
 }
@@ -110,8 +112,10 @@ def readings():
     yield "vocabulary", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", vocabulary_at
     yield "journal", "j", b'{"a": 1}\n{"b": 2}\n', complete_lines
     yield "log", "l.jsonl", b'{"step": 1}\n', lambda path: read_log(epath.Path(path))
-    yield "safetensors", "model.safetensors", safetensors_of(), open_source
-    yield "torch", "pytorch_model.bin", b"PK\x03\x04archive/data.pkl\x80\x02}q\x00.", read_torch
+    yield "safetensors", "model.safetensors", safetensors_of(), all_arrays(read_safetensors)
+    yield "torch", "data.pkl", PICKLE, pickle_at
+    archive = zip_of({"a/data.pkl": PICKLE, "a/data/0": bytes(16)})
+    yield "torch archive", "pytorch_model.bin", archive, all_arrays(read_torch)
     google = HERE / "interop" / "google"
     [index] = sorted(google.rglob("*.index"))[:1]
     yield "tensor bundle", "model.ckpt.index", index.read_bytes(), bundle_at
@@ -165,11 +169,36 @@ def vocabulary_at(path):
 
 
 def bundle_at(path):
+    [data] = sorted((HERE / "interop" / "google").rglob("*.data-*"))[:1]
+    shutil.copyfile(data, path.with_suffix(f"{data.suffix}"))
     read_bundle(path.with_suffix(""))
 
 
 def records_at(path):
     convert_block_records(path, path.with_name("out"))
+
+
+def _text(content):
+    return b"X" + len(content).to_bytes(4, "little") + content.encode()
+
+
+# A state dict as torch pickles it: {"w": four float32 numbers, which are in storage 0}.
+_STORAGE = (
+    b"(" + _text("storage") + b"ctorch\nFloatStorage\n" + _text("0") + _text("cpu") + b"K\x04tQ"
+)
+_ARGUMENTS = b"(" + _STORAGE + b"K\x00K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)Rt"
+PICKLE = b"\x80\x02}(" + _text("w") + b"ctorch._utils\n_rebuild_tensor_v2\n" + _ARGUMENTS + b"Ru."
+
+
+def all_arrays(read):
+    return lambda path: [array.read() for array in read(path).values()]
+
+
+def pickle_at(path):
+    """Reads the pickle from an archive whose checksums are right."""
+    archive = path.with_name("pytorch_model.bin")
+    archive.write_bytes(zip_of({"a/data.pkl": path.read_bytes(), "a/data/0": bytes(16)}))
+    all_arrays(read_torch)(archive)
 
 
 def safetensors_of():

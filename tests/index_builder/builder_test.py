@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 
 import jax
 import numpy as np
@@ -238,7 +239,7 @@ def test_a_waiting_builder_logs_the_folder_it_watches(run, caplog):
     assert f"waiting for the first snapshot in {run.snapshots}" in caplog.text
 
 
-def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, parameters):
+def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, parameters, caplog):
     publish_with_probes(run, 2, config, parameters)
     damaged = run.snapshots / step_name(2) / "config.json"
     damaged.write_text(damaged.read_text() + " ")
@@ -247,6 +248,10 @@ def test_a_damaged_snapshot_is_skipped_and_the_next_one_built(run, config, param
         target=lambda: built.append(run_builder(str(run.root), 0.02, stop)), daemon=True
     )
     builder.start()
+    until = time.monotonic() + 120
+    while "skipping the snapshot of step 2" not in caplog.text:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     publish_with_probes(run, 4, config, parameters)
     follow.mark_end(run)
     builder.join(300)

@@ -1,5 +1,6 @@
 """Measures of a judged set: known values, merged passages, and intervals between runs."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -112,6 +113,16 @@ def test_passages_of_a_document_are_merged_by_maximum(answerer):
 def test_a_document_with_the_id_of_the_query_is_left_out(answerer):
     run = retrieve_documents(answerer, {"d3": "the river", "q3": "the river"})
     assert run["d3"].keys() == run["q3"].keys() - {"d3"}
+
+
+def test_relevant_documents_with_the_id_of_their_query_are_counted(
+    answerer, judged, tmp_path, caplog
+):
+    evaluate_judged(answerer, judged, epath.Path(tmp_path / "x.trec"))
+    assert "have the id of their query" not in caplog.text
+    equal = replace(judged, queries={"d3": "the river"}, qrels={"d3": {"d3": 1, "d4": 1}})
+    evaluate_judged(answerer, equal, epath.Path(tmp_path / "y.trec"))
+    assert "1 relevant documents have the id of their query, for example d3" in caplog.text
 
 
 def test_words_find_the_judged_documents(answerer, judged, tmp_path):

@@ -13,6 +13,7 @@ import realm_jax as realm
 from realm_jax.errors import InputError
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.inference.run import Run
+from realm_jax.retrieval.bm25 import Bm25
 
 QUESTION, MASK = "what is the Café?", "the river in [MASK]."
 
@@ -28,6 +29,28 @@ def filler_of(tmp_path_factory, accents):
     workdir = tmp_path_factory.mktemp("untuned") / "run"
     write_finished_run(workdir, accents, tiny_config(accents.folder), tuned=False)
     return realm.open(str(workdir))
+
+
+@pytest.mark.parametrize("blank", ["[MASK]", "<mask>"])
+def test_a_blank_is_no_word(filler_of, monkeypatch, blank):
+    asked, search = [], Bm25.search
+    monkeypatch.setattr(
+        Bm25, "search", lambda self, texts, k: asked.append(texts) or search(self, texts, k)
+    )
+    filler_of.retrieve(f"the river in {blank}.", 2, retriever="hybrid")
+    assert asked == [["the river in  ."]]
+
+
+def test_many_texts_are_searched_in_parts_with_the_same_hits(run, monkeypatch):
+    texts = [QUESTION, MASK, "the tower of Ulm", QUESTION, "Ora"]
+    for retriever in ("dense", "bm25", "hybrid"):
+        whole = run.retrieve(texts, 3, retriever=retriever)
+        with monkeypatch.context() as fewer:
+            fewer.setattr("realm_jax.inference.run._AT_ONCE", 2)
+            parts = run.retrieve(texts, 3, retriever=retriever)
+        assert [[hit.id for hit in one] for one in parts] == [
+            [hit.id for hit in one] for one in whole
+        ]
 
 
 def test_open_returns_a_run_with_a_description(filler_of, run, accents):

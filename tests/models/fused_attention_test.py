@@ -128,3 +128,15 @@ def test_rows_of_cudnn_have_an_even_width(monkeypatch):
     rows = jnp.ones((3, 11), jnp.int32)
     networks.embedder.embed(rows, rows > 0, 0 * rows)
     assert set(widths) == {12}
+
+
+def test_whole_tiles_may_be_wider_than_the_table_of_positions():
+    changes = {"model__positions": 20, "lengths__query": 12, "lengths__passage": 20}
+    hidden = {}
+    for attention in ("xla", "pallas"):  # tiles of 1 and of 16 pieces
+        config = tiny_config(model__attention=attention, lengths__joint=20, **changes)
+        modules = Modules(config.model, 30, ("embedder",))
+        networks = modules.bind(jax.jit(modules.init)(jax.random.key(0)))
+        rows = jnp.arange(60, dtype=jnp.int32).reshape(3, 20) % 30
+        hidden[attention] = networks.embedder.embed(rows, rows >= 0, 0 * rows)
+    np.testing.assert_allclose(hidden["pallas"], hidden["xla"], atol=1e-5)

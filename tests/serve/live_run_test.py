@@ -216,8 +216,8 @@ def test_while_a_compaction_replaces_the_index_answers_come_from_the_one_before(
 
 
 def wait_for(value, expected):
-    """Whether a value is as expected within two seconds."""
-    until = time.monotonic() + 2
+    """Whether a value is as expected within a minute: an answer may be compiled first."""
+    until = time.monotonic() + 60
     while value() != expected:
         if time.monotonic() > until:
             return False
@@ -319,10 +319,13 @@ def test_each_answer_uses_one_version_while_passages_change(live):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(8):
+        versions, until = set(), time.monotonic() + 120
+        while len(versions) < 3 and time.monotonic() < until:
             report = live.ask(QUESTION, EVERYTHING)
+            versions.add(report["edits_version"])
             if report["edits_version"]:
                 assert texts(report)[0] == f"the river {report['edits_version']}"
+        assert len(versions) == 3
     finally:
         stop.set()
         writer.join()

@@ -62,7 +62,7 @@ def test_clicking_an_example_answers_it(page, api):
     examples = api("GET", "/api/examples").json()["examples"]
     assert examples
     buttons = page.locator("#examples button")
-    assert buttons.all_text_contents() == examples
+    expect(buttons).to_have_text(examples)
     buttons.last.click()
     expect(page.locator("#status")).to_have_text(re.compile("^Answer"))
     assert page.input_value("#question") == examples[-1]

@@ -92,7 +92,7 @@ def wait_for(condition):
 @pytest.mark.parametrize("kind", [OSError, type("ErrorOfAnObjectStore", (Exception,), {})])
 def test_failed_renewal_is_logged_once_and_retried(folder, monkeypatch, caplog, kind):
     write, failures = sealed.write, [kind("no route to the storage")] * 3
-    first, second = (Lock(folder, "it", seconds=0.4) for _ in range(2))
+    first, second = (Lock(folder, "it", seconds=4.0) for _ in range(2))
 
     def fail_three_times(path, content):
         if failures:
