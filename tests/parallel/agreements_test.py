@@ -11,8 +11,9 @@ from realm_jax.parallel import hosts
 from realm_jax.trainer import run as trainer
 
 STEPS = 12
-# At a start and at a checkpoint, processes may agree as often as they need to.
-RARE = ("checkpoint/", "swaps", "workdir", "inputs", "realm/newest", "reader/newest")
+# At a start, at a checkpoint and at the end, processes may agree as often as they need to.
+RARE = ("checkpoint/", "swaps", "workdir", "inputs", "export")
+RARE += ("realm/newest", "reader/newest")
 INDEX = ("index wait", "index deleted")  # at the first step, and at a refresh in sync mode
 
 
