@@ -52,7 +52,7 @@ def test_indexes_of_checkpoints_of_later_swaps_and_of_the_export_are_required(ru
     assert read_swaps(run) == [(0, 0), (3, 2), (7, 6), (10, 8)]
     assert required_indexes(run, ASYNC) == {2, 6, 8}
     assert required_indexes(run, SYNC) == {2, 6, 8, 10, 12, 14}
-    publish_export(run, 9, 4, {"w": np.zeros(1)}, "{}")
+    publish_export(run, 9, 4, {"embedder": {"w": np.zeros(1)}}, "{}")
     assert required_indexes(run, ASYNC) == {2, 4, 6, 8}
     assert required_indexes(RunDir(run.root / "nothing"), ASYNC) == set()
 

@@ -93,13 +93,13 @@ def _assert_index(run: RunDir, step: int) -> None:
 
 
 def _publish_export(run: RunDir, step: int) -> None:
-    publish_export(run, step, OLD, _params(step), str(step))
+    publish_export(run, step, OLD, {"embedder": _params(step)}, str(step))
 
 
 def _assert_export(run: RunDir, step: int) -> None:
     found = read_export(run)
     assert found.step == step
-    _assert_equal(found.networks, _params(step))
+    _assert_equal(found.networks["embedder"], _params(step))
 
 
 def _checkpoints(run: RunDir, step: int) -> Checkpoints:
