@@ -35,6 +35,7 @@ class Recipe:
     system: str = "realm"
 
 
+WITHOUT_ICT = "without_ict"
 FIRST = "first_recipe"
 HUNDRED = "hundred_steps"
 HUNDRED_TITLES = "hundred_steps_titles"
@@ -45,11 +46,14 @@ def _penalty(weight: int) -> str:
 
 
 RECIPES = {
-    FIRST: Recipe("one draw, no titles, no penalty, a threshold of 0.1"),
+    WITHOUT_ICT: Recipe("no ICT before REALM (`stages.ict.steps=0`)"),
+    FIRST: Recipe("one draw, no titles, no penalty, a threshold of 0.1", WITHOUT_ICT),
     "titles": Recipe("titles before half of the queries (`stages.realm.title_share=0.5`)", FIRST),
     "draws": Recipe("eight draws for each query (`stages.realm.draws=8`)", FIRST),
-    "thresholds": Recipe("no penalty, thresholds 0.8 and 0.5"),
-    "near": Recipe("a penalty of 10 instead of 3 (`stages.realm.distance_penalty=10`)"),
+    "thresholds": Recipe("no penalty, thresholds 0.8 and 0.5", WITHOUT_ICT),
+    "near": Recipe(
+        "a penalty of 10 instead of 3 (`stages.realm.distance_penalty=10`)", WITHOUT_ICT
+    ),
     "query_tower": Recipe(
         "gradients to the vectors of the queries only, with the index of the start, without "
         "thresholds; evaluated with both",
@@ -86,7 +90,6 @@ RECIPES = {
         "ict_near3",
         system="ict",
     ),
-    "ict_first": Recipe("the ICT of `ict_near10` before REALM"),
 }
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from evidence_runs.aggregate import Records, by_query, difference, last_utility, read_records
 from evidence_runs.collections import COLLECTIONS
-from evidence_runs.recipes import FIRST, MEASURE
+from evidence_runs.recipes import FIRST, MEASURE, WITHOUT_ICT
 
 # Label of the records -> thresholds, in nats. 0: none; the runs of FIRST had one of 0.1.
-THRESHOLDS = {FIRST: (0.1, 0.8), "": (0.0, 0.8)}
+THRESHOLDS = {FIRST: (0.1, 0.8), WITHOUT_ICT: (0.0, 0.8), "": (0.0, 0.8)}
 
 
 def aggregate_rule(folder: Path) -> list[dict[str, Any]]:

@@ -17,9 +17,8 @@ PASSAGE_PIECES = 64
 TRAINED = {
     "ict": [
         "--config.stages.reader.steps=0",
-        "--config.stages.ict.steps=300",
-        "--config.stages.ict.batch=32",
-        "--config.stages.ict.learning_rate=2e-5",
+        "--config.stages.ict.title_share=0",
+        "--config.stages.ict.distance_penalty=0",
         "--config.stages.realm.steps=0",
         "--config.stages.realm.publish_start=True",
     ],

@@ -63,7 +63,7 @@ def _gain_table(made: dict[str, Any]) -> str:
         elsewhere = made["gain_elsewhere"].get(name)
         others = NOT_RUN if elsewhere is None else _difference(elsewhere)
         lines.append((f"`{one}` − `{other}`", _difference(gain), str(len(both)), others))
-    without = f"without {' and '.join(CHOSEN_ON)}"
+    without = f"without {', '.join(CHOSEN_ON[:-1])} and {CHOSEN_ON[-1]}"
     return markdown(("systems", "nDCG@10", "collections", without), lines)
 
 

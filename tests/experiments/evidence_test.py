@@ -191,6 +191,7 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
     records = tmp_path / "records"
     few = ["stages.reader.steps=2", "stages.realm.steps=2", "stages.reader.batch=8"]
     few += ["stages.realm.evaluate_every=1", "refresh.every=1", "model.compute=float32"]
+    few += ["stages.ict.steps=2", "stages.ict.batch=8"]
     few += ["stages.realm.learning_rate=0.01"]  # so that rankings change
     few_flags = [f"--config.{one}" for one in few]
     flags = [*few_flags]

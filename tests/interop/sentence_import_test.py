@@ -244,7 +244,8 @@ def test_a_config_becomes_like_its_start(made):
     changed = load_config("experiments/as_is.py", start | {"model.temperature": "0.1"})
     assert changed.model.temperature == 0.1
     trained = load_config("own_corpus", start)
-    assert trained.stages.realm.steps == 300 and trained.model.pooling == "mean"
+    assert trained.stages.ict.steps == trained.stages.realm.steps == 300
+    assert trained.model.pooling == "mean"
     assert load_config("own_corpus", {}).model.pooling == "pooler"
 
 
