@@ -168,7 +168,7 @@ def test_rare_spans_are_in_2_to_1_percent_of_the_passages(tmp_path):
 def gains_of_crossed(judged, runs):
     """nDCG@10 of each query, times 10,000, by brute force; document i is right for query i."""
     queries = read_judged_set(judged).queries.values()
-    vectors = realm_jax.open(str(runs / "realm_0" / "documents")).embed(list(queries))
+    vectors = realm_jax.open(str(runs / "few_realm_0" / "documents")).embed(list(queries))
     passages = Answerer.open(str(runs / "start")).index.vectors_of(np.arange(len(vectors)))
     scores = vectors @ passages.astype(np.float32).T
     ranks = (scores > np.diag(scores)[:, None]).sum(1)
@@ -196,11 +196,12 @@ def test_a_tiny_collection_gets_records_of_an_untrained_and_a_trained_system(
     few_flags = [f"--config.{one}" for one in few]
     flags = [*few_flags]
     flags += [f"--data={tmp_path}", f"--home={tmp_path / 'runs'}", f"--start={start}"]
-    flags += [f"--records={records}", "--collection=tiny", "--seed=0"]
+    flags += [f"--records={records}", "--label=few", "--collection=tiny", "--seed=0"]
     systems = ["bm25", "realm", "realm_queries"]
     flags += [*(f"--system={system}" for system in systems), *changes]
     monkeypatch.setattr("sys.argv", ["evidence.py", *flags])
     assert evidence.main() == 0
+    records /= "few"
     found = {path.name for path in records.iterdir()}
     assert found == {f"tiny.{system}.0.json" for system in systems}
     record = json.loads((records / "tiny.realm.0.json").read_text())
