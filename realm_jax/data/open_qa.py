@@ -23,7 +23,7 @@ class QuestionBatch(NamedTuple):
     vectors: Float32[Any, "B R E"]  # frozen passage vectors of the hits
     joint: Rows  # [B, R, J]
     gold: Bool[Any, "B R J W"]  # entry (i, w): tokens i .. i + w are an answer
-    has_answer: Bool[Any, "B R"]  # also if the answer is wider than W or after J, as `realm eval`
+    has_answer: Bool[Any, "B R"]  # also wider than W or after J, as `realm eval` counts them
 
 
 def questions_hash(questions: list[Question]) -> str:

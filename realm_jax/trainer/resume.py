@@ -77,7 +77,7 @@ def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
     """Raises an InputError if the newest stage is past its last step, or was stopped there.
 
     A checkpoint of a stopped run is no end: the end of stage `realm` publishes its last snapshot,
-    and every stage has a last evaluation. A stage that ended before a later one began is not asked.
+    and every stage has a last evaluation. Stages before the newest are not checked.
     """
     for stage in ("realm", "ict", "reader"):
         if commit.latest(run_dir.checkpoints(stage)) is not None:
