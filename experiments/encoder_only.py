@@ -7,7 +7,8 @@ Command:  realm run --config=experiments/encoder_only.py --workdir=runs/encoder_
           cp -r runs/encoder_only runs/encoder_only_nq
           realm finetune --config=experiments/encoder_only.py --workdir=runs/encoder_only_nq \
               --questions=data/NQ-open.train.jsonl --format=nq --without=data/NQ-open.dev.jsonl
-          for the baseline (31.3 and 13.9), add --config.stages.qa.reader_from=
+          for the baseline (31.3 and 13.9), copy runs/encoder_only to runs/baseline_nq, and
+          fine-tune that with --config.stages.qa.reader_from= (nothing after the =)
 Hours:    0.59 v5e chip-hours, estimated from its FLOPs at the speed of the REALM step; with one
           question per step on one chip, the host's work adds to this. One index refresh takes 4
           minutes on 16 chips

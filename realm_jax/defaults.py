@@ -259,7 +259,7 @@ def _optimizer() -> ConfigDict:
     optimizer.b2 = 0.999  # decay rate of the second moment
     optimizer.eps = 1e-6  # added to the root of the second moment
     optimizer.weight_decay = 0.01  # decoupled weight decay; not on biases and layer norms
-    optimizer.clip = 1.0  # largest global norm of the gradient
+    optimizer.clip = 1.0  # largest global norm of the gradient; 1e9: no clipping
     # Micro-batches per step, whose gradients are summed; only one has activations in memory at a
     # time. realm, tagger: the update equals that of the whole batch. ict, qa: negatives come from
     # the same micro-batch, so there are fewer. reader: the masked LM update is exact. Span loss and

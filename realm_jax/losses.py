@@ -122,20 +122,20 @@ def realm_loss(
 
     Returns:
       The loss to minimise and the metrics: `loss`, -log p(y|x) for either `retriever_loss`;
-      `retrieval_utility`, log p(y|x) - log p(y|null,x) (REALM appendix D); `p_null`, the mean
-      p(z|x) of the null passage. Loss and utility are in nats per masked token.
+      `retrieval_utility`, log p(y|x) - log p(y|null,x) (REALM appendix D); `p_null`, p(z|x) of the
+      null passage. All are means over masked tokens, so means over batches can be weighted with
+      the number of these; loss and utility are in nats.
     """
     log_p_z = retrieval_log_prob(scores, valid)
     chosen = log_p_z if retriever_loss == "marginal" else jax.lax.stop_gradient(log_p_z)
     log_p = marginal_log_likelihood(chosen, token_log_p, weights, marginal)
     tokens = jnp.maximum(weights.sum(), 1.0)
     null_log_p = (token_log_p[:, 0] * weights).sum(-1)
-    queries = weights.any(-1).astype(jnp.float32)  # an evaluation pads its last batch
     loss = -log_p.sum() / tokens
     metrics = {
         "loss": loss,
         "retrieval_utility": (log_p - null_log_p).sum() / tokens,
-        "p_null": (jnp.exp(log_p_z[:, 0]) * queries).sum() / jnp.maximum(queries.sum(), 1.0),
+        "p_null": (jnp.exp(log_p_z[:, 0]) * weights.sum(-1)).sum() / tokens,
     }
     if retriever_loss == "pdist":
         likelihoods = jax.lax.stop_gradient(passage_log_likelihood(token_log_p, weights))
@@ -144,14 +144,17 @@ def realm_loss(
 
 
 def cosine_distance(
-    vectors: Float[Array, "*rows E"], others: Float[Array, "*rows E"]
+    vectors: Float[Array, "*rows E"],
+    others: Float[Array, "*rows E"],
+    weights: Float[Array, "*rows"],
 ) -> Float[Array, ""]:
-    """The mean over rows of 1 - cosine; gradients reach `vectors` only.
+    """The weighted mean over rows of 1 - cosine; gradients reach `vectors` only.
 
     The cosine of a vector of zeros is 0, and its gradient is finite.
     """
     fixed = jax.lax.stop_gradient(others)
-    return optax.losses.cosine_distance(vectors, fixed, epsilon=1e-6).mean()
+    distances = optax.losses.cosine_distance(vectors, fixed, epsilon=1e-6)
+    return (weights * distances).sum() / weights.sum()
 
 
 def _divergence(log_p: Float[Array, "B K"], log_q: Float[Array, "B K"]) -> Float[Array, "B"]:
@@ -267,17 +270,17 @@ def open_qa_loss(
       possible: True on spans that lie inside a passage body.
 
     Returns:
-      The loss per question, and the metrics: `reader_loss` and `retriever_loss` are means over
-      questions with a positive; `answer_in_read` and `answer_in_hits` are the shares of such
-      questions.
+      The loss per question, and the metrics: `reader_loss` and `retriever_loss`, its two parts, to
+      which a question without a positive adds 0; `answer_in_read` and `answer_in_hits`, the shares
+      of the questions with a positive.
     """
     reader, readable = positive_log_likelihood(span_scores, gold, possible)
     retriever, reachable = positive_log_likelihood(retriever_scores, has_answer, retrieved)
     loss = -(reader + retriever).mean()
     return loss, {
         "loss": loss,
-        "reader_loss": -reader.sum() / jnp.maximum(readable.sum(), 1),
-        "retriever_loss": -retriever.sum() / jnp.maximum(reachable.sum(), 1),
+        "reader_loss": -reader.mean(),
+        "retriever_loss": -retriever.mean(),
         "answer_in_read": readable.mean(dtype=jnp.float32),
         "answer_in_hits": reachable.mean(dtype=jnp.float32),
     }

@@ -95,6 +95,8 @@ def test_a_checked_config_is_locked():
         ("stages__ict__removal_share", -0.1),
         ("model__dropout", math.nan),
         ("model__layers", 0),
+        ("optimizer__clip", 0.0),
+        ("optimizer__eps", 0.0),
         ("seed", -1),
     ],
 )

@@ -141,6 +141,24 @@ def test_realm_loss_is_the_mean_over_masked_tokens_and_not_over_queries():
     np.testing.assert_allclose(
         metrics["retrieval_utility"], (log_p.sum() - without) / weights.sum(), **EXACT
     )
+    null = np.exp(scores[:, 0]) / np.exp(scores).sum(-1)
+    np.testing.assert_allclose(
+        metrics["p_null"], (null * weights.sum(-1)).sum() / weights.sum(), **EXACT
+    )
+
+
+def test_metrics_of_a_batch_are_the_means_of_its_parts_weighted_with_their_masked_tokens():
+    scores, token_log_p, weights = draw()
+    assert len(set(weights.sum(-1))) > 1
+    valid, tokens = np.ones((B, K), bool), weights.sum(-1)
+    _, whole = realm_loss(scores, token_log_p, weights, valid, "paper")
+    parts = [
+        realm_loss(*(part[i : i + 1] for part in (scores, token_log_p, weights, valid)), "paper")[1]
+        for i in range(B)
+    ]
+    for name, value in whole.items():
+        mean = np.average([part[name] for part in parts], weights=tokens)
+        np.testing.assert_allclose(value, mean, **EXACT, err_msg=name)
 
 
 def test_an_invalid_candidate_has_no_probability_and_no_gradient():
@@ -193,11 +211,12 @@ def test_pdist_changes_the_gradient_of_the_scores_and_not_of_the_reader():
 def test_cosine_distance_is_a_mean_over_rows_and_moves_the_first_vectors_only():
     one = np.array([[[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]], np.float32)
     other = np.array([[[2.0, 0.0], [-2.0, 0.0], [1.0, 0.0]]], np.float32)
-    expected = (0.0 + (1.0 + np.sqrt(0.5)) + 1.0) / 3  # a vector of zeros has cosine 0
-    np.testing.assert_allclose(cosine_distance(one, other), expected, **EXACT)
-    pair = (jnp.asarray(one), jnp.asarray(other))
+    weights = np.array([[1.0, 0.5, 1.0]], np.float32)
+    expected = (0.0 + 0.5 * (1.0 + np.sqrt(0.5)) + 1.0) / 2.5  # a vector of zeros has cosine 0
+    np.testing.assert_allclose(cosine_distance(one, other, weights), expected, **EXACT)
+    pair = (jnp.asarray(one), jnp.asarray(other), jnp.asarray(weights))
     moved, fixed = jax.grad(cosine_distance, argnums=(0, 1))(*pair)
-    assert np.isfinite(moved).all() and np.abs(moved[0, 1]).max() > 0.1 and not fixed.any()
+    assert np.isfinite(moved).all() and np.abs(moved[0, 1]).max() > 0.05 and not fixed.any()
 
 
 def test_an_unknown_marginal_is_an_error_with_its_name():
@@ -238,7 +257,8 @@ def test_open_qa_loss_is_minus_log_of_the_gold_probability():
     first = -np.log(share(retriever[0], answers[0]) / np.exp(retriever[0]).sum())
     read = [-np.log(share(spans[i], gold[i]) / share(spans[i], possible[i])) for i in range(2)]
     np.testing.assert_allclose(loss, (first + sum(read)) / 2, **EXACT)
-    np.testing.assert_allclose(metrics["retriever_loss"], first, **EXACT)
+    np.testing.assert_allclose(metrics["retriever_loss"], first / 2, **EXACT)
+    np.testing.assert_allclose(metrics["reader_loss"], sum(read) / 2, **EXACT)
     assert (metrics["answer_in_hits"], metrics["answer_in_read"]) == (0.5, 1.0)
 
 

@@ -27,12 +27,19 @@ def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def read_swaps(run: RunDir) -> list[tuple[int, int]]:
-    """All swaps of a run: those in the newest checkpoint, then those logged after it."""
+    """All swaps of a run: those up to the newest checkpoint, then those logged after it.
+
+    A run whose index was deleted does not repeat its later swaps, so a record replaces those of its
+    step and of later steps.
+    """
     kept = checkpoint_manifests(run, REALM)
-    known = swap_log_of(kept[-1]) if kept else []
+    known = [swap for swap in swap_log_of(kept[-1]) if swap[0] <= kept[-1]["step"]] if kept else []
+    logged: list[tuple[int, int]] = []
+    for record in read_log(run.swaps):
+        logged = [swap for swap in logged if swap[0] < record["step"]]
+        logged.append((record["step"], record["index_step"]))
     last = known[-1][0] if known else -1
-    later = [record for record in read_log(run.swaps) if record["step"] > last]
-    return known + [(record["step"], record["index_step"]) for record in later]
+    return known + [swap for swap in logged if swap[0] > last]
 
 
 def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:

@@ -16,9 +16,8 @@ from realm_jax.inference.answerer import Answer, Answerer
 from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller, with_mask
 from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
+from realm_jax.retrieval.encoder import MAX_QUERIES
 from realm_jax.retrieval.fusion import Fusion
-
-_AT_ONCE = 512  # texts that are searched together; bounds the memory
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class Run:
         words = [with_mask(text).replace(MASK, " ") for text in many]  # it is no word for BM25
         parts = [
             answerer.find(words[part], partial(self.encode_query, many[part]), k)
-            for part in (slice(at, at + _AT_ONCE) for at in range(0, len(many), _AT_ONCE))
+            for part in (slice(at, at + MAX_QUERIES) for at in range(0, len(many), MAX_QUERIES))
         ]
         found, scores = (np.concatenate(kind) for kind in zip(*parts, strict=True))
         lists = [

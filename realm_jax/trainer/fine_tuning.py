@@ -2,12 +2,14 @@
 
 import logging
 import threading
+from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float16
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.params import hash_of
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.data.embedder_rows import EmbedderRows
@@ -55,19 +57,26 @@ def fine_tune(
       Params of `question_embedder`, `question_reader` and `span_head`, on the host.
 
     Raises:
-      MismatchError: the run was fine-tuned on other questions before.
+      MismatchError: the run was fine-tuned before on other questions, from another reader or with
+        another retriever.
       InputError: the run was fine-tuned on this index for more steps than the config asks for.
       Stopped: the stop signal came; a checkpoint is saved.
     """
-    steps = config.stages.qa.steps
+    settings = config.stages.qa
+    other_reader = pretrained_reader(settings.reader_from, config)
+    fields = {
+        "questions": questions_hash(inputs.questions),
+        "index_step": index.step,
+        "retriever": settings.retriever,
+        "reader_from": hash_of(other_reader) if other_reader else "",
+    }
     hosts.agreed(
         "fine-tuning start",
         index.step,
-        lambda: _check_checkpoints(run_dir, inputs, index.step, steps),
+        lambda: _check_checkpoints(run_dir, inputs, fields, settings.steps),
     )
     stage = QaStage(config, inputs.knowledge.vocabulary.size, _searched(config, inputs, index))
-    params = params | pretrained_reader(config.stages.qa.reader_from, config)
-    fields = {"questions": questions_hash(inputs.questions), "index_step": index.step}
+    params = params | other_reader
     trained = train(
         run_dir,
         config,
@@ -100,16 +109,17 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
             )
 
 
-def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int, steps: int) -> None:
+def _check_checkpoints(run_dir: RunDir, inputs: Inputs, fields: dict[str, Any], steps: int) -> None:
     """Fine-tuning on an older index starts again, with the index of further pre-training.
 
     Only process 0 calls it: no other one may read the checkpoints that it deletes.
 
     Raises:
-      MismatchError: see `check_questions`.
+      MismatchError: see `check_questions`; or `retriever` or `reader_from` was another one.
       InputError: the run was fine-tuned on this index for more than `steps` steps.
     """
     check_questions(run_dir, inputs.questions)
+    index_step = fields["index_step"]
     tuned_on = {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
     if tuned_on - {index_step}:
         log.warning(
@@ -119,6 +129,7 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int, steps: 
             index_step,
         )
         files.delete_tree(run_dir.checkpoints("qa"))
+    _check_same_start(run_dir, fields)
     done = commit.latest(run_dir.checkpoints("qa"))
     if done is not None and done > steps:
         raise InputError(
@@ -129,6 +140,20 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, index_step: int, steps: 
             fix=f"--config.stages.qa.steps={done}, or more; to fine-tune again from the start, "
             "move checkpoints/qa out of the workdir",
         )
+
+
+def _check_same_start(run_dir: RunDir, fields: dict[str, Any]) -> None:
+    for manifest in checkpoint_manifests(run_dir, "qa"):
+        for key in ("retriever", "reader_from"):
+            before = manifest.get(key, fields[key])  # earlier versions did not record it
+            if before != fields[key]:
+                raise MismatchError(
+                    f"this run was fine-tuned with another stages.qa.{key}",
+                    where=run_dir.checkpoints("qa"),
+                    expected=before or "the reader of this run",
+                    found=fields[key] or "the reader of this run",
+                    fix="use the same, or move checkpoints/qa out of the workdir",
+                )
 
 
 def _searched(config: ConfigDict, inputs: Inputs, index: PublishedIndex) -> QuestionSource:

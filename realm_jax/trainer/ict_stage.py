@@ -90,7 +90,8 @@ class IctStage(IndexFreeStage):
         queries, passages = (half.reshape(-1, half.shape[-1]) for half in halves)
         scaled = networks.embedder.scaled(queries)
         found = losses.ict_loss(scaled, passages, batch.ids.reshape(-1))
-        loss, metrics = with_penalty(found, self.settings, networks, batch.rows, vectors)
+        same = jnp.ones(vectors.shape[:2])
+        loss, metrics = with_penalty(found, self.settings, networks, batch.rows, vectors, same)
         masks = (block.mask for block in batch.rows.blocks)
         return loss, metrics | losses.real_pieces(batch.ids.size, *masks)
 

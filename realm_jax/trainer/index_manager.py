@@ -237,13 +237,14 @@ class IndexManager:
         """The accepted index, if any; waits for a newer one if the current one is too old."""
         assert self.current is not None
         accepted, self._accepted = self._accepted, None
-        if accepted is not None or not self._is_too_old(self.current.step, step):
+        next_step = self.current.step if accepted is None else accepted.step
+        if not self._is_too_old(next_step, step):
             return accepted
 
         def choose(offers: list[Offer]) -> PublishedIndex | None:
             self.accept(offers)
             chosen, self._accepted = self._accepted, None
-            return chosen
+            return None if chosen is None or self._is_too_old(chosen.step, step) else chosen
 
         wanted = f"of step {step - self._refresh.max_staleness} or newer"
         return self._wait.until(step, wanted, lambda: self.offer(step), choose)
@@ -280,6 +281,7 @@ class IndexManager:
                 past[-1][0],
             )
             self._replay = []
+            self.swaps[:] = [swap for swap in self.swaps if swap[0] < step]
             return self._first(step)
         return self._open(wanted, step)
 

@@ -26,7 +26,7 @@ from realm_jax.parallel import hosts
 from realm_jax.retrieval.answered import first_answered
 from realm_jax.retrieval.make_retriever import make_retriever
 from realm_jax.retrieval.retriever import Candidates, StepContext
-from realm_jax.trainer.distance import reference_modules, with_penalty
+from realm_jax.trainer.distance import realm_weights, reference_modules, with_penalty
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.stage import BatchRows, Evaluator, Loss
@@ -169,7 +169,10 @@ class RealmStage:
             self.settings.marginal,
             self.settings.retriever_loss,
         )
-        loss, metrics = with_penalty(found, self.settings, networks, batch.embedded, vectors)
+        weights = realm_weights(batch.valid)
+        loss, metrics = with_penalty(
+            found, self.settings, networks, batch.embedded, vectors, weights
+        )
         masks = (block.mask for block in (*batch.embedded.blocks, *batch.read.blocks))
         return loss, metrics | losses.real_pieces(batch.valid[..., 0].size, *masks)
 

@@ -14,6 +14,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import batch_sharding
+from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import Checkpoints, final_params
 from realm_jax.trainer.ict_stage import IctStage
@@ -83,7 +84,9 @@ def _params_before(run_dir: RunDir, config: ConfigDict, stage: Stage, mesh: Mesh
         finished = final_params(run_dir, earlier)
         params |= {} if finished is None else finished[1]
     start = {name: params[name] for name in stage.modules.names if name in params}
-    if stage.name == "ict" and config.stages.ict.from_reader and "reader" in params:
+    without_ict = stage.name == "realm" and commit.latest(run_dir.checkpoints("ict")) is None
+    copied = config.stages.ict.from_reader and (stage.name == "ict" or without_ict)
+    if copied and "reader" in params:
         embedder = start.get("embedder") or stage.modules.shapes["embedder"]
         start["embedder"] = {**embedder, "bert": params["reader"]["bert"]}
     return initial_params(config, stage.modules, start, mesh)

@@ -57,6 +57,16 @@ def test_indexes_of_checkpoints_of_later_swaps_and_of_the_export_are_required(ru
     assert required_indexes(RunDir(run.root / "nothing"), ASYNC) == set()
 
 
+def test_a_swap_replaces_those_of_later_steps_that_a_resumed_run_did_not_repeat(run):
+    """After the second checkpoint, the index of step 8 was deleted, and the run resumed at 9."""
+    Log(run.swaps).append({"step": 12, "index_step": 10})
+    publish_checkpoint(run, 10, [(0, 0), (3, 2), (7, 6), (12, 10)])  # a replay knows later swaps
+    Log(run.swaps).append({"step": 11, "index_step": 10})
+    assert read_swaps(run) == [(0, 0), (3, 2), (7, 6), (10, 8), (11, 10)]
+    Log(run.swaps).append({"step": 10, "index_step": 12})
+    assert read_swaps(run) == [(0, 0), (3, 2), (7, 6), (10, 12)]
+
+
 def test_retention_keeps_required_indexes_after_the_lease_has_expired(run):
     lease = Lease(run, "trainer")
     lease.hold({PUBLISHED_INDEX: [2, 6, 8, 10]})

@@ -46,7 +46,7 @@ def test_many_texts_are_searched_in_parts_with_the_same_hits(run, monkeypatch):
     for retriever in ("dense", "bm25", "hybrid"):
         whole = run.retrieve(texts, 3, retriever=retriever)
         with monkeypatch.context() as fewer:
-            fewer.setattr("realm_jax.inference.run._AT_ONCE", 2)
+            fewer.setattr("realm_jax.inference.run.MAX_QUERIES", 2)
             parts = run.retrieve(texts, 3, retriever=retriever)
         assert [[hit.id for hit in one] for one in parts] == [
             [hit.id for hit in one] for one in whole

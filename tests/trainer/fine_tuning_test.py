@@ -10,7 +10,7 @@ from support.tiny_corpus import tiny_config
 from realm_jax.artifacts.published_index import open_index
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import questions_hash
-from realm_jax.errors import InputError
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.parallel import hosts
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.retrieval.bm25 import Bm25
@@ -67,6 +67,37 @@ def test_fewer_steps_than_already_fine_tuned_are_refused(tiny, tmp_path):
     inputs, mesh = Inputs(tiny.store, text, text, tiny.questions), make_mesh(config.mesh)
     with pytest.raises(InputError, match=r"fine-tuned for more steps[\s\S]*qa\.steps=5, or more"):
         fine_tuning.fine_tune(run, config, inputs, mesh, params, index, threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("before", "problem"),
+    [
+        ({"retriever": "bm25"}, r"another stages\.qa\.retriever"),
+        ({"reader_from": "5eed"}, r"another stages\.qa\.reader_from[\s\S]*reader of this run"),
+    ],
+)
+def test_fine_tuning_from_another_start_is_refused(tiny, tmp_path, monkeypatch, before, problem):
+    """It once returned the networks of the earlier fine-tuning."""
+    config, run = tiny_config(tiny.folder, stages__qa__steps=5), RunDir(tmp_path)
+    params = finished_run.random_params(config, tiny.store.vocabulary.size)
+    finished_run.publish_random_index(run, tiny, config, params["embedder"])
+    index = open_index(run.published_index / step_name(finished_run.STEP))
+    write = lambda folder: files.write_bytes(folder / "it", b"state")  # noqa: E731
+    same = {"questions": questions_hash(tiny.questions), "index_step": finished_run.STEP}
+    commit.publish(run.checkpoints("qa"), 5, write, {"kind": "checkpoint", **same, **before})
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    inputs, mesh = Inputs(tiny.store, text, text, tiny.questions), make_mesh(config.mesh)
+
+    def searched(*_):
+        raise Reached
+
+    monkeypatch.setattr(fine_tuning, "_searched", searched)
+    arguments = (run, config, inputs, mesh, params, index, threading.Event())
+    with pytest.raises(MismatchError, match=problem):
+        fine_tuning.fine_tune(*arguments)
+    files.delete_tree(run.checkpoints("qa"))  # as the error says
+    with pytest.raises(Reached):
+        fine_tuning.fine_tune(*arguments)
 
 
 def test_fine_tuning_reads_what_bm25_finds(tiny, tmp_path):

@@ -212,6 +212,25 @@ def test_newer_indexes_are_used_after_the_end_of_the_replay(run, make_manager):
     assert [of for _, of in index.swaps] == [0, 2, 4]
 
 
+def test_a_replay_whose_index_was_deleted_forgets_its_later_swaps(run, make_manager, caplog):
+    publish(run, 0, 4)
+    index = make_manager(replay=[(0, 0), (3, 2), (6, 4)])
+    assert [search(index, step) for step in (2, 5)] == [0, 4]
+    assert "index of step 2, which this run searched from step 3 on, was deleted" in caplog.text
+    assert index.swaps == [(0, 0), (3, 2), (5, 4)]
+
+
+def test_an_index_that_is_too_old_itself_ends_no_wait(run, make_manager):
+    publish(run, 0, 4)
+    index = make_manager(replay=[(0, 0)], refresh__max_staleness=6, refresh__wait_seconds=TIMEOUT)
+    assert search(index, 6) == 0
+    until(lambda: index._watcher.ready() is not None)
+    later = threading.Timer(0.5, publish, (run, 9))
+    later.start()
+    assert search(index, 11) == 9
+    later.join()
+
+
 def test_a_resumed_run_does_not_search_indexes_of_later_steps(run, make_manager):
     """The run was killed after step 6 and resumes from a checkpoint at step 3."""
     publish(run, 0, 2, 6)

@@ -82,6 +82,32 @@ def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
         assert found[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
 
 
+@pytest.mark.parametrize("found", [6, 1], ids=["all candidates", "one passage found"])
+def test_the_distance_penalty_does_not_depend_on_the_number_of_groups(tiny, config, hits, found):
+    config.stages.realm.distance_penalty = 3.0
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    drawn, index = text.batch(0, SIZE), index_of(tiny, config)
+
+    def penalised(groups):
+        stage = RealmStage(config, tiny.store, text, text, index, groups=groups)
+        before = stage.modules.bind(jax.jit(stage.modules.init)(jax.random.key(2)))
+        packed = stage.with_candidates(drawn, hits[:, :found], SIZE // groups)
+
+        def loss(networks, batch):
+            networks.reference = before
+            return stage.loss(networks, batch, None)
+
+        found_loss, gradients = loss_and_gradients(stage, loss, packed)
+        of_packing = ("real_pieces", "padding_share")
+        metrics = {k: v for k, v in found_loss[1].items() if k not in of_packing}
+        return (found_loss[0], metrics), gradients
+
+    one_group = penalised(1)
+    assert one_group[0][1]["distance"] > 0.1
+    assert_same(penalised(2), one_group)
+    assert_same(penalised(8), one_group)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, groups):
     stage = IctStage(config, tiny.store, groups)
