@@ -138,7 +138,7 @@ def _retrieval() -> ConfigDict:
     retrieval = ConfigDict()
     retrieval.candidates = 8  # candidates per query, K, the null passage included
     retrieval.null_passage = True  # True: candidate 0 is the empty passage
-    retrieval.exclude_source = True  # True: a query never retrieves the passage it comes from
+    retrieval.exclude_source = True  # True: a query never retrieves its own passage or a copy of it
     # `index`: queries are embedded with the parameters of the published index. Candidates then
     # depend only on seed, step and index, and a host searches ahead of the step. `fresh`: with
     # those of the current step, which waits for its search; needs search.kind=mesh.

@@ -3,7 +3,7 @@
 import hashlib
 
 import numpy as np
-from jaxtyping import Int64, UInt64
+from jaxtyping import Bool, Int64, UInt64
 
 from realm_jax.corpus.store import PassageStore
 
@@ -29,6 +29,29 @@ def source_passages(store: PassageStore, knowledge: PassageStore) -> Int64[np.nd
     nearest = np.minimum(np.searchsorted(digests, wanted, sorter=order), len(order) - 1)
     found = order[nearest]
     return np.where(digests[found] == wanted, found, -1)
+
+
+def copies(
+    store: PassageStore, source: Int64[np.ndarray, "B"], ids: Int64[np.ndarray, "B H"]
+) -> Bool[np.ndarray, "B H"]:
+    """Whether passages have the title and body of the source passage of their query.
+
+    Args:
+      store: the knowledge corpus Z.
+      source: passage id for each query; -1: none.
+      ids: of existing passages.
+    """
+    found = ids == source[:, None]
+    if not len(store):
+        return found
+    starts, stops = store.body_bounds(np.maximum(source, 0))
+    others, ends = (bound.reshape(ids.shape) for bound in store.body_bounds(ids.reshape(-1)))
+    as_long = (source[:, None] >= 0) & (ends - others == (stops - starts)[:, None])
+    for query, hit in np.argwhere(as_long & ~found).tolist():
+        one, other = int(source[query]), int(ids[query, hit])
+        same_body = store.body(one) == store.body(other)
+        found[query, hit] = same_body and store.title(one) == store.title(other)
+    return found
 
 
 def text_digests(store: PassageStore) -> UInt64[np.ndarray, "N"]:

@@ -20,7 +20,7 @@ from realm_jax.corpus.generation_retention import delete_merged
 from realm_jax.corpus.layered_spans import copy_spans
 from realm_jax.corpus.layered_store import NO_PART, open_generation, overlay
 from realm_jax.corpus.lineage import write_lineage
-from realm_jax.corpus.mark_spans import mark_spans
+from realm_jax.corpus.mark_spans import mark_added
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
@@ -209,7 +209,7 @@ def mark_part(store: PassageStore, folder: Path, workers: int = 1) -> None:
       workers: number of processes.
     """
     if (store.path / SPANS / MANIFEST).exists():
-        mark_spans(PassageStore(folder), workers=workers)
+        mark_added(PassageStore(folder), store, workers)
 
 
 def _newest_changes(layers: Sequence[Layer]) -> Int64[np.ndarray, "C 2"]:

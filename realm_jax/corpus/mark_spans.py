@@ -7,14 +7,24 @@ passages have one, as in technical or lower-cased text, rare terms are marked to
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+
+import numpy as np
 
 from realm_jax.corpus.dedup import source_passages
 from realm_jax.corpus.rare_terms import RareTerms
-from realm_jax.corpus.spans import SpanStore, char_spans_to_pieces
+from realm_jax.corpus.spans import (
+    FOLDER,
+    KIND,
+    REBUILD,
+    TERMS,
+    SpanStore,
+    char_spans_to_pieces,
+)
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.worker_pool import in_order
+from realm_jax.storage import integrity
 from realm_jax.text.dates import date_spans
 from realm_jax.text.names import name_spans
 from realm_jax.text.quantities import quantity_spans
@@ -47,21 +57,59 @@ def mark_spans(
       InputError: the folder already holds spans.
     """
     knowledge = store if knowledge is None else knowledge
-    parts = (range(a, min(a + _ROWS, len(store))) for a in range(0, len(store), _ROWS))
     terms = RareTerms.of(store, workers) if has_few_spans(store) else None
     kinds: Counter[str] = Counter()
 
     def spans() -> Iterator[Spans]:
         done = 0
-        for marked, counts in in_order(partial(_mark_rows, store, terms), parts, workers):
-            kinds.update(counts)
+        for marked in _marked(store, terms, workers, kinds):
             yield from marked
             done += len(marked)
             if progress is not None:
                 progress(done)
 
-    source = source_passages(store, knowledge)
-    return SpanStore.write(path, store, spans(), source=source, knowledge=knowledge, kinds=kinds)
+    return SpanStore.write(
+        path,
+        store,
+        spans(),
+        source=source_passages(store, knowledge),
+        knowledge=knowledge,
+        kinds=kinds,
+        terms=None if terms is None else terms.bits,
+    )
+
+
+def mark_added(store: PassageStore, corpus: PassageStore, workers: int = 1) -> SpanStore:
+    """Marks passages that are added to a corpus, with the rare terms of the corpus.
+
+    Args:
+      store: the added passages.
+      corpus: has marks.
+      workers: see `mark_spans`.
+    """
+    terms, kinds = _terms_of(corpus, workers), Counter[str]()
+    spans = chain.from_iterable(_marked(store, terms, workers, kinds))
+    return SpanStore.write(None, store, spans, source=np.arange(len(store)), kinds=kinds)
+
+
+def _terms_of(corpus: PassageStore, workers: int) -> RareTerms | None:
+    """The rare terms by which a corpus was marked; None if none were marked."""
+    folder = corpus.path / FOLDER
+    manifest = integrity.read_sized(folder, KIND, REBUILD)
+    if TERMS in manifest["files"]:
+        return RareTerms(np.load(folder / TERMS, mmap_mode="r"))
+    # Earlier versions did not store them.
+    return RareTerms.of(corpus, workers) if manifest.get("kinds", {}).get("rare terms") else None
+
+
+def _marked(
+    store: PassageStore, terms: RareTerms | None, workers: int, kinds: Counter[str]
+) -> Iterator[list[Spans]]:
+    """The spans of the passages in order, part by part; adds the numbers of each kind to `kinds`."""
+    parts = (range(a, min(a + _ROWS, len(store))) for a in range(0, len(store), _ROWS))
+    for marked, counts in in_order(partial(_mark_rows, store, terms), parts, workers):
+        kinds.update(counts)
+        yield marked
 
 
 def has_few_spans(store: PassageStore) -> bool:

@@ -24,14 +24,17 @@ _WORD = re.compile(r"(?<!\w)[^\W\d_]{4,40}(?!\w)")
 
 
 class RareTerms:
-    """Words of at least four letters in 2 to 1 % of the passages of a corpus.
+    """Words of at least four letters that few passages of a corpus have; see `is_rare`.
 
     Args:
       bits: a bit per bucket, 1 if its words are rare.
+
+    Attributes:
+      bits: see above.
     """
 
     def __init__(self, bits: UInt8[np.ndarray, "_"]):
-        self._bits = bits
+        self.bits = bits
 
     @classmethod
     def of(cls, store: PassageStore, workers: int = 1) -> "RareTerms":
@@ -53,7 +56,7 @@ class RareTerms:
 
     def _is_rare(self, word: str) -> bool:
         bucket = _bucket(word)
-        return bool(self._bits[bucket >> 3] & (128 >> (bucket & 7)))
+        return bool(self.bits[bucket >> 3] & (128 >> (bucket & 7)))
 
 
 def is_rare(counts: Integer[np.ndarray, "_"], passages: int) -> Bool[np.ndarray, "_"]:

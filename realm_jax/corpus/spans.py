@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Int32, Integer
+from jaxtyping import Int32, Integer, UInt8
 
 from realm_jax.corpus.dedup import source_passages
 from realm_jax.corpus.store import PassageStore
@@ -16,7 +16,8 @@ from realm_jax.storage import integrity
 from realm_jax.storage.appendable import FolderWriter
 
 KIND = "spans"
-_NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy")
+TERMS = "rare_terms.npy"  # `RareTerms.bits` of the corpus, if rare terms are marked
+_NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy", TERMS)
 _ROWS = 65_536  # passages whose lengths are read at a time
 REBUILD = "realm tag annotate --corpus=CORPUS --out=FOLDER"
 FOLDER = "spans"  # default folder inside the corpus
@@ -123,6 +124,7 @@ class SpanStore:
         evidence: Integer[np.ndarray, "N"] | None = None,
         knowledge: PassageStore | None = None,
         kinds: Mapping[str, int] | None = None,
+        terms: UInt8[np.ndarray, "_"] | None = None,
     ) -> "SpanStore":
         """Writes the spans of every passage of `store`, in row order, and opens them.
 
@@ -134,6 +136,8 @@ class SpanStore:
           evidence: see the attribute.
           knowledge: the corpus Z of the ids in `source` and `evidence`; X itself by default.
           kinds: number of spans of each kind, for the manifest; read after `spans` has ended.
+          terms: `RareTerms.bits` by which rare terms were marked; passages that are added later are
+            marked by the same.
 
         Raises:
           InputError: the number of sequences differs from the number of passages, a span is outside
@@ -159,6 +163,8 @@ class SpanStore:
             for name, ids in (("own.npy", source), ("evidence.npy", evidence)):
                 if ids is not None:
                     folder.array(name, np.int64).append(_checked_ids(name, ids, store, knowledge))
+            if terms is not None:
+                folder.array(TERMS, np.uint8).append(terms)
             folder.commit(
                 corpus_hash=store.corpus_hash,
                 knowledge_hash=knowledge.corpus_hash,

@@ -63,7 +63,7 @@ class _Forward:
     def __call__(self, text: MaskedText) -> Predictions:
         a = self._a
         queries = self._rows.queries(text.queries)
-        chosen, valid = self._retriever.candidates(a.index, queries, text.source)
+        chosen, valid = self._retriever.candidates(a.index, queries, text.source, a.store)
         passages = self._rows.passages(a.store, chosen, self._rows.passage)
         joint = joint_rows(text.queries, a.store, chosen, a.config.lengths.joint)
         embedded = text._replace(queries=queries)

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from ml_collections import ConfigDict
 
+from realm_jax.corpus.dedup import copies
+from realm_jax.corpus.store import PassageStore
 from realm_jax.data.rows import NULL_PASSAGE, Rows
 from realm_jax.retrieval.encoder import MAX_QUERIES
 from realm_jax.retrieval.searcher import Searcher
@@ -80,7 +82,8 @@ class Retriever(ABC):
         self,
         index: Index,
         queries: Rows,
-        source: Int64[np.ndarray, "R"] | None,
+        source: Int64[np.ndarray, "R"],
+        store: PassageStore,
         step: StepContext = NO_STEP,
     ) -> Candidates:
         """Searches for the candidates of each query.
@@ -89,24 +92,30 @@ class Retriever(ABC):
           index: see `hits`.
           queries: see `hits`.
           source: see `select`.
+          store: see `select`.
           step: see `hits`.
 
         Returns:
           See `select_candidates`; K is `retrieval.candidates`.
         """
-        return self.select(self.hits(index, queries, self._settings.candidates, step), source)
+        hits = self.hits(index, queries, self._settings.candidates, step)
+        return self.select(hits, source, store)
 
     def select(
-        self, hits: Int64[np.ndarray, "R H"], source: Int64[np.ndarray, "R"] | None
+        self,
+        hits: Int64[np.ndarray, "R H"],
+        source: Int64[np.ndarray, "R"],
+        store: PassageStore,
     ) -> Candidates:
         """Chooses the candidates among hits, as `config.retrieval` asks for.
 
         Args:
           hits: passage ids, best first.
-          source: the passage that each query was taken from; left out if
-            `retrieval.exclude_source`. None: the queries are not from the corpus.
+          source: the passage that each query was taken from, -1 if it is not from the corpus; with
+            `retrieval.exclude_source`, it and passages with the same text are left out.
+          store: the corpus of the hits.
         """
-        excluded = source if self._settings.exclude_source else None
+        excluded = copies(store, source, hits) if self._settings.exclude_source else None
         return select_candidates(
             hits, excluded, self._settings.candidates, self._settings.null_passage
         )
@@ -139,15 +148,15 @@ def search_with_scores(
 
 def select_candidates(
     hits: Int64[np.ndarray, "B H"],
-    source: Int64[np.ndarray, "B"] | None,
+    excluded: Bool[np.ndarray, "B H"] | None,
     count: int,
     null_passage: bool,
 ) -> Candidates:
-    """Adds the null passage and leaves out the source of each query (REALM section 3.4).
+    """Adds the null passage and leaves out hits, such as the source of a query (section 3.4).
 
     Args:
       hits: passage ids, best first.
-      source: the passage that each query was taken from (-1: none); None: no passage is left out.
+      excluded: hits to leave out; None: none.
       count: K.
       null_passage: whether the null passage takes part in p(z|x).
 
@@ -156,7 +165,7 @@ def select_candidates(
         candidates, the rest is filled with the null passage.
       valid: [B, K], which candidates take part in p(z|x). Filled ones do not.
     """
-    allowed = np.ones(hits.shape, bool) if source is None else hits != source[:, None]
+    allowed = np.ones(hits.shape, bool) if excluded is None else ~excluded
     order = np.argsort(~allowed, axis=1, kind="stable")[:, : count - 1]
     chosen = np.full((len(hits), count), NULL_PASSAGE, np.int64)
     valid = np.zeros((len(hits), count), bool)

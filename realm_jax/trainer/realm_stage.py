@@ -88,13 +88,15 @@ class RealmStage:
         texts = [
             self._text.batch(first + draw, size, batch_rows) for draw in range(self.settings.draws)
         ]
-        drawn = [(text, self._candidates(index, text, context)) for text in texts]
         store = self._knowledge.of(index)
+        drawn = [(text, self._candidates(index, store, text, context)) for text in texts]
         return self._packed(step, *first_answered(drawn, store), store)
 
-    def _candidates(self, index: PublishedIndex, text: MaskedText, step: StepContext) -> Candidates:
+    def _candidates(
+        self, index: PublishedIndex, store: PassageStore, text: MaskedText, step: StepContext
+    ) -> Candidates:
         queries = self._embedded.queries(text.embedded)
-        return self._retriever.candidates(index, queries, text.source, step)
+        return self._retriever.candidates(index, queries, text.source, store, step)
 
     def with_candidates(
         self,
@@ -114,7 +116,7 @@ class RealmStage:
           index: of the hits; None: one of the corpus with which the run was started.
         """
         store = self._store if index is None else self._knowledge.of(index)
-        chosen = self._retriever.select(hits, text.source)
+        chosen = self._retriever.select(hits, text.source, store)
         return self._joined(text, chosen, store, size, buckets)
 
     def _joined(

@@ -2,8 +2,11 @@
 
 import pytest
 
+from realm_jax.corpus.compaction import compact
+from realm_jax.corpus.generations import WrittenText, write_passages_generation
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.rare_terms import RareTerms
+from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 
@@ -41,6 +44,24 @@ def test_lower_cased_text_has_its_rare_terms_marked(corpus):
     assert found[7] == ["oblique"] and found[250] == ["oblique"]
     assert spans.rows.tolist() == [7, 250]  # `shock` is in one passage, COMMON in all
     assert spans.manifest["kinds"]["rare terms"] == 2
+
+
+def test_added_passages_have_the_rare_terms_of_the_corpus_marked(corpus):
+    bodies = [COMMON] * 300
+    bodies[7] += " near an oblique shock"
+    bodies[250] += " behind the oblique wedge"
+    store = corpus(bodies)
+    mark_spans(store)
+    edited = WrittenText(7, "", f"{bodies[7]} twice.")
+    common = [WrittenText(None, "", f"{COMMON} and again.") for _ in range(3)]
+    for texts in ([edited], common):
+        write_passages_generation(store.path, texts)
+    compact(store.path)
+    write_passages_generation(store.path, [WrittenText(None, "", f"{COMMON} by an oblique.")])
+    grown = PassageStore.open(store.path)
+    found = marked(grown, SpanStore.open(None, grown))
+    assert found[7] == found[250] == found[-1] == ["oblique"]
+    assert sum(map(len, found)) == 3
 
 
 def test_text_with_names_has_no_rare_terms_marked(corpus):

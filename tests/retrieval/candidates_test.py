@@ -5,16 +5,19 @@ from types import SimpleNamespace
 import numpy as np
 from support.tiny_corpus import tiny_config
 
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.rows import NULL_PASSAGE, Rows
 from realm_jax.retrieval import retriever as retriever_module
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.retrieval.retriever import search, select_candidates
+from realm_jax.storage.layout import VOCABULARY
 
 
 def chosen(hits, own, count=4, null_passage=True):
-    own = None if own is None else np.array(own)
-    numbers, valid = select_candidates(np.array(hits), own, count, null_passage)
+    excluded = None if own is None else np.array(hits) == np.array(own)[:, None]
+    numbers, valid = select_candidates(np.array(hits), excluded, count, null_passage)
     return numbers.tolist(), valid.astype(int).tolist()
 
 
@@ -31,6 +34,19 @@ def test_the_source_passage_is_excluded_and_the_next_hit_moves_up():
 
 def test_the_source_passage_is_kept_if_exclude_source_is_off():
     assert chosen([[7, 3, 9, 1]], None) == ([[NULL_PASSAGE, 7, 3, 9]], [[1, 1, 1, 1]])
+
+
+def test_copies_of_the_source_passage_are_excluded_too(tiny, tmp_path):
+    texts = [(tiny.store.title(i), [tiny.store.body(i)]) for i in (0, 1, 0, 2)]
+    write_passages(tmp_path / "twice", texts, tiny.store.path / VOCABULARY)
+    store, hits = PassageStore.open(tmp_path / "twice"), np.array([[0, 1, 2, 3]])
+    for source, expected in ((0, [1, 3]), (2, [1, 3]), (1, [0, 2, 3]), (-1, [0, 1, 2, 3])):
+        retriever = HostRetriever(tiny_config(retrieval__candidates=5), store.vocabulary.size)
+        ids, valid = retriever.select(hits, np.array([source]), store)
+        assert ids[valid].tolist() == [NULL_PASSAGE, *expected]
+    kept = tiny_config(retrieval__candidates=5, retrieval__exclude_source=False)
+    ids, _ = HostRetriever(kept, store.vocabulary.size).select(hits, np.array([0]), store)
+    assert ids.tolist() == [[NULL_PASSAGE, 0, 1, 2, 3]]
 
 
 def test_slots_without_a_hit_hold_the_null_passage_and_are_invalid():

@@ -40,7 +40,7 @@ def padded_batch(
       hits: passage ids [B, number of hits], best first.
     """
     retrieval, lengths = config.retrieval, config.lengths
-    own = text.source if retrieval.exclude_source else None
+    own = hits == text.source[:, None] if retrieval.exclude_source else None
     chosen, valid = select_candidates(hits, own, retrieval.candidates, retrieval.null_passage)
     return PaddedBatch(
         text,

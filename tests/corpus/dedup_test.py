@@ -1,0 +1,22 @@
+"""Passages with the text of another one."""
+
+import numpy as np
+
+from realm_jax.corpus.dedup import copies
+from realm_jax.corpus.store import PassageStore
+from realm_jax.corpus.store_writer import write_passages
+
+
+def test_copies_of_the_source_have_its_title_and_body(tmp_path, vocabulary):
+    given = [
+        ("Danube", "The river joins."),
+        ("Danube", "The river flows."),
+        ("Vienna", "The river joins."),
+        ("Danube", "The river joins."),
+        ("Danube", "The river joins near Berlin."),
+    ]
+    write_passages(tmp_path / "z", [(title, [body]) for title, body in given], vocabulary)
+    store = PassageStore.open(tmp_path / "z")
+    ids = np.tile(np.arange(5), (4, 1))
+    found = copies(store, np.array([0, 3, 1, -1]), ids)
+    assert [np.flatnonzero(row).tolist() for row in found] == [[0, 3], [0, 3], [1], []]
