@@ -88,7 +88,8 @@ def _cut(
     tokenizer = _load_tokenizer(vocabulary)
     skipped, remarks = Skipped(), Tally()
     passages = documents = 0
-    for documents_batch in batches(read(format, path, skipped, **how)):
+    # One of many files: a picture among them is left out, as by `realm corpus build`.
+    for documents_batch in batches(read(format, path, skipped, required=False, **how)):
         block = split(documents_batch, tokenizer, passage_pieces)
         for example in examples_of(block, passages, documents):
             yield number, example

@@ -119,7 +119,9 @@ def files(input: str, wanted: Wanted, skipped: Tally | None = None) -> list[Path
     return found
 
 
-def streams(input: str, wanted: Wanted, skipped: Skipped | None = None) -> Iterator[Stream]:
+def streams(
+    input: str, wanted: Wanted, skipped: Skipped | None = None, *, required: bool = True
+) -> Iterator[Stream]:
     """Opens the files of `input`; decompresses them, and streams the members of archives.
 
     Compression is recognised by the first bytes. Archives are never extracted to disk, so their
@@ -129,6 +131,7 @@ def streams(input: str, wanted: Wanted, skipped: Skipped | None = None) -> Itera
       input: see `matches`.
       wanted: which files, and how.
       skipped: counts the files and members that are left out, by reason.
+      required: whether it is an error if all files are left out.
 
     Raises:
       InputError: no file matches; compressed bytes are damaged or cut short; or the file that
@@ -143,7 +146,7 @@ def streams(input: str, wanted: Wanted, skipped: Skipped | None = None) -> Itera
                 if stream is not None:
                     count += 1
                     yield stream
-    if not count:
+    if required and not count:
         raise _none(input, wanted, skipped)
 
 

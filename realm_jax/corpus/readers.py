@@ -87,6 +87,7 @@ def read(
     *,
     columns: Columns = Columns(),  # noqa: B008 - immutable
     encoding: str | None = None,
+    required: bool = True,
 ) -> Iterator[Document]:
     """Reads the documents of `input` in a fixed order: files by path, then as in the file.
 
@@ -96,6 +97,7 @@ def read(
       skipped: counts what is not read, by reason; updated during iteration.
       columns: names of the fields of records and tables, if they are not the usual ones.
       encoding: of text files; None: detected for each file.
+      required: see `streams`.
 
     Raises:
       InputError: the format is unknown, no file matches, or a file is damaged or malformed.
@@ -105,7 +107,9 @@ def read(
 
         documents = read_tfds(input, skipped)
     elif format in FILE_FORMATS:
-        documents = _from_files(FILE_FORMATS[format], input, skipped, columns, encoding)
+        form = FILE_FORMATS[format]
+        found = streams(input, form.wanted(encoding), skipped, required=required)
+        documents = _from_files(form, found, skipped, columns)
     else:
         raise InputError(
             "unknown corpus format",
@@ -117,9 +121,9 @@ def read(
 
 
 def _from_files(
-    form: Format, input: str, skipped: Skipped, columns: Columns, encoding: str | None
+    form: Format, found: Iterator[Stream], skipped: Skipped, columns: Columns
 ) -> Iterator[Document]:
-    for stream in streams(input, form.wanted(encoding), skipped):
+    for stream in found:
         with naming_damage(stream.name):
             yield from form.read(stream, skipped, columns)
 

@@ -34,7 +34,7 @@ class Armed:
     n: int = 1
     action: str = "kill"
     reached: int = 0
-    _counting: threading.Lock = field(default_factory=threading.Lock)
+    _counting: contextlib.AbstractContextManager[bool] = field(default_factory=threading.Lock)
 
     def is_due(self, name: str) -> bool:
         """Counts one call of `failpoint(name)`; True for the n-th call that matches."""

@@ -25,6 +25,7 @@ def input(tmp_path, documents):
         lines = [json.dumps({"title": d.title, "text": d.body}) for d in part]
         blank = '{"title": "Blank", "text": " "}'
         (folder / f"{number}.jsonl").write_text("\n".join([blank, *lines]))
+    (folder / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
     return folder
 
 
@@ -33,7 +34,7 @@ def test_beam_gives_the_same_store_as_corpus_build(input, tmp_path, vocabulary):
     folder = build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary, passage_pieces=64)
     by_beam = store_from_tfds(folder, tmp_path / "b", vocabulary, 64)
     assert {k: whole[k] for k in COUNTED} == {k: by_beam[k] for k in COUNTED}
-    assert whole["skipped"] == {"empty_body": 4}
+    assert whole["skipped"] == {"empty_body": 4, "not_text": 1}
     with pytest.raises(InputError, match="already exists"):
         build_with_beam("jsonl", str(input), tmp_path / "t", vocabulary, passage_pieces=64)
 
@@ -43,6 +44,7 @@ def test_store_does_not_depend_on_beam_workers_or_dataset_files(input, tmp_path,
     builder = BeamPassages(
         format="jsonl",
         paths=sorted(input.iterdir()),
+        how={},
         vocabulary_file=str(vocabulary),
         pieces=64,
         data_dir=str(tmp_path / "t"),
