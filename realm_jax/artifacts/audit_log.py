@@ -45,12 +45,24 @@ def probe_hash_of(index: PublishedIndex) -> str:
     return probe_hash(index.searcher, index.rows, index.vectors)
 
 
+def mean_snapshot_step(manifest: dict[str, Any]) -> int | float:
+    """Step of the snapshot of a published index: the mean over its segments, given its manifest."""
+    steps = [entry["snapshot_step"] for entry in manifest.get("segments", [])] or [manifest["step"]]
+    mean = sum(steps) / len(steps)
+    return int(mean) if mean == int(mean) else mean
+
+
 def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
     """Adds a line to `logs/swaps.jsonl`: the trainer searches `index` from `step` on.
 
     `found` is `probe_hash_of(index)`.
     """
     _log(run.swaps).append({"step": step, **_record(index.manifest, found)})
+
+
+def snapshot_step_of(record: dict[str, Any]) -> int | float:
+    """`mean_snapshot_step` of a logged index; earlier versions did not log it."""
+    return record.get("mean_snapshot_step", record["index_step"])
 
 
 @functools.cache
@@ -98,6 +110,7 @@ def _record(manifest: dict[str, Any], found: str) -> dict[str, Any]:
     return {
         "index_step": manifest["step"],
         "snapshot_step": manifest.get("snapshot_step"),
+        "mean_snapshot_step": mean_snapshot_step(manifest),
         "corpus_hash": manifest.get("corpus_hash"),
         "checksum": sealed.checksum(manifest),
         "candidates": found,

@@ -27,19 +27,25 @@ def swap_log_of(manifest: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def read_swaps(run: RunDir) -> list[tuple[int, int]]:
-    """All swaps of a run: those up to the newest checkpoint, then those logged after it.
+    """All swaps of a run: those up to the newest checkpoint, then those logged after it."""
+    kept = checkpoint_manifests(run, REALM)
+    known = [swap for swap in swap_log_of(kept[-1]) if swap[0] <= kept[-1]["step"]] if kept else []
+    last = known[-1][0] if known else -1
+    later = [record for record in logged_swaps(run) if record["step"] > last]
+    return known + [(record["step"], record["index_step"]) for record in later]
+
+
+def logged_swaps(run: RunDir) -> list[dict[str, Any]]:
+    """The records of `logs/swaps.jsonl`, steps ascending.
 
     A run whose index was deleted does not repeat its later swaps, so a record replaces those of its
     step and of later steps.
     """
-    kept = checkpoint_manifests(run, REALM)
-    known = [swap for swap in swap_log_of(kept[-1]) if swap[0] <= kept[-1]["step"]] if kept else []
-    logged: list[tuple[int, int]] = []
+    found: list[dict[str, Any]] = []
     for record in read_log(run.swaps):
-        logged = [swap for swap in logged if swap[0] < record["step"]]
-        logged.append((record["step"], record["index_step"]))
-    last = known[-1][0] if known else -1
-    return known + [swap for swap in logged if swap[0] > last]
+        found = [earlier for earlier in found if earlier["step"] < record["step"]]
+        found.append(record)
+    return found
 
 
 def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:

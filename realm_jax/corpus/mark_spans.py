@@ -105,7 +105,7 @@ def _terms_of(corpus: PassageStore, workers: int) -> RareTerms | None:
 def _marked(
     store: PassageStore, terms: RareTerms | None, workers: int, kinds: Counter[str]
 ) -> Iterator[list[Spans]]:
-    """The spans of the passages in order, part by part; adds the numbers of each kind to `kinds`."""
+    """The spans of the passages, part by part; adds the number of each kind to `kinds`."""
     parts = (range(a, min(a + _ROWS, len(store))) for a in range(0, len(store), _ROWS))
     for marked, counts in in_order(partial(_mark_rows, store, terms), parts, workers):
         kinds.update(counts)

@@ -92,9 +92,10 @@ def _speed_rows(state: RunState) -> list[Row]:
 
 def _index_rows(state: RunState) -> list[Row]:
     index, age = state.latest("index_step"), state.latest("index_age_s")
-    if index is None:
+    stale = state.latest("staleness_steps")
+    if index is None or stale is None:
         return []
-    staleness = max(state.step - index[1], 0)
+    staleness = max(stale[1] + state.step - stale[0], 0)
     text = f"{count(staleness)} steps"
     if age is not None:
         logged = state.records[-1]["time"]

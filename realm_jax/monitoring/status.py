@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from realm_jax.artifacts.required import index_step_of_export
+from realm_jax.artifacts.audit_log import snapshot_step_of
+from realm_jax.artifacts.required import index_step_of_export, logged_swaps
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import commit, files
@@ -25,8 +26,8 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
       `stage` (ict, reader, realm, qa, tagger, start or done) and `step`: from the trainer's
       heartbeat or its logs, whichever is newer; `steps`: total steps of that stage;
       `heartbeat_age_s`: seconds since that record; `index_step`: step of the index that is
-      searched, and `staleness_steps` = step - index_step, both null outside stages realm and done;
-      `index_age_s`: seconds since the snapshot of that index; `builder`: `state`, `done` of `total`
+      searched, and `staleness_steps` = step - step of its snapshot, both null outside stages
+      realm and done; `index_age_s`: seconds since the snapshot of that index; `builder`: `state`, `done` of `total`
       passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended. Unknown values
       are null.
 
@@ -56,13 +57,13 @@ def summarize(run: RunDir, config: dict[str, Any], logs: Logs, now: float) -> di
         [last_beat(run, TRAINER) or {}, *last_records], key=lambda record: record.get("time", 0.0)
     )
     stage, step = newest.get("stage"), newest.get("step")
-    index_step = _index_step(run, stage, step)
+    index_step, snapshot_step = _searched(run, stage, step)
     return {
         "stage": stage,
         "step": step,
         "steps": _steps(run, config, stage),
         "index_step": index_step,
-        "staleness_steps": None if index_step is None or step is None else step - index_step,
+        "staleness_steps": None if snapshot_step is None or step is None else step - snapshot_step,
         "index_age_s": _index_age(run, index_step, now),
         "builder": read_builder(run, now),
         "heartbeat_age_s": _age(newest, now),
@@ -81,15 +82,19 @@ def _age(record: dict[str, Any], now: float) -> float | None:
     return round(max(now - record["time"], 0.0), 1) if "time" in record else None
 
 
-def _index_step(run: RunDir, stage: str | None, step: int | None) -> int | None:
+def _searched(
+    run: RunDir, stage: str | None, step: int | None
+) -> tuple[int | None, int | float | None]:
+    """The step of the searched index, and that of its snapshot: the mean over its segments."""
     if stage == "done":
         exported = index_step_of_export(run)
-        return commit.latest(run.published_index) if exported is None else exported
+        found = commit.latest(run.published_index) if exported is None else exported
+        return found, found
     if stage != "realm" or step is None:
-        return None
+        return None, None
     # The log of swaps runs ahead: a swap is logged when the batch of its step is prefetched.
-    swaps = [record for record in read_log(run.swaps) if record["step"] <= step]
-    return swaps[-1]["index_step"] if swaps else None
+    swaps = [record for record in logged_swaps(run) if record["step"] <= step]
+    return (swaps[-1]["index_step"], snapshot_step_of(swaps[-1])) if swaps else (None, None)
 
 
 def _index_age(run: RunDir, index_step: int | None, now: float) -> float | None:

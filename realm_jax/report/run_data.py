@@ -6,7 +6,9 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.audit_log import snapshot_step_of
 from realm_jax.artifacts.index_update import newest_update
+from realm_jax.artifacts.required import logged_swaps
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, run_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
@@ -25,7 +27,7 @@ class RunData:
       folder: the run folder.
       config: of the run.
       records: log records by stage, steps ascending; repeated steps count once.
-      swaps: (training step, index step) of each index swap, ascending.
+      swaps: (training step, mean snapshot step of the index) of each index swap, ascending.
       refreshes: a log record for each index that was built.
       export: manifest of the newest export; {} if there is none.
       index: manifest of the index of that export; {} if there is none.
@@ -35,7 +37,7 @@ class RunData:
     folder: RunDir
     config: ConfigDict
     records: dict[str, list[Record]]
-    swaps: list[tuple[int, int]]
+    swaps: list[tuple[int, int | float]]
     refreshes: list[Record]
     export: Record
     index: Record
@@ -94,7 +96,7 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
         folder=run,
         config=run_config(run, content.decode(), run.config, paths),
         records={stage: records for stage, records in logs.items() if records},
-        swaps=[(r["step"], r["index_step"]) for r in read_log(run.swaps)],
+        swaps=[(r["step"], snapshot_step_of(r)) for r in logged_swaps(run)],
         refreshes=drop_repeated(read_log(run.logs / "index_builder.jsonl")),
         export=export,
         index=index,

@@ -53,6 +53,12 @@ def test_status_of_a_run_in_stage_realm(run):
     }
 
 
+def test_staleness_is_that_of_the_snapshots_of_the_segments(run):
+    """With refresh.mode=rolling, an index has segments of earlier snapshots."""
+    append_record(run, "swaps", {"step": 11, "index_step": 10, "mean_snapshot_step": 5.5})
+    assert (status(run)["index_step"], status(run)["staleness_steps"]) == (10, 6.5)
+
+
 def test_the_newer_of_heartbeat_and_log_counts(run):
     append_record(run, "realm", {"stage": "realm", "step": 15, "time": 990.0})
     found = status(run)

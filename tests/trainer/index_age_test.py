@@ -3,8 +3,10 @@
 import pytest
 from support.tiny_corpus import tiny_config
 
+from realm_jax.artifacts.audit_log import mean_snapshot_step, snapshot_step_of
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_age import IndexAge
+from realm_jax.trainer.swap_log import staleness
 
 
 @pytest.fixture
@@ -21,6 +23,16 @@ def test_staleness_is_the_mean_over_the_segments(age):
     assert age.of(6, 7) == {"index_step": 6, "staleness_steps": 3.5, "staleness_most": 5}
     age.opened(8, of_segments(8, 8))
     assert age.of(8, 9) == {"index_step": 8, "staleness_steps": 1}
+
+
+def test_the_log_of_swaps_has_the_same_mean():
+    manifest = {"step": 6, **of_segments(4, 6, 2, 2)}
+    logged = {"index_step": 6, "mean_snapshot_step": mean_snapshot_step(manifest)}
+    assert 7 - snapshot_step_of(logged) == 3.5
+    assert mean_snapshot_step({"step": 8}) == snapshot_step_of({"index_step": 8}) == 8
+    swaps = [(0, 0), (4, 1.5), (6, 6)]
+    ages = [0, 1, 2, 3, 2.5, 3.5, 0, 1]
+    assert staleness(swaps, 8) == {"mean": sum(ages) / 8, "max": 3.5}
 
 
 def test_an_index_without_segments_is_as_old_as_its_snapshot(age):
