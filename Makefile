@@ -7,7 +7,7 @@ ARGS ?=
 # number of processes of `make test`
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-parity test-tpu compile-tables table2 evidence faults soak rehearsal config-reference docs lint format clean
+.PHONY: demo test test-slow test-parity test-beam test-tpu compile-tables table2 evidence faults soak rehearsal config-reference docs lint format clean
 
 demo: $(VENV)/installed
 	$(BIN)/realm demo $(ARGS)
@@ -34,6 +34,10 @@ rehearsal: $(VENV)/installed
 test-parity: .venv-parity/installed .venv-parity-current/installed
 	.venv-parity/bin/python -m pytest -m parity tests/interop $(ARGS)
 	.venv-parity-current/bin/python -m pytest -m parity tests/interop $(ARGS)
+
+# Apache Beam needs older versions of some packages.
+test-beam: .venv-beam/installed
+	.venv-beam/bin/python -m pytest tests/corpus/beam_builder_test.py $(ARGS)
 
 # Compiles with the TPU compiler on this machine: minutes and gigabytes of memory per step.
 test-tpu: .venv-tpu/installed

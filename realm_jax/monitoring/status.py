@@ -27,9 +27,9 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
       heartbeat or its logs, whichever is newer; `steps`: total steps of that stage;
       `heartbeat_age_s`: seconds since that record; `index_step`: step of the index that is
       searched, and `staleness_steps` = step - step of its snapshot, both null outside stages
-      realm and done; `index_age_s`: seconds since the snapshot of that index; `builder`: `state`, `done` of `total`
-      passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended. Unknown values
-      are null.
+      realm and done; `index_age_s`: seconds since the snapshot of that index; `builder`: `state`,
+      `done` of `total` passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended.
+      Unknown values are null.
 
     Raises:
       InputError: the folder holds no run, or its address cannot be read.
