@@ -8,21 +8,31 @@ if TYPE_CHECKING:
 
 
 def add_question_arguments(
-    parser: argparse.ArgumentParser, *, required: bool = True, judged: bool = False
+    parser: argparse.ArgumentParser,
+    *,
+    required: bool = True,
+    judged: bool = False,
+    from_config: bool = False,
 ) -> None:
-    """--questions, --format and --part; with `judged` also those of judged sets."""
+    """--questions, --format and --part; with `judged` also those of judged sets.
+
+    With `from_config`, --format and --part are None if they are not given.
+    """
     formats: tuple[str, ...] = ("own", "nq", "webquestions", "trec", "squad")
     parts: tuple[str, ...] = ("all", "train", "dev")
+    default_format, default_part = (None, None) if from_config else ("own", "all")
     file, format_help = "question file, or a quoted glob", "file format; own: JSON lines with "
-    format_help += "question and answers (default)"
+    format_help += "question and answers; default: "
     part_help = "published part of a file that holds both (webquestions, trec)"
     if judged:
         formats, parts = (*formats, "beir"), (*parts, "test")
         file += "; format beir: a folder with queries.jsonl and qrels"
         part_help += "; beir: file of qrels/"
     parser.add_argument("--questions", required=required, help=file)
-    parser.add_argument("--format", choices=formats, default="own", help=format_help)
-    parser.add_argument("--part", choices=parts, default="all", help=f"{part_help}; default: all")
+    format_help += default_format or "that of the config"
+    part_help += f"; default: {default_part or 'that of the config'}"
+    parser.add_argument("--format", choices=formats, default=default_format, help=format_help)
+    parser.add_argument("--part", choices=parts, default=default_part, help=part_help)
 
 
 def add_retriever(parser: argparse.ArgumentParser) -> None:

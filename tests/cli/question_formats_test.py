@@ -88,3 +88,27 @@ def test_a_run_keeps_the_format_of_its_questions(realm, pretrained, tiny, tmp_pa
     kept = open_inputs(config).questions
     first = tiny.questions[0].text  # asked again of other passages
     assert [q.text for q in kept] == [q.text for q in tiny.questions if q.text != first]
+    config_keys = json.loads((second / "config.json").read_text())["corpus"]
+    more = realm(*command, "--config.stages.qa.steps=2")  # format and excluded questions are kept
+    assert more.code == 0, more.err
+    assert json.loads((second / "config.json").read_text())["corpus"] == config_keys
+
+
+def test_config_keys_of_questions_hold_without_their_flags(realm, pretrained, tiny, tmp_path):
+    workdir, path, without = tmp_path / "run", tmp_path / "questions.tsv", tmp_path / "without.tsv"
+    shutil.copytree(pretrained, workdir)
+    path.write_text(written("trec", tiny.questions))
+    without.write_text(written("trec", tiny.questions[:1]))
+    command = ["finetune", f"--workdir={workdir}", f"--questions={path}"]
+    keys = {"questions_format": "trec", "questions_part": "all", "questions_without": str(without)}
+    overrides = [f"--config.corpus.{key}={value}" for key, value in keys.items()]
+    assert realm(*command, *overrides, "--config.stages.qa.steps=1").code == 0
+    assert keys.items() <= json.loads((workdir / "config.json").read_text())["corpus"].items()
+
+
+@pytest.mark.parametrize("flag", ["questions", "format", "part", "without"])
+def test_a_flag_together_with_its_config_key_is_refused(realm, pretrained, tmp_path, flag):
+    key = "corpus.questions" if flag == "questions" else f"corpus.questions_{flag}"
+    command = ["finetune", f"--workdir={pretrained}", "--questions=q", "--format=nq", "--part=dev"]
+    both = realm(*command, "--without=d", f"--config.{key}=all")
+    both.refused(f"{key} is given twice", f"--{flag} and --config.{key}", code=2)
