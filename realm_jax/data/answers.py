@@ -101,7 +101,8 @@ class _Expressions:
 
         Therefore an expression that could match to the end of the passage finds shorter matches.
         """
-        piece_at = {start: piece for piece, start in enumerate(offsets[:, 0].tolist())}
+        starts = offsets[:, 0].tolist()
+        piece_at = dict(zip(reversed(starts), reversed(range(len(starts))), strict=True))
         found = set()
         for expression in self._expressions:
             until = time.monotonic() + MOST_SECONDS
@@ -120,8 +121,15 @@ class _Expressions:
 
 
 def _forms(body: str, bounds: list[list[int]]) -> list[str]:
-    """The normalised text of each token without spaces; "" for articles and punctuation."""
-    forms = [plain(body[start:stop]) for start, stop in bounds]
+    """The normalised text of each token without spaces; "" for articles and punctuation.
+
+    A character that is several tokens, such as a Hangul syllable, is the text of the first one.
+    """
+    stops = [0, *(stop for _, stop in bounds)]
+    forms = [
+        plain(body[max(start, before) : stop])
+        for (start, stop), before in zip(bounds, stops, strict=False)
+    ]
     gaps = [before[1] < after[0] for before, after in pairwise(bounds)]
     spaced = forms[:1]
     spaced += [" " + form if gap else form for form, gap in zip(forms[1:], gaps, strict=True)]

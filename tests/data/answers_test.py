@@ -4,6 +4,7 @@ import json
 import lzma
 import random
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ SHARED = Path(__file__).parents[3] / "shared/data"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data next to the checkout")
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,'\"()$-––"
+# NFD divides one character into several, each of which is a piece here.
+HANGUL, BENGALI = "그는 대한민국 에서 태어났다. 서울, (서울)", "তিনি কোলকাতা শহরে।"
+CHARACTERS += unicodedata.normalize("NFD", HANGUL + BENGALI)
 PIECES = [*SPECIAL, *dict.fromkeys(CHARACTERS), *(f"##{c}" for c in dict.fromkeys(CHARACTERS))]
 WORDS = ["beatles", "the", "mari", "wood", "##land", "usa", "paris", "woodland"]
 
@@ -60,6 +64,11 @@ def texts(words, body, answers, widest=99, **kind):
         ("El AÑO. Un año", "año", ["AÑO", "año"]),  # the official rule removes "an" here
         ("woodland wood", "wood", ["wood"]),  # "woodland" is one token
         ("東京 is 東京都", "東京", ["東京", "東京"]),
+        (HANGUL, "대한민국", ["대한민국"]),
+        (HANGUL, "국", ["국"]),
+        (HANGUL, "서울", ["서울", "서울"]),
+        (HANGUL, "(서울)", ["서울", "(서울)"]),
+        (BENGALI, "কোলকাতা", ["কোলকাতা"]),
         ("theatre the end", "the", []),
         ("... --- ...", "...", []),
         ("x y", "xy", []),
@@ -69,6 +78,15 @@ def texts(words, body, answers, widest=99, **kind):
 )
 def test_text_answers_follow_the_official_normalisation(words, body, answer, found):
     assert texts(words, body, [answer]) == found
+
+
+@pytest.mark.parametrize("is_expression", [False, True])
+def test_a_span_starts_at_the_first_piece_of_a_character(words, is_expression):
+    pieces, offsets = words.pieces(["서울"])[0]
+    assert len(pieces) == 5
+    spans = accepted(Question("?", ("서울",), expression=is_expression)).spans("서울", offsets, 5)
+    [(first, last)] = spans
+    assert first == 0 and tuple(offsets[last]) == (1, 2)
 
 
 def test_every_answer_is_found_and_each_span_is_listed_once(words):
