@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         measured = _measure(arguments.workdir, config)
         measured["seconds"] = {"corpus": round(seconds, 1), **measured["seconds"]}
         counts = {key: built[key] for key in ("passages", "facts", "held_out_facts")}
-        report = {**counts, **measured, "seed": arguments.seed}
+        report = {**counts, **measured, "seed": config.seed}
         files.write_bytes(run_dir.report, json.dumps(report, indent=1).encode())
         write_report(arguments.workdir)
         _print_summary(arguments.workdir, report)

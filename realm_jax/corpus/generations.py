@@ -1,5 +1,6 @@
 """Adds, replaces and removes single passages of a finished corpus."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,7 +148,8 @@ def _check_ids(store: PassageStore, written: Sequence[WrittenText], removed: Seq
             expected=f"ids of passages that exist, below {len(store)}",
             found=", ".join(map(str, unknown[:5])),
         )
-    twice = sorted({i for i in replaced if replaced.count(i) > 1} | set(replaced) & set(removed))
+    counts = Counter(replaced)
+    twice = sorted({i for i in counts if counts[i] > 1} | counts.keys() & set(removed))
     if twice:
         raise InputError(
             "two changes of one passage",

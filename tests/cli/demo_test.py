@@ -10,10 +10,10 @@ from realm_jax.runtime import realm_command
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_demo_learns_to_retrieve(tmp_path, seed):
+@pytest.mark.parametrize("flag", ["--seed=0", "--seed=1", "--config.seed=2"])
+def test_demo_learns_to_retrieve(tmp_path, flag):
     done = subprocess.run(
-        realm_command("demo", f"--workdir={tmp_path}", f"--seed={seed}", "--json"),
+        realm_command("demo", f"--workdir={tmp_path}", flag, "--json"),
         capture_output=True,
         text=True,
         check=False,
@@ -22,6 +22,7 @@ def test_demo_learns_to_retrieve(tmp_path, seed):
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
     assert report == json.loads((tmp_path / "report.json").read_text())
+    assert report["seed"] == int(flag[-1])
 
     assert report["passages"] >= 3000
     assert report["facts"] >= 10_000

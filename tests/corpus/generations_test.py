@@ -81,6 +81,7 @@ def test_equal_texts_publish_nothing_and_wrong_ones_are_refused(store):
         ([WrittenText(len(store), "a", "river")], [], "no such passage"),
         ([], [len(store)], "no such passage"),
         ([WrittenText(1, "a", "river")], [1], "two changes"),
+        ([WrittenText(1, "a", "river"), WrittenText(1, "a", "lake")], [], "two changes"),
         ([WrittenText(None, "a", "\u200b")], [], "without text"),
         ([], range(len(store)), "at least one passage"),
     ):
