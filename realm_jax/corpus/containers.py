@@ -13,6 +13,7 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, cast
 
+from realm_jax.corpus import encodings
 from realm_jax.corpus.tally import Tally
 
 if sys.version_info >= (3, 14):
@@ -76,7 +77,9 @@ _OFFICE = b"[Content_Types].xml"
 def peek(file: BufferedIOBase) -> tuple[BufferedReader, bytes]:
     """A buffered reader of `file`, and the first bytes, which it still returns."""
     buffered = (
-        file if isinstance(file, BufferedReader) else BufferedReader(cast(Any, file), 1 << 16)
+        file
+        if isinstance(file, BufferedReader)
+        else BufferedReader(cast(Any, file), encodings.SAMPLE)
     )
     return buffered, buffered.peek(HEAD)[:HEAD]
 
@@ -124,7 +127,8 @@ def tar_members(file: BufferedIOBase, skipped: Tally, name: str) -> Iterator[Mem
                 skipped.add("link_in_archive", f"{name}!/{member.name}")
             opened = archive.extractfile(member) if member.isreg() else None
             if opened is not None:
-                yield member.name, cast(BufferedIOBase, opened)
+                # Its own buffer is smaller than the sample that detection of the encoding needs.
+                yield member.name, BufferedReader(cast(Any, opened), encodings.SAMPLE)
             archive.members.clear()  # type: ignore[attr-defined]  # or it keeps one entry per member
     while file.read(1 << 20):
         pass

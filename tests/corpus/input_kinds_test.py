@@ -1,11 +1,12 @@
 """What people bring as text: every kind of file with its right documents and counts."""
 
 import bz2
+import gzip
 import os
 from pathlib import Path, PurePosixPath
 
 import pytest
-from input_kinds import DUMP, HF, KINDS, LINE, OSLO, parquet, zipped, zstd
+from input_kinds import DUMP, HF, KINDS, LINE, OSLO, parquet, tar, zipped, zstd
 from support.pdf import PDF
 
 from realm_jax.corpus.documents import Columns
@@ -85,6 +86,21 @@ def test_detected_encodings_are_counted_and_a_stated_one_is_used(tmp_path):
         "koi8-r"
     )
     assert run("text", str(tmp_path), encoding="ascii")[1] == {"not_utf8": 1}
+
+
+@pytest.mark.parametrize("suffix", ["zip", "tar", "tar.gz"])
+def test_an_encoding_is_detected_alike_in_a_folder_and_in_archives(tmp_path, suffix):
+    late = ("Plain words. " * 1000 + "Où est le café de la forêt, près du château ?").encode(
+        "cp1252"
+    )
+    members = {"late.txt": late, "gz.txt": gzip.compress(late), "utf8.txt": "Où ?".encode()}
+    archive = zipped(members) if suffix == "zip" else tar(members, "w:" + suffix[4:])
+    folder = run("text", write(tmp_path / "folder", members))
+    assert len(folder[0]) == 3 and folder[1].decoded == {"cp1252": 2}
+    found, skipped = run("text", write(tmp_path / suffix, {f"a.{suffix}": archive}))
+    assert sorted(found) == sorted(folder[0])
+    assert skipped.decoded == folder[1].decoded
+    assert skipped == ({} if suffix == "zip" else {"link_in_archive": 1})
 
 
 def test_fields_of_other_names_are_stated(tmp_path):
