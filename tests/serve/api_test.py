@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shlex
 import socket
 import time
 
@@ -10,8 +11,11 @@ import pytest
 from served import serving
 from support.accented_run import copied
 
+from realm_jax.cli.main import main as realm
 from realm_jax.inference import passage_editor
+from realm_jax.serve import live_run
 from realm_jax.serve.live_run import LiveRun
+from realm_jax.storage.commit import OvertakenError
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
@@ -226,6 +230,31 @@ def test_a_passage_that_cannot_be_written_is_refused_with_the_reason(
     monkeypatch.setattr(passage_editor, "write_passages_generation", fail)
     api("POST", "/api/passages", {"title": "", "text": "a river"}).refused(status, *words)
     assert api("GET", "/api/passages").json()["passages"] == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "no space"), OSError(errno.EIO, "I/O"), OvertakenError("late")]
+)
+def test_a_change_that_is_saved_but_not_indexed_is_not_saved_again(
+    answerer, tmp_path, monkeypatch, error
+):
+    def fail(*_, **__):
+        raise error
+
+    paths = {"corpus.knowledge": str(tmp_path / "corpus")}
+    with serving(LiveRun(copied(answerer, tmp_path), paths=paths)) as client:
+        with monkeypatch.context() as failing:
+            failing.setattr(passage_editor, "extend", fail)
+            reply = client("POST", "/api/passages", {"title": "", "text": "a river"})
+        reply.refused(400, "the change is saved", error, "do not save again", "realm index")
+        command = reply.json()["error"]["fix"].rpartition(": ")[2]
+        assert realm(shlex.split(command)[1:]) == 0
+        time.sleep(live_run._POLL_SECONDS)
+        [passage] = client("GET", "/api/passages").json()["passages"]
+        assert passage["text"] == "a river"
+        found = client("POST", "/api/ask", {"question": QUESTION, "k": 20}).json()["passages"]
+        assert [p["id"] for p in found if p["edit"] == "added"] == [passage["id"]]
+        assert client("DELETE", f"/api/passages?id={passage['id']}").status == 200
 
 
 REQUEST = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
