@@ -42,14 +42,26 @@ def health(run: Run) -> schema.Health:
 @router.post("/ask")
 def ask(body: schema.Ask, run: Run) -> schema.Answered:
     """Answers a question and returns the passages that it read."""
-    return schema.Answered(**run.ask(body.question, body.k, body.retriever))
+    return schema.Answered(**run.ask(body.question, _count(body.k, run), body.retriever))
 
 
 @router.post("/batch")
 def batch(body: schema.Batch, run: Run) -> schema.AllAnswered:
     """Answers many questions in one batch."""
-    answers = run.ask_all(body.questions, body.k, body.retriever)
+    answers = run.ask_all(body.questions, _count(body.k, run), body.retriever)
     return schema.AllAnswered(answers=[schema.Answered(**answer) for answer in answers])
+
+
+def _count(k: int | None, run: LiveRun) -> int | None:
+    """`k` of a request; raises an InputError if it is above the limit of the run."""
+    if k is not None and k > run.most_passages:
+        raise InputError(
+            "too many passages to read",
+            where="body.k",
+            expected=f"at most {run.most_passages}",
+            found=k,
+        )
+    return k
 
 
 @router.post("/fill")

@@ -33,7 +33,7 @@ from realm_jax.serve.examples import example_inputs
 from realm_jax.storage import commit
 
 MOST_CHANGES = 1000  # passages that are listed, and whose changes are undone in one call
-MOST_PASSAGES = 20  # passages read per question
+MOST_PASSAGES = 20  # passages read per question; more if fine-tuning has read more
 MOST_QUESTIONS = SIZES[-1]  # in one batch
 _POLL_SECONDS = 0.3  # between two looks for changes of other processes
 
@@ -90,10 +90,8 @@ class LiveRun:
 
         Args:
           workdir: the run folder.
-          retriever: of requests that name none; see `Answerer.by`.
           fusion: of hybrid retrieval.
-          paths: see `Answerer.open`.
-          read_only: whether changes are refused.
+          retriever, paths, read_only: see `LiveRun`.
         """
         answerer = Answerer.open(workdir, paths).by(retriever, fusion)
         return cls(answerer, retriever, paths, read_only=read_only)
@@ -128,6 +126,11 @@ class LiveRun:
         """See `Answerer.takes_questions`."""
         return self._answerer.takes_questions
 
+    @property
+    def most_passages(self) -> int:
+        """The largest number of passages that a request may ask to read."""
+        return max(MOST_PASSAGES, self._answerer.config.stages.qa.reader_passages)
+
     def warm_up(self) -> None:
         """Compiles the programs that the first requests need."""
         self.fill("[MASK]")
@@ -148,6 +151,7 @@ class LiveRun:
                 "passages": a.index.searcher.size,
                 "answers_questions": self.answers_questions,
                 "k": a.config.stages.qa.reader_passages,
+                "most_passages": self.most_passages,
                 "retriever": self._retriever,
                 "edits_version": self._version,
                 "read_only": self._read_only,
@@ -266,8 +270,7 @@ class LiveRun:
                 )
             self._check_known(changed)
             start = self._start
-            before = [one for one in changed if _is_live(start, one)]
-            written = [WrittenText(one, *_text(start, one)) for one in before]
+            written = [WrittenText(i, *_text(start, i)) for i in changed if _is_live(start, i)]
             removed = [one for one in changed if self._kind(one) == "added"]
             self._write(written, removed, restored=True)
             return self._changed_reply(i)
@@ -300,8 +303,7 @@ class LiveRun:
         """Writes or removes one passage."""
         with self._lock:
             self._look()
-            self._check_known([text.id for text in written if text.id is not None])
-            self._check_known(removed)
+            self._check_known([*(text.id for text in written if text.id is not None), *removed])
             ids = self._write(written, removed)
             return self._changed_reply([*ids, *removed][0])
 
@@ -320,10 +322,9 @@ class LiveRun:
         return summary.ids
 
     def _changed_reply(self, i: int | None) -> dict[str, Any]:
-        kind = None if i is None else self._kind(i)
         return {
             "id": i,
-            "edit": kind,
+            "edit": None if i is None else self._kind(i),
             "index_step": self._answerer.index.step,
             "edits_version": self._version,
         }

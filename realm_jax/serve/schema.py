@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from realm_jax.serve.live_run import MOST_PASSAGES, MOST_QUESTIONS
+from realm_jax.serve.live_run import MOST_QUESTIONS
 
 Text = Annotated[str, StringConstraints(max_length=100_000)]
 Question = Annotated[Text, Field(description="A question.", examples=["What is X called in Y?"])]
@@ -12,8 +12,8 @@ Count = Annotated[
     int | None,
     Field(
         ge=1,
-        le=MOST_PASSAGES,
-        description="Passages to read per question; the default is the number used in fine-tuning.",
+        description="Passages to read per question, at most `most_passages` of /api/health; the "
+        "default is the number used in fine-tuning.",
     ),
 ]
 Retriever = Annotated[
@@ -196,6 +196,7 @@ class Health(BaseModel):
     passages: Annotated[int, Field(description="Passages that can be retrieved.")]
     answers_questions: Annotated[bool, Field(description="false: the run only fills blanks.")]
     k: Annotated[int, Field(description="Default number of passages to read per question.")]
+    most_passages: Annotated[int, Field(description="Largest `k` of a request.")]
     retriever: Annotated[str, Field(description="Default of `retriever` in requests.")]
     edits_version: EditsVersion
     read_only: Annotated[bool, Field(description="true: passages cannot be changed.")]

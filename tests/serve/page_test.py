@@ -1,10 +1,16 @@
 """The page in a real headless Chromium: mouse, keyboard, accessibility tree, phone and colours."""
 
+import contextlib
 import os
 import re
 import shutil
 
 import pytest
+from served import serving
+from support.finished_run import write_finished_run
+from support.tiny_corpus import tiny_config
+
+from realm_jax.serve.live_run import LiveRun
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 pytest.importorskip("fastapi_offline", reason="needs the extra [serve]")
@@ -109,6 +115,61 @@ def test_fields_without_a_value_are_not_shown(page):
           .map(node => node.outerHTML)"""
     )
     assert empty == []
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_a_run_that_reads_many_passages_answers(browser, accents, tmp_path, tuned):
+    config = tiny_config(accents.folder, stages__qa__reader_passages=50)
+    write_finished_run(tmp_path / "run", accents, config, tuned=tuned)
+    live = LiveRun.open(str(tmp_path / "run"))
+    with serving(live) as api, contextlib.closing(browser.new_page()) as tab:
+        tab.goto(api.url)
+        expect(tab.locator("#k")).to_have_value("50")
+        ask(tab, QUESTION if tuned else "the river in [MASK].")
+        assert tab.locator("#k").is_visible() == tab.locator("#k").is_enabled() == tuned
+        if tuned:
+            tab.fill("#k", "51")
+            assert tab.locator("#k:invalid").count() == 1
+            assert api("POST", "/api/ask", {"question": QUESTION, "k": 50}).status == 200
+            api("POST", "/api/ask", {"question": QUESTION, "k": 51}).refused(400, "50", "51")
+
+
+@pytest.fixture
+def late(page):
+    """Asks QUESTION, whose first reply arrives when the returned function is called."""
+    held = []
+
+    def hold(route):
+        is_first = not held and route.request.post_data_json["question"] == QUESTION
+        held.append(route) if is_first else route.continue_()
+
+    def reply():
+        report = held[0].fetch()
+        held[0].fulfill(response=report, json={**report.json(), "answer": "a late reply"})
+        page.evaluate("() => fetch('/api/health').then((reply) => reply.json())")
+
+    page.route("**/api/ask", hold)
+    page.fill("#question", QUESTION)
+    with page.expect_request("**/api/ask"):
+        page.press("#question", "Enter")
+    return reply
+
+
+def test_a_late_reply_is_not_shown_under_a_later_question(page, late):
+    ask(page, "what is the river?")
+    shown = page.inner_text("#answer"), page.inner_text("#status"), page.url
+    late()
+    assert (page.inner_text("#answer"), page.inner_text("#status"), page.url) == shown
+
+
+def test_a_question_without_a_reply_yet_is_asked_again_after_a_change(page, late):
+    page.click("#add")
+    page.fill("#text", "The Café is in Ani.")
+    page.click("#save")
+    expect(page.locator("#edits li")).to_have_count(1)
+    expect(page.locator("#read")).to_contain_text("Changes so far")
+    late()
+    assert page.inner_text("#answer") != "a late reply"
 
 
 def test_html_in_passages_is_shown_as_text_and_spans_count_code_points(page, api):

@@ -3,6 +3,8 @@
 const byId = (id) => document.getElementById(id);
 const BLANK = "[MASK]";
 let asked = null; // the question that is shown; asked again when passages change
+let asking = null; // the question that is sent and not answered yet
+let sent = 0; // number of the last question; replies to earlier ones are not shown
 let previousAnswer = null; // its answer before the last change
 let readOnly = false; // whether the server refuses changes
 let editing = null; // id of the passage in the editor; null for a new passage
@@ -112,18 +114,24 @@ function show(reply) {
 }
 
 async function answer({ again = false } = {}) {
-  const text = again ? asked : byId("question").value.trim();
+  const text = again ? asking ?? asked : byId("question").value.trim();
   if (!text) return;
+  const number = ++sent;
+  asking = text;
   const k = byId("k").value ? Number(byId("k").value) : undefined;
   const retriever = byId("retriever").value;
-  const reply = await busy("Reading …", () => (text.includes(BLANK)
-    ? call("POST", "/api/fill", { text, retriever })
-    : call("POST", "/api/ask", { question: text, k, retriever })));
+  const path = text.includes(BLANK) ? "/api/fill" : "/api/ask";
+  const content = text.includes(BLANK) ? { text, retriever } : { question: text, k, retriever };
+  const reply = await busy("Reading …", () => call("POST", path, content).catch((error) => {
+    if (number === sent) throw error;
+  }));
+  if (number !== sent) return;
+  asking = null;
   if (!reply) return;
-  previousAnswer = again ? previousAnswer ?? byId("answer").textContent : null;
+  previousAnswer = again && text === asked ? previousAnswer ?? byId("answer").textContent : null;
   asked = text;
   show(reply);
-  if (!again) history.replaceState(null, "", `?q=${encodeURIComponent(text)}`);
+  history.replaceState(null, "", `?q=${encodeURIComponent(text)}`);
 }
 
 // `applied` is called as soon as the server has made the change.
@@ -132,7 +140,7 @@ async function change(method, path, content, problem, applied = () => {}) {
   if (!done) return;
   applied();
   previousAnswer = null;
-  if (asked) await answer({ again: true });
+  if (asking ?? asked) await answer({ again: true });
   else byId("status").textContent = "The change is applied.";
   await showChanges().catch((error) => { byId("problem").textContent = error.message; });
   // If the pressed button was removed, the focus is lost: set it again.
@@ -216,7 +224,9 @@ await busy("", async () => {
   byId("asks").textContent = health.answers_questions ? "A question, or a" : "A";
   readOnly = health.read_only;
   byId("add").hidden = readOnly;
+  byId("k").max = health.most_passages;
   byId("k").value = health.k;
+  byId("k").disabled = !health.answers_questions; // a hidden field must not be validated
   byId("retriever").value = health.retriever;
   byId("k").parentElement.hidden = !health.answers_questions;
   await showChanges();
