@@ -10,6 +10,8 @@ Command:  python experiments/evidence.py --all --data=DATA --home=runs/evidence 
           tables and plots of the finished records: python experiments/evidence.py --tables
           another recipe: add --config.KEY=VALUE or --rare-spans, and --label=NAME to keep its
           records apart
+          another encoder: add --label=NAME and another --home; records of two encoders are refused
+          in one folder
 Hours:    docs/evidence.md has the minutes of each record; an interrupted command resumes
 Expect:   docs/evidence.md
 """
@@ -49,7 +51,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the archives")
     parser.add_argument("--home", type=Path, default=Path("runs/evidence"), help="folder of runs")
     parser.add_argument("--start", help="folder or ORG/NAME of the encoder")
-    parser.add_argument("--label", default="", help="name of another recipe; its table is not made")
+    parser.add_argument(
+        "--label", default="", help="name of another recipe or encoder; its table is not made"
+    )
     rare = "hide only words in at least 2 and at most 1 %% of the passages"
     parser.add_argument("--rare-spans", action="store_true", help=rare)
     parser.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)

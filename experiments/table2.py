@@ -42,7 +42,6 @@ SEEDS = 3
 RESULTS = Path(__file__).parent / "results"
 RUNS = RESULTS / "table2"  # ROW_SEED.json of every run, and counts.json of the questions
 RUNS_FROM_START = RESULTS / "table2_from_start"  # the same of the runs with --start
-UNTRAINED = "untrained.json"  # the record of --untrained
 PAGE = Path(__file__).parents[1] / "docs" / "results_tables.md"
 
 
@@ -148,6 +147,7 @@ def main() -> None:
     arguments.home = arguments.home or Path("runs") / default_records.name
     failed = 0
     try:
+        arguments.of_start = start_fields(arguments)
         if arguments.all:
             failed = all_runs(arguments, overrides)
         elif arguments.untrained and arguments.start:
@@ -165,6 +165,20 @@ def main() -> None:
     sys.exit(failed)
 
 
+def start_fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of new records that say what they start from; {} for random weights.
+
+    Raises:
+      MismatchError: there are records of another encoder or tagger.
+    """
+    from table2_small.records import described, require_same_start
+
+    fields = described(arguments.start, arguments.tagger)
+    if not arguments.tables:
+        require_same_start(arguments.records, fields)
+    return fields
+
+
 def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Runs every row of the paper with every seed, each in a process, `jobs` at a time.
 
@@ -172,6 +186,7 @@ def all_runs(arguments: argparse.Namespace, overrides: list[str]) -> int:
       0, or the exit code of a run that failed or was stopped; later runs are then not started.
     """
     from table2_small.processes import run_processes
+    from table2_small.records import is_recorded, metrics_file
     from table2_small.rows import in_order, run_folder
 
     edition = edition_of(arguments)
@@ -219,20 +234,12 @@ def base_config(home: Path, start: str | None, overrides: list[str]) -> ConfigDi
     return base
 
 
-def is_recorded(kept: Path, overrides: list[str]) -> bool:
-    """Whether the record exists; ends the process if it is of other overrides."""
-    if not kept.exists():
-        return False
-    if json.loads(kept.read_text())["overrides"] != overrides:
-        sys.exit(f"{kept} is from a run with other overrides; use the same, or another --records")
-    return True
-
-
 def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     """Runs one row with one seed and stores its metrics, unless they exist.
 
     With `--warm` only what the rows share: corpora, questions and the reader.
     """
+    from table2_small.records import is_recorded, metrics_file, store
     from table2_small.rows import COPYING, READING
 
     row, seed, edition = arguments.row, arguments.seed, edition_of(arguments)
@@ -258,7 +265,7 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
     began = time.monotonic()
     metrics = until_stopped(work)
     if row:
-        store(kept, metrics, overrides, began)
+        store(kept, metrics, arguments.of_start, overrides, began)
     elif "exit_code" in metrics:
         sys.exit(metrics["exit_code"])
     records.mkdir(parents=True, exist_ok=True)
@@ -270,6 +277,8 @@ def one_run(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
 def untrained(arguments: argparse.Namespace, overrides: list[str]) -> None:
     """Stores the recall of untrained retrievers, unless the record exists."""
+    from evidence_runs.rows import UNTRAINED
+    from table2_small.records import is_recorded, store
     from table2_small.run_from_start import prepare
     from table2_small.untrained import measure_untrained
 
@@ -286,30 +295,7 @@ def untrained(arguments: argparse.Namespace, overrides: list[str]) -> None:
         return measure_untrained(arguments.home, base, stop)
 
     began = time.monotonic()
-    store(kept, until_stopped(work), overrides, began)
-
-
-def store(kept: Path, metrics: dict[str, Any], overrides: list[str], began: float) -> None:
-    """Writes a record; ends the process if the work was stopped."""
-    import jax
-    from evidence_runs.measure import commit
-
-    if "exit_code" in metrics:
-        sys.exit(metrics["exit_code"])
-    made = {
-        **metrics,
-        "overrides": overrides,
-        "commit": commit(),
-        "device": jax.devices()[0].device_kind,
-        "command_seconds": round(time.monotonic() - began, 1),  # after a stop: the last command
-    }
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(made) + "\n")
-
-
-def metrics_file(records: Path, row: str, seed: int) -> Path:
-    """The file with the metrics of a run."""
-    return records / f"{row}_{seed}.json"
+    store(kept, until_stopped(work), arguments.of_start, overrides, began)
 
 
 def write_evidence() -> None:

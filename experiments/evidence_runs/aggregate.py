@@ -1,6 +1,5 @@
 """The content of evidence.json: means and paired bootstrap intervals over queries."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from jaxtyping import Float64
 
 from evidence_runs.collections import COLLECTIONS
 from evidence_runs.measure import MEASURES, UNIT
+from evidence_runs.start import read_of_one_start
 from evidence_runs.systems import SYSTEMS, trained
 
 GAINS = {
@@ -61,10 +61,13 @@ def aggregate(folder: Path) -> dict[str, Any]:
 
 
 def read_records(folder: Path) -> Records:
-    """The records in a folder; not those in folders below it."""
+    """The records in a folder; not those in folders below it.
+
+    Raises:
+      MismatchError: they start from two encoders; see `read_of_one_start`.
+    """
     found: Records = {}
-    for path in sorted(folder.glob("*.json")):
-        record = json.loads(path.read_text())
+    for record in read_of_one_start(sorted(folder.glob("*.json"))):
         found.setdefault((record["collection"], record["system"]), []).append(record)
     return {key: sorted(own, key=lambda record: record["seed"]) for key, own in found.items()}
 

@@ -1,5 +1,6 @@
 """The judged collections: where they are, and the reference values of the libraries alone."""
 
+import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def unpack(data: Path, name: str, home: Path) -> Path:
     if (data / name / "queries.jsonl").is_file():
         return data / name
     folder, archive = home / "collections" / name, data / f"{name}.tar.xz"
-    if (folder / "qrels.tsv").is_file():  # the last file of the archive
+    if folder.is_dir():
         return folder
     if not archive.is_file():
         raise InputError(
@@ -59,6 +60,10 @@ def unpack(data: Path, name: str, home: Path) -> Path:
             expected=f"the folder {name} or the archive {archive.name}",
             fix="--data=FOLDER; docs/evidence.md names the sources",
         )
+    partial = folder.with_name(f"{name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an interrupted call
     with tarfile.open(archive) as opened:
-        opened.extractall(folder.parent, filter="data")
+        opened.extractall(partial, filter="data")
+    (partial / name).rename(folder)  # the folder is complete if it exists
+    partial.rmdir()
     return folder

@@ -5,14 +5,17 @@ import json
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
+from etils import epath
 
 from evidence_runs.rare_spans import write_rare_spans
+from evidence_runs.start import read_of_one_start, start_of
 from evidence_runs.systems import (
     AS_IS,
     DOCUMENT_PIECES,
@@ -29,6 +32,8 @@ from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import Values, measure, retrieve_documents
 from realm_jax.runtime import realm_command
+from realm_jax.storage import files
+from realm_jax.storage.logs import read_log
 
 RECIPE = "own_corpus"
 UNIT = 1e4  # values of queries are stored as integers
@@ -48,8 +53,7 @@ class Measurement:
       label: of another recipe.
       overrides: `--config.KEY=VALUE` of the trained runs.
       rare_spans: True: training hides only the spans of `write_rare_spans`.
-      commands: that were run, with names in place of folders.
-      seconds: of each of them.
+      logs: of the commands of the runs and of the evaluation; see `_realm`.
     """
 
     judged: Path
@@ -60,13 +64,19 @@ class Measurement:
     label: str = ""
     overrides: Sequence[str] = ()
     rare_spans: bool = False
-    commands: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    logs: list[Path] = field(default_factory=list)
 
     def write(self, records: Path) -> None:
-        """Writes the record, unless it exists."""
+        """Writes the record, unless it exists.
+
+        Raises:
+          MismatchError: the folder has records that start from another encoder.
+          InputError: the record is of another recipe, or the run of other settings.
+        """
         name, folder = self.judged.name, records / self.label if self.label else records
         path = folder / f"{name}.{self.system}.{self.seed}.json"
+        start = {"start": start_of(self.start)}
+        read_of_one_start(sorted(folder.glob("*.json")), start)
         if path.exists():
             self._require_own(path)
             return
@@ -78,27 +88,26 @@ class Measurement:
             values = self._search_other_index(workdir, index)
         else:
             values = self._evaluate(workdir, system.flags)
+        commands, seconds = self._commands()
         record = {
             "collection": name,
             "system": self.system,
             "seed": self.seed,
+            **start,
             **{measure: float(values[measure].mean()) for measure in MEASURES},
             "queries": len(values[MEASURES[0]]),
             "training": training,
-            "seconds": {part: round(value, 1) for part, value in self.seconds.items()},
+            "seconds": {part: round(value, 1) for part, value in seconds.items()},
             "commit": commit(),
             "device": jax.devices()[0].device_kind,
             "overrides": self._changes() if training else [],
-            "commands": self.commands,
+            "commands": commands,
             "by_query": {
                 measure: [round(one * UNIT) for one in values[measure].tolist()]
                 for measure in MEASURES
             },
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(".tmp")
-        written.write_text(json.dumps(record) + "\n")
-        written.replace(path)
+        files.write_bytes(epath.Path(path), f"{json.dumps(record)}\n".encode())
 
     def _require_own(self, path: Path) -> None:
         """Refuses a record of another recipe; those of the tables may be older than the recipe."""
@@ -119,6 +128,7 @@ class Measurement:
         """The measures of each query, in the order of the collection."""
         run_file = workdir / f"{self.system}.trec"
         flags = [f"--workdir={workdir}", f"--questions={self.judged}", *flags, "--format=beir"]
+        self._log_to(workdir / f"{self.system}.commands.jsonl")
         self._realm("eval", *flags, f"--run-file={run_file}", "--json")
         return measure(read_judged_set(self.judged, "all").qrels, read_run(run_file))
 
@@ -134,20 +144,22 @@ class Measurement:
         place = self.home / self.judged.name
         require_same_settings(place, {"start": self.start})
         if kind not in TRAINED:
+            self._log_to(place / "commands.jsonl")
             return self._index(self.start, place / "start"), {}
         name = f"{kind}_{self.seed}"
         own = place / (f"{self.label}_{name}" if self.label else name)
         settings = {"recipe": _recipe_hash(), "flags": TRAINED[kind], "overrides": self._changes()}
         require_same_settings(own, settings)
-        kept = own / "trained.json"
+        self._log_to(own / "commands.jsonl")
+        kept = own / "training.json"
         if not kept.exists():
             training = self._train(kind, own / "run")
             shutil.rmtree(own / "encoder", ignore_errors=True)  # of an interrupted command
             to = [f"--to={own / 'encoder'}", "--layout=sentence-transformers"]
             self._realm("export", f"--workdir={own / 'run'}", *to)
-            shutil.rmtree(own / "run" / "checkpoints")  # gigabytes
-            kept.write_text(json.dumps([training, self.commands, self.seconds]))
-        training, self.commands, self.seconds = json.loads(kept.read_text())
+            files.write_bytes(epath.Path(kept), json.dumps(training).encode())
+        files.delete_tree(epath.Path(own / "run" / "checkpoints"))  # gigabytes
+        training = json.loads(kept.read_text())
         return self._index(str(own / "encoder"), own / "documents"), training
 
     def _index(self, encoder: str, workdir: Path) -> Path:
@@ -190,20 +202,32 @@ class Measurement:
             write_rare_spans(corpus, out)
         return out
 
-    def _realm(self, *arguments: str) -> str:
-        """Runs `realm` and returns its output."""
-        began = time.monotonic()
-        command = realm_command(*arguments)
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    def _log_to(self, log: Path) -> None:
+        """Logs the next commands here; this measurement counts all commands of the file."""
+        self.logs = [*(one for one in self.logs if one != log), log]
+
+    def _realm(self, *arguments: str) -> None:
+        """Runs `realm`, and logs the command and its seconds even if it fails or is interrupted."""
         shown = " ".join(["realm", *arguments])
         folders = {str(self.judged): f"DATA/{self.judged.name}", self.start: "START"}
         for folder, name in (folders | {str(self.home): "HOME"}).items():
             shown = shown.replace(folder, name)
-        self.commands.append(shown)
         part = " ".join(arguments[:2]) if arguments[0] == "corpus" else arguments[0]
         part = "train" if f"--config={RECIPE}" in arguments else part
-        self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
-        return output
+        began = time.monotonic()
+        try:
+            subprocess.run(realm_command(*arguments), check=True, stdout=subprocess.DEVNULL)
+        finally:
+            spent = {"command": shown, "part": part, "seconds": time.monotonic() - began}
+            files.append_line(epath.Path(self.logs[-1]), spent)
+
+    def _commands(self) -> tuple[list[str], dict[str, float]]:
+        """The logged commands, repeated ones once, and the seconds of each part, all added."""
+        lines = [line for log in self.logs for line in read_log(epath.Path(log))]
+        seconds: Counter[str] = Counter()
+        for line in lines:
+            seconds[line["part"]] += line["seconds"]
+        return list(dict.fromkeys(line["command"] for line in lines)), dict(seconds)
 
 
 def _recipe_hash() -> str:

@@ -13,6 +13,7 @@ from table2_small.bits import from_bits
 from table2_small.rows import ROWS_FROM_START
 
 from evidence_runs.aggregate import CONFIDENCE, RESAMPLES
+from evidence_runs.start import read_of_one_start
 
 MEASURES = ("recall_at_5", "exact_match")
 # Paired differences for the claims of the paper and those of the rows that it does not have.
@@ -50,11 +51,15 @@ def aggregate_rows(folder: Path) -> dict[str, Any]:
       and the retrieval utility of each evaluation, means over seeds; `row_examples`: masked
       sentences of the first run of `realm`; `untrained` and `untrained_differences`: recall@5 of
       retrievers without training.
+
+    Raises:
+      MismatchError: the records start from two encoders; see `read_of_one_start`.
     """
     records: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*_*.json")):
-        record = json.loads(path.read_text())
-        records.setdefault(record["row"], []).append(record)
+    paths = [*folder.glob(UNTRAINED), *sorted(folder.glob("*_*.json"))]
+    for path, record in zip(paths, read_of_one_start(paths), strict=True):
+        if path.name != UNTRAINED:
+            records.setdefault(record["row"], []).append(record)
     rows = {name: records[name] for name in ROWS_FROM_START if name in records}
     shown = [record["examples"] for record in rows.get("realm", []) if "examples" in record]
     examples = {"row_examples": shown[0]} if shown else {}

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax.cli.jobs import run_both
 from realm_jax.corpus.store import PassageStore
 from realm_jax.interop.save import save_bert
+from realm_jax.storage import files
 from realm_jax.storage.layout import CHECKPOINTS, PUBLISHED_INDEX, RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import finetune, run
@@ -51,7 +53,7 @@ def kept_metrics(workdir: Path, measured: Callable[[], dict[str, Any]]) -> dict[
     """The metrics of a finished row; if there are none, measures and keeps them."""
     result = workdir / "row.json"
     if not result.exists():
-        result.write_text(json.dumps(measured()) + "\n")
+        files.write_bytes(epath.Path(result), f"{json.dumps(measured())}\n".encode())
     return dict(json.loads(result.read_text()))
 
 

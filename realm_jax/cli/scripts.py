@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from etils import epath
+
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
+from realm_jax.storage import files
 
 
 def script_parser(docstring: str | None) -> argparse.ArgumentParser:
@@ -39,8 +42,7 @@ def require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """
     path, content = folder / "settings.json", json.loads(json.dumps(settings))
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        files.write_bytes(epath.Path(path), f"{json.dumps(content, indent=1)}\n".encode())
         return
     before = json.loads(path.read_text())
     if before != content:
