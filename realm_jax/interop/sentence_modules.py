@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -57,10 +57,10 @@ class SentenceFolder:
             self._refuse("modules inside the folder", str(entry.get("path")))
         return folder
 
-    def _refuse(self, expected: str, found: str) -> None:
+    def _refuse(self, expected: str, found: str, file: str = MODULES) -> NoReturn:
         raise InputError(
             "the sentence-transformers model has a form that is not supported",
-            where=self.path / MODULES,
+            where=self.path / file,
             expected=expected,
             found=found,
             fix="use a model of these modules, such as sentence-transformers/all-MiniLM-L6-v2, or "
@@ -81,8 +81,9 @@ class SentenceFolder:
         kinds = [kind for kind, _ in self._modules[2:]]
         if "LayerNorm" in kinds:
             return self._paper(kinds, description)
-        normalise = kinds[-1:] == ["Normalize"]
-        dense = kinds[:-1] if normalise else kinds
+        similarity, unit = self._similarity(), kinds[-1:] == ["Normalize"]
+        normalise = unit or similarity == "cosine"
+        dense = kinds[:-1] if unit else kinds
         for kind in dense:
             if kind != "Dense":
                 self._refuse(f"{_SUPPORTED}, with Normalize last", kind)
@@ -109,6 +110,8 @@ class SentenceFolder:
         if kinds != ["Dense", "Dense", "LayerNorm"]:
             self._refuse(f"{_SUPPORTED}, or the modules that `realm export` writes", "LayerNorm")
         _, projection = self._dense(self._modules[3][1], "cls.dense")
+        if self._similarity() == "cosine":
+            self._refuse("similarity_fn_name dot", "cosine, with LayerNorm last", PROMPTS)
         norm = _layer(self._modules[4][1], "norm", "cls.LayerNorm")
         return Form(**stored_form(description)), projection | norm
 
@@ -143,8 +146,7 @@ class SentenceFolder:
 
     def _prompts(self) -> tuple[str, str]:
         """The prompts of queries and of passages; the default prompt where a kind has none."""
-        path = self.path / PROMPTS
-        content = _json(path, dict) if path.is_file() else {}
+        content = self._settings()
         prompts = content.get("prompts") or {}
         default = prompts.get(content.get("default_prompt_name"), "")
         query, passage = (
@@ -155,6 +157,17 @@ class SentenceFolder:
             if str(prompt)[-1:].isalnum():  # its last word and the text's first would be one word
                 self._refuse("prompts that end with a blank or a punctuation mark", repr(prompt))
         return str(query), str(passage)
+
+    def _similarity(self) -> str:
+        """The stated similarity of vectors: `cosine`, or `dot`, an inner product; "" if none is."""
+        stated = self._settings().get("similarity_fn_name") or ""
+        if stated not in ("cosine", "dot", ""):
+            self._refuse("similarity_fn_name cosine or dot", str(stated), PROMPTS)
+        return str(stated)
+
+    def _settings(self) -> dict[str, Any]:
+        path = self.path / PROMPTS
+        return _json(path, dict) if path.is_file() else {}
 
     def _longest(self, description: dict[str, Any], tokenizer: dict[str, Any]) -> int:
         path = self.transformer / LENGTH

@@ -14,6 +14,7 @@ from realm_jax.errors import RealmError
 from realm_jax.interop.distilbert_names import bert_arrays, bert_description
 from realm_jax.interop.lazy import LazyArray
 from realm_jax.interop.sentence_layout import write_sentence_transformers
+from realm_jax.interop.sentence_modules import PROMPTS
 from realm_jax.interop.start_config import load_config
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
 from realm_jax.models.modules import Modules
@@ -115,6 +116,20 @@ def test_the_modules_of_the_current_sentence_transformers_are_read(folder):
     assert open_weights(folder).sizes.form.longest == 40  # from tokenizer_config.json
 
 
+@pytest.mark.parametrize("stated, normalise", [("cosine", True), ("dot", False), (None, False)])
+def test_without_a_normalize_module_the_stated_similarity_decides(folder, stated, normalise):
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps(modules[:-1]))
+    change(folder / PROMPTS, similarity_fn_name=stated)
+    description = json.loads((folder / "config.json").read_text())
+    kept = {key: value for key, value in description.items() if not key.startswith("realm")}
+    (folder / "config.json").write_text(json.dumps(kept))  # as other programs write it
+    form = open_weights(folder).sizes.form
+    assert (form.normalise, form.temperature) == (normalise, 0.05 if normalise else 1.0)
+    lengths = np.linalg.norm(vectors(folder), axis=-1)
+    assert np.allclose(lengths, 1, atol=1e-3) == normalise
+
+
 def test_sharded_and_padded_weights_are_read(folder):
     expected = vectors(folder)
 
@@ -203,6 +218,18 @@ def _outside(folder):
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
+def _similarity(name):
+    return lambda folder: change(folder / PROMPTS, similarity_fn_name=name)
+
+
+def _eight_bits(folder):
+    """A float of 8 bits, which numpy cannot write."""
+    header = {"word": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}
+    content = json.dumps(header).encode()
+    size = len(content).to_bytes(8, "little")
+    (folder / "model.safetensors").write_bytes(size + content + bytes(2))
+
+
 def _no_weights_of_a_module(folder):
     (folder / "2_Dense" / "model.safetensors").unlink()
 
@@ -223,6 +250,9 @@ def _other_vocabulary(folder):
         (_module("WordWeights"), "WordWeights", "all-MiniLM-L6-v2"),
         (_two_poolings, "cls and mean", "all-MiniLM-L6-v2"),
         (_outside, "../elsewhere", "all-MiniLM-L6-v2"),
+        (_similarity("euclidean"), "euclidean", "all-MiniLM-L6-v2"),
+        (_similarity("manhattan"), "manhattan", "all-MiniLM-L6-v2"),
+        (_eight_bits, "word of F8_E4M3", "bfloat16"),
         (_no_weights_of_a_module, "2_Dense", None),
         (_other_vocabulary, "another vocabulary size", "vocab.txt"),
     ],
