@@ -81,6 +81,9 @@ class Lock:
         number = numbers[-1] + 1 if numbers else 0
         if not files.create(self._path(number), sealed.seal(self._content())):
             return False
+        if number < max(self._numbers(), default=number):  # others had it since they were listed
+            files.delete_file(self._path(number))
+            return False
         self._number = number
         self.lost.clear()
         for old in numbers:  # only the highest number counts

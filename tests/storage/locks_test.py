@@ -135,6 +135,30 @@ def test_holder_that_was_suspended_asks_the_storage_before_it_publishes(folder):
         first.assert_held()  # no renewal has been tried since
 
 
+def test_process_that_was_suspended_between_listing_and_creating_does_not_get_the_lock(
+    folder, monkeypatch
+):
+    first, second, third, late = (Lock(folder, "it") for _ in range(4))
+    assert first.acquire()
+    first.release()
+    numbers = late._numbers
+
+    def suspended():
+        listed = numbers()
+        monkeypatch.undo()
+        assert second.acquire()
+        second.release()
+        assert third.acquire()  # deletes the file of the second, so its number is free
+        return listed
+
+    monkeypatch.setattr(late, "_numbers", suspended)
+    assert not late.acquire()
+    third.assert_held()
+    assert files.list_names(folder) == ["clock_it", "it.lock.2"]
+    third.release()
+    assert late.acquire()
+
+
 def test_one_of_many_threads_acquires_the_lock(folder):
     candidates = [Lock(folder, "it") for _ in range(16)]
     acquired = []
