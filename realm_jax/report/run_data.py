@@ -60,7 +60,10 @@ class RunData:
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds that each finished stage took, over all processes that worked on it."""
+        """Seconds that each finished stage took, over all processes that worked on it.
+
+        Of a process that was killed, those until its last checkpoint.
+        """
         found = {
             stage: sum(r["seconds"] for r in records if "seconds" in r)
             for stage, records in self.records.items()

@@ -66,7 +66,7 @@ def train(
       The params after the last step, on the devices.
     """
     steps = stage.settings.steps
-    checkpoints, state, step_function, evaluation = _start(
+    checkpoints, state, step_function, evaluation, spent = _start(
         run, config, stage, start_params, mesh, still_allowed(stop)
     )
     first = int(state.step)
@@ -74,10 +74,10 @@ def train(
         return state.parameters
     profiler = _profiler(run, config, stage)
     step_function = profiler.traced(step_function, first)
-    start_time = time.monotonic()
+    began = time.monotonic() - spent
     step_metrics = _step_metrics(run, config, stage, mesh, first)
     between = _BetweenSteps(
-        run, config, stage, publisher, checkpoints, evaluation, step_metrics, fields, first
+        run, config, stage, publisher, checkpoints, evaluation, step_metrics, fields, first, began
     )
     batches = _batches(stage, mesh, first, steps)
     try:
@@ -101,7 +101,7 @@ def train(
         state, final = _concluded(stage, steps, state, evaluation)
         publisher.publish(steps, state.parameters)
         between.save(state, concluded=True)
-        step_metrics.write(steps, **final, seconds=time.monotonic() - start_time)
+        step_metrics.write(steps, **final, seconds=time.monotonic() - began)
     finally:
         profiler.close()
         step_metrics.close()
@@ -116,6 +116,7 @@ class _BetweenSteps:
 
     Attributes:
       first: the first step of this process.
+      began: `time.monotonic()` at which the stage would have begun without interruptions.
       nonfinite: checks every dispatched step before anything is saved.
     """
 
@@ -128,6 +129,7 @@ class _BetweenSteps:
     step_metrics: StepMetrics
     fields: Callable[[int], dict[str, Any]]
     first: int
+    began: float
 
     def __post_init__(self) -> None:
         self.nonfinite = NonFiniteDetector(self.run, self.stage.name)
@@ -157,10 +159,15 @@ class _BetweenSteps:
         self.step_metrics.flush()
 
     def save(self, state: TrainState, *, concluded: bool = False) -> None:
-        """Saves a checkpoint; `concluded`: it is that of the end of the stage."""
+        """Saves a checkpoint; `concluded`: it is that of the end of the stage.
+
+        Its field `seconds` is the time that the log does not have yet; a resumed run adds it.
+        """
         self.flush()
         self.publisher.wait()  # a resumed run does not publish earlier snapshots
-        fields = {**self.fields(int(state.step)), "concluded": concluded}
+        seconds = 0.0 if concluded else time.monotonic() - self.began
+        own = {"concluded": concluded, "seconds": seconds}
+        fields = {**self.fields(int(state.step)), **own}
         self.checkpoints.save(state, fields)
 
     def _evaluate_and_end(self, step: int, state: TrainState) -> bool:
@@ -198,12 +205,12 @@ def _start(
     start_params: Parameters,
     mesh: Mesh,
     allowed: Callable[[], None],
-) -> tuple[Checkpoints, TrainState, StepFunction, Evaluation]:
-    """The stage's checkpoints, its newest or first state, its step and its evaluation."""
+) -> tuple[Checkpoints, TrainState, StepFunction, Evaluation, float]:
+    """The stage's checkpoints, newest or first state, step, evaluation, and seconds before."""
     optimizer = make_optimizer(config.optimizer, stage.settings)
     as_json = config_lib.to_json(config, run.workdir)
     checkpoints = Checkpoints(run, stage.name, config.checkpoint.keep, as_json, mesh, allowed)
-    newest = checkpoints.newest()
+    newest, spent = checkpoints.newest(), 0.0
     if newest is None:
         state = make_state(stage.modules, optimizer, mesh, start_params, stage.reference)
         start_params.clear()
@@ -211,11 +218,12 @@ def _start(
         like = abstract_state(stage.modules, optimizer, mesh, stage.reference)
         reference = {name: start_params[name] for name in stage.reference}
         start_params.clear()  # before the checkpoint takes memory
-        state, _ = checkpoints.restore(newest, like, reference)
+        state, manifest = checkpoints.restore(newest, like, reference)
+        spent = manifest.get("seconds", 0.0)  # earlier versions did not record it
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     micro_batches = config.optimizer.accumulate_steps
     step_function = make_step(stage, optimizer, mesh, shardings, config.seed, micro_batches)
-    return checkpoints, state, step_function, Evaluation(config, stage, mesh)
+    return checkpoints, state, step_function, Evaluation(config, stage, mesh), spent
 
 
 def _step_metrics(

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from realm_jax.errors import DamageError, InputError, MismatchError, RealmError,
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
+from realm_jax.storage.logs import read_log
 from realm_jax.trainer import loop
 from realm_jax.trainer.checkpoint import Checkpoints
 from realm_jax.trainer.ict_stage import IctStage
@@ -107,6 +109,31 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tiny,
     assert not np.array_equal(
         before[0]["embedder"]["bert"]["word"], after[0]["embedder"]["bert"]["word"]
     )
+
+
+def test_the_seconds_of_a_stage_are_those_of_all_processes(tiny, tmp_path):
+    class Timed(IctStage):
+        def batch(self, step, *batch_rows):
+            built.append(time.monotonic())
+            return super().batch(step, *batch_rows)
+
+    with pytest.raises(Stopped, match="step 2"):
+        run(tmp_path, tiny, stages__ict__evaluate_every=2)
+    [manifest] = checkpoint_manifests(RunDir(tmp_path), "ict")
+    built, before = [], manifest["seconds"]
+    run(tmp_path, tiny, Timed)
+    assert before > 0 and built[-1] > built[0]
+    measured = lambda: [  # noqa: E731
+        line["seconds"]
+        for line in read_log(RunDir(tmp_path).logs / "ict.jsonl")
+        if "seconds" in line
+    ]
+    [whole] = measured()
+    assert whole > before + built[-1] - built[0]
+    built.clear()
+    began = time.monotonic()
+    run(tmp_path, tiny, Timed, stages__ict__steps=STEPS + 2)  # counts its own seconds only
+    assert measured()[0] == whole and measured()[1] < time.monotonic() - began
 
 
 def test_the_step_is_traced_once_and_each_batch_built_once(tiny, tmp_path):
