@@ -1,5 +1,6 @@
 """Shared by the scripts in `launch/`: commands of both jobs, and checks of cloud names."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from realm_jax import config as config_lib
 from realm_jax.cli.exit_codes import PEER_GONE, STOPPED
-from realm_jax.errors import InputError, RealmError
+from realm_jax.errors import ConfigError, InputError, RealmError
 from realm_jax.planning.chips import Slice, slice_of
 
 COORDINATOR_PORT = 8476
@@ -95,6 +96,33 @@ def check_config(path: str | None, extra: Sequence[str]) -> list[str]:
         for key, text in values.items():
             config_lib.set_key(defaults, key, text)
     return overrides
+
+
+def config_file(root: Path, config: str) -> Path:
+    """The file of a recipe's name or of a path, which is relative to the repository `root`."""
+    return root / (f"experiments/{config}.py" if config in config_lib.recipes() else config)
+
+
+def check_in_head(root: Path, file: Path) -> str:
+    """Returns the path of a config in the repository `root`, of which the machines get HEAD.
+
+    Raises:
+      ConfigError: HEAD lacks the file, or has other content.
+    """
+    path = os.path.relpath(file, root)
+    for command, problem in (
+        (["cat-file", "-e", f"HEAD:./{path}"], "the config is not in HEAD"),
+        (["diff", "--quiet", "HEAD", "--", path], "the config differs from HEAD"),
+    ):
+        if ask(["git", "-C", str(root), *command]).returncode:
+            raise ConfigError(
+                f"{problem}, whose code the machines get",
+                where="--config",
+                expected=f"a recipe's name, or the path of a file in {root} as it was committed",
+                found=file,
+                fix=f"git add and git commit it in {root}, as in experiments/{file.name}",
+            )
+    return path
 
 
 def _values(overrides: Sequence[str]) -> dict[str, str]:
@@ -186,6 +214,18 @@ def run_all(commands: Sequence[Sequence[str]]) -> None:
                 where=shlex.join(command),
                 found=f"exit code {code}",
             )
+
+
+def ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """The result of a command that changes nothing.
+
+    Raises:
+      RealmError: it is not installed.
+    """
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise not_installed(command) from error
 
 
 def not_installed(command: Sequence[str]) -> RealmError:

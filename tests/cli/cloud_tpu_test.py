@@ -2,10 +2,14 @@
 
 import os
 import shlex
+import shutil
+import signal
 import subprocess
+import sys
+import tarfile
 
 import pytest
-from support.launch_scripts import printed, script, words
+from support.launch_scripts import LAUNCH, commit, printed, script, words
 
 from realm_jax.cli import exit_codes
 from realm_jax.errors import RealmError
@@ -58,9 +62,16 @@ def test_a_service_restarts_on_resumable_exit_codes(capsys):
     assert all(wanted in shlex.split(text) for text in services)
 
 
+CONFIG = "from realm_jax import config\n\ndef get_config():\n    return config.default()\n"
+
+
 @pytest.fixture
 def cloud(tmp_path, monkeypatch):
-    """Returns the folder of a stand-in for gcloud: NAME.state, and `calls` with each change."""
+    """Returns the current folder, that of a stand-in for gcloud.
+
+    It has NAME.state, `calls` with each change, and `failures`, one line for each query to fail.
+    `code` is the repository of the script.
+    """
     gcloud = tmp_path / "bin" / "gcloud"
     gcloud.parent.mkdir()
     gcloud.write_text(GCLOUD.format(folder=tmp_path))
@@ -68,28 +79,40 @@ def cloud(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(gcloud.parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    (tmp_path / "bin" / "git").symlink_to("/bin/true")
-    (tmp_path / "c.py").write_text(
-        "from realm_jax import config\n\ndef get_config():\n    return config.default()\n"
-    )
+    (tmp_path / "code" / "launch").mkdir(parents=True)
+    shutil.copy(LAUNCH / "cloud_tpu.py", tmp_path / "code" / "launch")
+    (tmp_path / "code" / "setup.py").touch()
+    (tmp_path / "code" / "c.py").write_text(CONFIG)
+    commit(tmp_path / "code", "launch", "setup.py", "c.py")
     return tmp_path
 
 
-CLOUD = ("--project=p", "--bucket=b-1", "--name=w", "--trainer=v5e:2x2", "--config=c.py")
+@pytest.fixture
+def tpu(cloud, monkeypatch):
+    """Returns the script, which asks again without a pause."""
+    module = script("cloud_tpu", cloud / "code" / "launch")
+    monkeypatch.setattr(module, "_POLL", 0.0)
+    return module
+
+
+CLOUD = ["--project=p", "--bucket=b-1", "--name=w", "--trainer=v5e:2x2", "--config=c.py"]
 GCLOUD = """#!/bin/bash
 cd {folder}
 case "$4" in
-  describe) cat "$5.state" 2>/dev/null || {{ echo "NOT_FOUND: $5" >&2; exit 1; }} ;;
+  describe)
+    echo "$5" >> queries
+    if [ -s failures ]; then sed -i 1d failures; echo "503: try again" >&2; exit 1; fi
+    cat "$5.state" 2>/dev/null || {{ echo "NOT_FOUND: $5" >&2; exit 1; }} ;;
+  list) ls | sed -n 's/\\.state$//p' ;;
   "") [ -e data ] && [ "$3" = gs://b-1/data/ ] ;;
-  create) echo ACTIVE > "$5.state"; echo "create $5" >> calls ;;
+  create) cp new "$5.state" 2>/dev/null || echo ACTIVE > "$5.state"; echo "create $5" >> calls ;;
   delete) rm "$5.state"; echo "delete $5" >> calls ;;
   *) echo "$4 ${{@: -1}}" >> calls ;;
 esac
 """
 
 
-def test_the_same_command_requests_lost_machines_and_starts_stopped_jobs(cloud, capfd):
-    tpu = script("cloud_tpu")
+def test_the_same_command_requests_lost_machines_and_starts_stopped_jobs(cloud, tpu, capfd):
     assert tpu.main(CLOUD) == exit_codes.DONE, capfd.readouterr().err
     calls = (cloud / "calls").read_text().splitlines()
     assert calls[:2] == ["create w-trainer", "create w-builder-0"]
@@ -102,17 +125,85 @@ def test_the_same_command_requests_lost_machines_and_starts_stopped_jobs(cloud, 
     assert [call.split()[0] for call in calls[2:]] == ["scp", "ssh"] * 2
 
 
-def test_nothing_is_requested_for_a_bucket_without_data(cloud, capfd):
+def test_the_machines_get_the_code_of_the_scripts_repository(cloud, tpu):
+    assert tpu.main(CLOUD) == exit_codes.DONE
+    with tarfile.open(cloud / tpu.CODE) as archive:
+        assert {"realm-jax/setup.py", "realm-jax/c.py"} <= set(archive.getnames())
+
+
+def test_a_config_that_the_machines_would_not_get_is_refused(cloud, tpu, capsys):
+    code, elsewhere = cloud / "code", cloud / "d.py"
+    for path in (code / "new.py", elsewhere):
+        path.write_text(CONFIG)
+    for config in ("new.py", str(elsewhere)):
+        assert tpu.main([*CLOUD, f"--config={config}"]) == exit_codes.ERROR
+        assert "is not in HEAD" in capsys.readouterr().err
+    (code / "c.py").write_text(CONFIG + "# changed\n")
+    assert tpu.main(CLOUD) == exit_codes.ERROR
+    assert "differs from HEAD" in capsys.readouterr().err
+    assert not (cloud / "calls").exists()
+
+
+def test_an_absolute_path_in_the_repository_is_a_relative_one_on_the_machines(cloud, tpu):
+    assert tpu.parse([*CLOUD, f"--config={cloud / 'code' / 'c.py'}"]).config == "c.py"
+
+
+def test_nothing_is_requested_for_a_bucket_without_data(cloud, tpu, capfd):
     (cloud / "data").rmdir()
-    assert script("cloud_tpu").main(CLOUD) == exit_codes.ERROR
+    assert tpu.main(CLOUD) == exit_codes.ERROR
     assert "gcloud storage ls gs://b-1/data/" in capfd.readouterr().err
     assert not (cloud / "calls").exists()
 
 
-def test_a_machine_that_is_lost_while_waiting_is_an_error_with_a_fix(cloud):
-    tpu = script("cloud_tpu")
+def test_a_machine_that_is_lost_while_waiting_is_an_error_with_a_fix(tpu):
     with pytest.raises(RealmError, match=r"(?s)deleted.*requests it again"):
         tpu.wait(tpu.parse(CLOUD))
+
+
+def test_queries_that_fail_are_repeated_during_the_wait(cloud, tpu):
+    for name in ("w-trainer", "w-builder-0"):
+        (cloud / f"{name}.state").write_text("ACTIVE")
+    (cloud / "failures").write_text("once\n" * 3)
+    tpu.wait(tpu.parse(CLOUD))
+    (cloud / "failures").write_text("once\n" * 1000)
+    (cloud / "queries").unlink()
+    with pytest.raises(RealmError, match="503: try again"):
+        tpu.wait(tpu.parse(CLOUD))
+    assert len((cloud / "queries").read_text().splitlines()) == tpu._RETRIES + 1
+
+
+def test_delete_deletes_all_machines_of_the_name_and_no_other(cloud, tpu, capfd):
+    assert tpu.main([*CLOUD, "--builders=3"]) == exit_codes.DONE
+    [command] = [line for line in capfd.readouterr().err.splitlines() if "--delete" in line]
+    (cloud / "w-2-trainer.state").touch()
+    arguments = shlex.split(command.partition("cloud_tpu.py ")[2])
+    for _ in range(2):  # the second time, nothing is left to delete
+        assert tpu.main(arguments) == exit_codes.DONE
+    assert [path.name for path in cloud.glob("*.state")] == ["w-2-trainer.state"]
+    deleted = [call for call in (cloud / "calls").read_text().splitlines() if "delete" in call]
+    machines = ["builder-0", "builder-1", "builder-2", "trainer"]
+    assert deleted == [f"delete w-{name}" for name in machines]
+
+
+def test_an_error_after_the_requests_names_the_machines_and_the_command(cloud, tpu, capfd):
+    (cloud / "new").write_text("FAILED")
+    assert tpu.main(CLOUD) == exit_codes.ERROR
+    message = capfd.readouterr().err
+    assert "w-trainer, w-builder-0" in message and "--name=w --trainer=v5e:2x2 --delete" in message
+
+
+def test_ctrl_c_during_the_wait_names_the_machines_without_a_traceback(cloud):
+    (cloud / "new").write_text("WAITING_FOR_RESOURCES")
+    command = [sys.executable, cloud / "code" / "launch" / "cloud_tpu.py", *CLOUD]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "w-trainer: waiting" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    message = process.communicate(timeout=60)[1]
+    assert process.returncode == exit_codes.STOPPED
+    assert "Traceback" not in message
+    assert "w-trainer, w-builder-0" in message and "--delete" in message
 
 
 @pytest.mark.parametrize(("state", "starts"), [("active", 0), ("activating", 0), ("failed", 1)])

@@ -18,6 +18,7 @@ import documented_commands as documented
 from sample_inputs import write_sample_inputs
 from support import tiny_corpus
 from support.judged import write_judged_set
+from support.launch_scripts import commit
 from support.table2_data import write_data
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 
@@ -65,6 +66,7 @@ def write_user_files(folder: Path, corpus: tiny_corpus.TinyCorpus, finished: Pat
         (folder / name).symlink_to(documented.ROOT / name)
     for name in COPIED:
         shutil.copytree(documented.ROOT / name, folder / name)
+    commit(folder, *COPIED)
     vocabulary = (corpus.folder.parent / "vocab.txt").read_bytes()
     for name in ("vocab.txt", "bert-base-uncased-vocab.txt"):
         (folder / name).write_bytes(vocabulary)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shlex
+import subprocess
 from pathlib import Path
 
 from realm_jax.cli import exit_codes
@@ -9,9 +10,16 @@ from realm_jax.cli import exit_codes
 LAUNCH = Path(__file__).parents[2] / "launch"
 
 
-def script(name):
+def commit(folder, *names):
+    """Makes a git repository of a folder, whose HEAD has files and folders of these names."""
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["add", *names], [*author, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def script(name, launch=LAUNCH):
     """Returns the module of `launch/NAME.py`."""
-    spec = importlib.util.spec_from_file_location(f"launch_{name}", LAUNCH / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"launch_{name}", launch / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
