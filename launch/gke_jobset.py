@@ -2,11 +2,11 @@ r"""Both jobs on GKE: a JobSet with one replicated job for training and one for 
 
 Command:  python launch/gke_jobset.py --bucket=BUCKET --image=REGISTRY/realm-jax:TAG --name=realm \
               --trainer=v5e:8x8 --builders=4 --config=/app/experiments/realm_wikipedia.py --dry_run
-Needs:    kubectl; a GKE cluster with JobSet and TPU node pools (XPK creates such clusters and
-          accepts this manifest); an image with the config and `pip install '.[tpu,gs]'`; a
-          Kubernetes service account with write access to the bucket; the folders runs/... and
-          weights/... of the config under gs://BUCKET/data/. Each pod first copies them into its
-          working folder
+Needs:    kubectl; a GKE cluster with JobSet and TPU node pools of machine types with four chips
+          (-4t; XPK creates such clusters and accepts this manifest); an image with the config and
+          `pip install '.[tpu,gs]'`; a Kubernetes service account with write access to the bucket;
+          the folders runs/... and weights/... of the config under gs://BUCKET/data/. Each pod
+          first copies them into its working folder
 
 --dry_run prints the manifest. Without it the manifest is passed to `kubectl apply`. The trainer's
 hosts find host 0 through the headless service of the JobSet. If a job exits with code 75 (stopped,
@@ -91,9 +91,9 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
     workdir = f"{options.bucket}/{options.name}"
     place = options.place
     many = None
-    if place.hosts > 1:
+    if place.nodes > 1:
         first = f"{options.name}-trainer-0-0.{options.name}:{COORDINATOR_PORT}"
-        many = (first, place.hosts, "$(JOB_COMPLETION_INDEX)")
+        many = (first, place.nodes, "$(JOB_COMPLETION_INDEX)")
     literal = [argument.replace("$(", "$$(") for argument in options.extra]
     trainer = train_command(workdir, options.config, literal, many)
     last = last_step(options.config, options.extra)
@@ -120,7 +120,7 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
                 ],
             },
             "replicatedJobs": [
-                _replicated("trainer", place.hosts, place, trainer, options),
+                _replicated("trainer", place.nodes, place, trainer, options),
                 *(
                     [_replicated("builder", options.builders, machine, builder, options)]
                     if options.builders
@@ -150,7 +150,7 @@ def _replicated(
 def _pod(
     name: str, place: Slice, command: list[str], options: argparse.Namespace
 ) -> dict[str, Any]:
-    chips = {"google.com/tpu": str(min(place.chips, place.chip.host_chips))}
+    chips = {"google.com/tpu": str(place.chip.node_chips)}
     mounts = [{"name": "data", "mountPath": _DATA}]
     return {
         "restartPolicy": "Never",
@@ -159,6 +159,7 @@ def _pod(
         "nodeSelector": {
             "cloud.google.com/gke-tpu-accelerator": place.chip.gke,
             "cloud.google.com/gke-tpu-topology": place.shape,
+            "cloud.google.com/gke-accelerator-count": str(place.chip.node_chips),
         },
         "volumes": [{"name": "data", "emptyDir": {}}],
         "initContainers": [

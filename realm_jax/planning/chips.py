@@ -14,6 +14,7 @@ from realm_jax.errors import InputError
 
 GIB = 2**30
 _SHAPES_2D = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_ONE_MACHINE = "2x4"  # of eight chips on Cloud TPU
 _SHAPES_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16")
 
 
@@ -26,28 +27,28 @@ class Chip:
       hbm_bytes: device memory.
       hbm_bandwidth: bytes per second.
       ici_bandwidth: bytes per second that a chip sends over all its links to other chips.
-      host_bytes: memory of one machine of a slice.
+      node_bytes: memory of one machine with `node_chips` chips.
       shapes: shapes of its slices.
       cloud: prefix of Cloud TPU's `--accelerator-type`.
       cores: cores per chip; the number after the prefix counts them.
       runtime: Cloud TPU's `--runtime-version`.
       gke: value of the node label `cloud.google.com/gke-tpu-accelerator`.
       zones: zones where Cloud TPU offers it.
-      host_chips: chips of one machine of a slice.
+      node_chips: chips of one machine of a slice; see `Slice.hosts`.
     """
 
     flops: float
     hbm_bytes: int
     hbm_bandwidth: float
     ici_bandwidth: float
-    host_bytes: int
+    node_bytes: int
     shapes: tuple[str, ...]
     cloud: str
     cores: int
     runtime: str
     gke: str
     zones: tuple[str, ...]
-    host_chips: int = 4
+    node_chips: int = 4
 
 
 # fmt: off
@@ -80,7 +81,11 @@ CHIPS = {
 
 @dataclass(frozen=True)
 class Slice:
-    """Chips joined by direct links (ICI), as in `v5e:8x8`, or several such slices, `2xv5e:8x8`."""
+    """Chips joined by direct links (ICI), as in `v5e:8x8`, or several such slices, `2xv5e:8x8`.
+
+    A machine has four chips. Two slices are an exception: on Cloud TPU, `v5e:2x4` and `v6e:2x4` are
+    one machine with eight chips. GKE has both kinds of nodes for them; we use those of four chips.
+    """
 
     kind: str
     shape: str
@@ -107,9 +112,19 @@ class Slice:
         return self.slices * math.prod(int(size) for size in self.shape.split("x"))
 
     @property
+    def nodes(self) -> int:
+        """Number of nodes with `node_chips` chips on GKE."""
+        return self.chips // self.chip.node_chips
+
+    @property
     def hosts(self) -> int:
-        """Number of machines; at least one."""
-        return max(1, self.chips // self.chip.host_chips)
+        """Number of machines on Cloud TPU."""
+        return self.slices if self.shape == _ONE_MACHINE else self.nodes
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of one machine on Cloud TPU."""
+        return self.chip.node_bytes * self.nodes // self.hosts
 
     @property
     def accelerator_type(self) -> str:

@@ -47,7 +47,7 @@ def compile_all(
         "topology": target.name,
         "programs": programs,
         "host_bytes": host_bytes(config, passages, vocabulary, target.hosts),
-        "host_bytes_available": target.chip.host_bytes,
+        "host_bytes_available": target.host_bytes,
     }
 
 

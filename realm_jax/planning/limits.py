@@ -86,7 +86,7 @@ def placement(passages: int, trainer: Slice, config: ConfigDict, assumed: Assump
     if config.search.kind == "mesh":
         return "everywhere"
     needed = passages * (2 * index_row_bytes(config) + ID_BYTES)
-    fits = needed <= assumed.memory_share * trainer.chip.host_bytes
+    fits = needed <= assumed.memory_share * trainer.host_bytes
     return config.search.placement if fits else "hosts"
 
 
@@ -115,7 +115,7 @@ def limits(
     """
     alarm, every = config.refresh.alarm_steps, config.refresh.every
     steps_allowed = max(0.0, alarm - every / 2) / 1.5
-    memory = assumed.memory_share * trainer.chip.host_bytes
+    memory = assumed.memory_share * trainer.host_bytes
     two_indexes = 2 * index_row_bytes(config)
     found = [
         Limit(

@@ -157,7 +157,7 @@ def builder_chips(trainer: Slice, share: float) -> int:
 
 def builder_machines(trainer: Slice, chips: int) -> int:
     """Machines of the builder, which have the trainer's kind of chip."""
-    return -(-chips // trainer.chip.host_chips)
+    return -(-chips // trainer.chip.node_chips)
 
 
 def embedding_seconds(report: dict[str, Any], passages: int, chips: int) -> float:

@@ -49,8 +49,9 @@ def test_hosts_of_a_slice_get_the_coordinator_address(capsys):
     lines = printed(capsys, "cloud_tpu", "--trainer=v5e:4x4").splitlines()
     [started] = [remote(line) for line in lines if "realm train" in line]
     assert "--coordinator=auto" in shlex.split(started)
-    lines = printed(capsys, "cloud_tpu", "--trainer=v5e:2x2").splitlines()
-    assert not [line for line in lines if "--coordinator" in line]  # for a single host
+    for single in ("v5e:2x2", "v5e:2x4", "v6e:2x4"):
+        lines = printed(capsys, "cloud_tpu", f"--trainer={single}").splitlines()
+        assert not [line for line in lines if "--coordinator" in line]
 
 
 def test_a_service_restarts_on_resumable_exit_codes(capsys):

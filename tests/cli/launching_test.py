@@ -202,6 +202,16 @@ def test_each_machine_of_a_slice_has_a_pod(jobset):
     assert shapes == ["4x4x4", "2x2x1"]
 
 
+def test_eight_chips_are_two_pods_on_nodes_of_four_chips(capsys):
+    manifest = yaml.safe_load(printed(capsys, "gke_jobset", "--trainer=v6e:2x4"))
+    trainer = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert trainer["completions"] == 2
+    pod = trainer["template"]["spec"]
+    assert pod["nodeSelector"]["cloud.google.com/gke-accelerator-count"] == "4"
+    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+    assert "--processes=2" in pod["containers"][0]["command"]
+
+
 def test_its_hosts_get_the_address_of_the_headless_service(jobset):
     [container] = pod_of(jobset, 0)["containers"]
     service = jobset["spec"]["network"]["subdomain"]
