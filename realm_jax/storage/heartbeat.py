@@ -21,10 +21,14 @@ def last_beat(run: RunDir, job: str) -> dict[str, Any] | None:
 
     If several workers share a job (index_builder, index_builder-1), the newest of theirs.
     """
+    return max(last_beats(run, job), key=lambda beat: beat["time"], default=None)
+
+
+def last_beats(run: RunDir, job: str) -> list[dict[str, Any]]:
+    """The last valid heartbeat of each worker of `job`."""
     names = [name for name in files.list_names(run.heartbeats) if name.endswith(".json")]
     ours = [name for name in names if name.removesuffix(".json").split("-")[0] == job]
-    beats = [beat for beat in (_read(run, name) for name in ours) if beat is not None]
-    return max(beats, key=lambda beat: beat["time"], default=None)
+    return [beat for beat in (_read(run, name) for name in ours) if beat is not None]
 
 
 def _read(run: RunDir, name: str) -> dict[str, Any] | None:
@@ -32,7 +36,7 @@ def _read(run: RunDir, name: str) -> dict[str, Any] | None:
         beat = sealed.read(run.heartbeats / name, time=(int, float), pid=int)
     except DamageError:
         return None  # read while it was being overwritten; the next heartbeat is complete
-    known = {"stage": str, "step": int}
+    known = {"stage": str, "step": int, "snapshot_step": int, "done": int}
     malformed = beat is not None and any(
         not isinstance(beat[name], kind) for name, kind in known.items() if name in beat
     )

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.errors import RealmError
 from realm_jax.parallel import hosts
-from realm_jax.storage.heartbeat import last_beat
+from realm_jax.storage.heartbeat import last_beat, last_beats
 from realm_jax.storage.layout import RunDir
 
 log = logging.getLogger(__name__)
@@ -25,11 +25,13 @@ class IndexWait:
     """Polls for an index, with one agreement of all processes per poll.
 
     The number of polls limits the wait, not a clock: all processes reach the limit together, and
-    one that was suspended does not.
+    one that was suspended does not. Polls count from the last progress of the index builder, as
+    process 0 sees it: a large corpus may take hours. While a trainer waits it makes no snapshots,
+    so the work of the builder, and the wait, end.
 
     Args:
       run: the run folder.
-      refresh: `config.refresh`; `wait_seconds` limits each wait.
+      refresh: `config.refresh`; `wait_seconds` limits each wait without progress of the builder.
       poll_seconds: time between two polls.
       stopped: whether this process must stop.
       pause: sleeps for a number of seconds, or until the wait must end.
@@ -65,23 +67,27 @@ class IndexWait:
 
         Raises:
           WaitInterrupted: a process was stopped.
-          RealmError: no such index was published within `refresh.wait_seconds`.
+          RealmError: no such index was published, and the builder made no progress, for
+            `refresh.wait_seconds`.
         """
-        attempt, logged = 0, False
+        attempt, last, best, logged = 0, 0, [-1, 0], False  # last: attempt with progress
         while True:
-            waited = attempt * self._poll
-            mine = [look(), self._stopped()]
-            answers = hosts.all_gather(f"index wait {attempt}", step, mine)
-            if any(stopped for _, stopped in answers):
+            work = self._work() if hosts.is_leader() else best
+            answers = hosts.all_gather(
+                f"index wait {attempt}", step, [look(), self._stopped(), work]
+            )
+            if any(stopped for _, stopped, _ in answers):
                 raise WaitInterrupted(
                     "stopped while waiting for an index", where=self._run.published_index
                 )
-            found = choose([finding for finding, _ in answers])
+            found = choose([finding for finding, _, _ in answers])
             if found is not None:
                 return found
-            if waited > self._limit:
+            if answers[0][2] > best:
+                best, last = answers[0][2], attempt
+            if (attempt - last) * self._poll > self._limit:
                 raise self._timeout(wanted)
-            if not logged and waited > LOG_AFTER_SECONDS:
+            if not logged and attempt * self._poll > LOG_AFTER_SECONDS:
                 start = start_command(self._run)
                 log.info("step %d waits for an index %s, built by `%s`", step, wanted, start)
                 logged = True
@@ -89,13 +95,21 @@ class IndexWait:
             self._pause(self._poll)
             attempt += 1
 
+    def _work(self) -> list[int]:
+        """Newest snapshot that builders work on, and passages that all of them have done for it."""
+        beats = [one for one in last_beats(self._run, "index_builder") if "done" in one]
+        newest = max((one.get("snapshot_step", -1) for one in beats), default=-1)
+        return [newest, sum(one["done"] for one in beats if one.get("snapshot_step") == newest)]
+
     def _timeout(self, wanted: str) -> RealmError:
         return RealmError(
             "no index was published in time",
             where=self._run.published_index,
-            expected=f"an index {wanted} within {self._limit:.0f} s (config.refresh.wait_seconds)",
+            expected=f"an index {wanted}, or progress of its builder, within {self._limit:.0f} s "
+            "(config.refresh.wait_seconds)",
             found=f"none; index builder: {builder_state(self._run)}",
-            fix=f"start the index builder: {start_command(self._run)}",
+            fix=f"start the index builder: {start_command(self._run)}; if it runs and embeds no "
+            "passages at this time, set a larger --config.refresh.wait_seconds",
         )
 
 

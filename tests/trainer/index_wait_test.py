@@ -4,15 +4,61 @@ import threading
 
 import pytest
 from searched_indexes import publish, search
+from support.tiny_corpus import tiny_config
 
 from realm_jax.errors import RealmError
+from realm_jax.storage import commit
+from realm_jax.storage.heartbeat import beat
 from realm_jax.trainer import index_wait
-from realm_jax.trainer.index_wait import WaitInterrupted
+from realm_jax.trainer.index_wait import IndexWait, WaitInterrupted
 
 
 def test_the_wait_for_the_first_index_times_out_with_the_state_of_the_builder(make_manager):
     with pytest.raises(RealmError, match="no heartbeat received"):
         make_manager(refresh__wait_seconds=0.05).for_step(0)
+
+
+def wait_for_five_polls(run, work):
+    """The index step that was found, and the number of polls; `work(number)` runs between polls.
+
+    At most five polls may show no progress of the builder.
+    """
+    count = 0
+
+    def pause(seconds):
+        nonlocal count
+        count += 1
+        work(count)
+
+    config = tiny_config(refresh__wait_seconds=5.0)
+    wait = IndexWait(run, config.refresh, 1.0, lambda: False, pause, lambda: None)
+    found = wait.until(
+        0, "of any step", lambda: commit.latest(run.published_index), lambda found: found[0]
+    )
+    return found, count
+
+
+def test_the_wait_does_not_end_while_the_builder_makes_progress(run):
+    def work(number):
+        beat(run, "index_builder", snapshot_step=0, done=number // 4, total=10)
+        beat(run, "index_builder-1", snapshot_step=0, done=30, total=30)  # waits for the other
+        if number == 40:
+            publish(run, 3)
+
+    assert wait_for_five_polls(run, work) == (3, 40)
+
+
+@pytest.mark.parametrize("fields", [{"done": 7}, {}])
+def test_the_wait_ends_if_the_builder_lives_without_progress(run, fields):
+    seen = []
+
+    def work(number):
+        seen.append(number)
+        beat(run, "index_builder", snapshot_step=0, **fields)
+
+    with pytest.raises(RealmError, match=r"(?s)last heartbeat .* s ago.*refresh.wait_seconds$"):
+        wait_for_five_polls(run, work)
+    assert len(seen) < 10
 
 
 def test_a_long_wait_logs_the_command_that_builds_the_index(run, make_manager, monkeypatch, caplog):
@@ -52,7 +98,7 @@ def test_the_wait_for_a_newer_index_can_be_stopped_and_times_out(run, make_manag
         search(index, 3)
     impatient = make_manager(refresh__wait_seconds=0.05, **limits)
     search(impatient, 2)
-    with pytest.raises(RealmError, match="an index of step 1 or newer within"):
+    with pytest.raises(RealmError, match="an index of step 1 or newer, or progress"):
         search(impatient, 3)
 
 
