@@ -42,7 +42,8 @@ def embed_corpus(
       folder: holds the finished shards; see `shards`.
       corpus_hash: of the corpus.
       stop: checked between shards.
-      progress: called with the number of passages done.
+      progress: called after each shard that is embedded or has arrived, with the number of
+        passages that all workers have done. Shards of others are counted every `REPORT_SECONDS`.
       worker: worker 0 of n.
 
     Returns:
@@ -54,20 +55,27 @@ def embed_corpus(
     size, shard = len(ids), config.builder.shard
     dims, shared = config.model.embedding, worker.count > 1
     with open_shards(folder, size, dims, corpus_hash, shared=shared) as shards:
-        done, stored = 0, shards.stored()
-        for start in worker.starts(size, shard):
-            if stop.is_set():
-                raise Stopped("embed")
-            some = ids[start : start + shard]
-            if start not in stored or not shards.load(start, start + len(some)):
-                shards.save(start, embed(some))
-            done += len(some)
-            progress(done)
+        stored, listed = shards.stored(), time.monotonic()
+        own = worker.starts(size, shard)
         others = {
             start: min(start + shard, size)
             for number in range(1, worker.count)
             for start in Worker(number, worker.count).starts(size, shard)
         }
+        done = sum(min(shard, size - start) for start in own if start in stored)
+        arrived = sum(end - start for start, end in others.items() if start in stored)
+        for start in own:
+            if stop.is_set():
+                raise Stopped("embed")
+            some = ids[start : start + shard]
+            if start in stored and shards.load(start, start + len(some)):
+                continue
+            shards.save(start, embed(some))
+            done += 0 if start in stored else len(some)
+            if others and time.monotonic() > listed + REPORT_SECONDS:
+                found, listed = shards.stored(), time.monotonic()
+                arrived = sum(end - start for start, end in others.items() if start in found)
+            progress(done + arrived)
         if others:
             _Gathering(shards, others, worker.count, shard, done).run(
                 stop, config.builder.poll_seconds, progress

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -183,11 +183,22 @@ def _whole(
     return dataclasses.replace(built, seconds=seconds), vectors
 
 
-def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
-    """Writes heartbeats; its argument is the number of passages done."""
-    began = time.monotonic()
+def _progress(
+    run_dir: RunDir, step: int, total: int, clock: Callable[[], float] = time.monotonic
+) -> Progress:
+    """Writes heartbeats; its argument is the number of passages done.
+
+    The time left is estimated from the passages done since the first call, because earlier ones may
+    be those of a process that was killed.
+    """
+    first: tuple[float, int] | None = None
 
     def progress(done: int) -> None:
+        nonlocal first
+        now = clock()
+        first = first or (now, done)
+        began, before = first
+        left = (now - began) / (done - before) * (total - done) if done > before else None
         heartbeat.beat(
             run_dir,
             JOB,
@@ -195,7 +206,7 @@ def _progress(run_dir: RunDir, step: int, total: int) -> Progress:
             snapshot_step=step,
             done=done,
             total=total,
-            eta_s=(time.monotonic() - began) / done * (total - done),
+            **({} if left is None else {"eta_s": left}),
         )
 
     return progress
