@@ -9,9 +9,9 @@ Data:     English Wikipedia of 20 December 2018 as WikiExtractor writes it, Goog
 Command:  python launch/cloud_tpu.py --trainer=v5e:8x8 --builders=4 --name=wikipedia \
               --bucket=BUCKET --project=PROJECT --config=experiments/realm_wikipedia.py
           on one machine: realm run --config=experiments/realm_wikipedia.py --workdir=runs/wikipedia
-Hours:    1,139 v5e chip-hours of the trainer (4 h of ICT and 14 h of REALM on 64 chips) and 218 of
-          the builder (16 chips). Estimated from benchmarks/compile_tables.md at half of the
-          roofline, not measured
+Hours:    1,150 v5e chip-hours of the trainer (4 h of ICT and 14 h of REALM on 64 chips) and 287 of
+          the builder (16 chips, which are started with the trainer). Estimated from
+          benchmarks/compile_tables.md at half of the roofline, not measured
 Expect:   after fine-tuning (experiments/finetune_*.py), exact match on test: NQ 39.2, WebQuestions
           40.2, CuratedTREC 46.8; on NQ dev 38.2, recall@5 of the retriever before fine-tuning 38.5
 """

@@ -101,6 +101,9 @@ def limits(
 ) -> list[Limit]:
     """Computes the limit of each part, lowest first. During a swap, two indexes are in memory.
 
+    Steps that wait for fresh indexes (`refresh.mode=sync`, `refresh.max_staleness` up to
+    `refresh.alarm_steps`) have no limit of staleness; the run takes longer.
+
     A corpus that is larger than the disk of a machine lies on a file system that all machines
     mount; reading it takes time (`plan.refresh_parts`), but no disk.
 
@@ -117,15 +120,12 @@ def limits(
     steps_allowed = max(0.0, alarm - every / 2) / 1.5
     memory = assumed.memory_share * trainer.host_bytes
     two_indexes = 2 * index_row_bytes(config)
-    found = [
-        Limit(
-            "staleness",
-            passages * steps_allowed * step / refresh,
-            "more builder chips; or refresh.mode=rolling, with a mean of about half a refresh "
-            "instead of 1.5",
-        ),
-        Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not implemented"),
-    ]
+    found = [Limit("row numbers", float(_LARGEST_ROW), "row numbers of 64 bits; not implemented")]
+    waits = config.refresh.mode == "sync" or 0 < config.refresh.max_staleness <= alarm
+    if not waits:
+        then = "more builder chips; or refresh.mode=rolling, with a mean of about half a refresh "
+        then += "instead of 1.5"
+        found += [Limit("staleness", passages * steps_allowed * step / refresh, then)]
     found.append(_builder_limit(passages, memory, config))
     if config.search.kind == "mesh":
         left = max(0.0, assumed.memory_share * trainer.chip.hbm_bytes - train["hbm_bytes_peak"])

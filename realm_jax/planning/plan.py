@@ -12,13 +12,19 @@ from ml_collections import ConfigDict
 
 from realm_jax.errors import InputError
 from realm_jax.planning.chips import Slice
-from realm_jax.planning.flops import train_flops
 from realm_jax.planning.limits import (
     Assumptions,
     index_row_bytes,
     limits,
     placement,
     segments,
+)
+from realm_jax.planning.run_time import (
+    evaluation_seconds,
+    pacing,
+    stage_hours,
+    step_seconds,
+    wait_hours,
 )
 
 SHARED = "a file system that all machines mount"
@@ -49,6 +55,7 @@ def plan(
 
     Raises:
       InputError: an empty corpus, or a share outside 0 to 1.
+      ConfigError: a `refresh.mode` that has no model here.
     """
     if passages < 1:
         raise InputError(
@@ -62,9 +69,10 @@ def plan(
     found = limits(passages, step, refresh, trainer, config, reports["realm/train"], assumed)
     evaluation = evaluation_seconds(reports["realm/evaluate"], trainer.chips, config, assumed)
     placed = placement(passages, trainer, config, assumed)
-    steps, every = config.stages.realm.steps, config.stages.realm.evaluate_every
-    evaluations = steps // every if every else 1
-    hours = (steps * step + evaluations * evaluation) / 3600
+    stages = stage_hours(trainer, config, reports, assumed)
+    pace = pacing(refresh / step, config)
+    waits = wait_hours(refresh, step, pace, config)
+    hours = sum(stages.values()) + waits
     return {
         "topology": trainer.name,
         "passages": passages,
@@ -79,7 +87,7 @@ def plan(
         "share_to_refresh_every": share_for(
             refresh / step, float(config.refresh.every), builder_share
         ),
-        "staleness_steps": staleness(refresh / step, config.refresh.every),
+        "staleness_steps": pace.staleness,
         "index_bytes": passages * index_row_bytes(config),
         "segments": segments(passages, config),
         "placement": placed,
@@ -88,6 +96,8 @@ def plan(
         "store": store_traffic(
             passages, trainer.hosts, builder_machines(trainer, chips), placed, config
         ),
+        "stage_hours": stages,
+        "wait_hours": waits,
         "days": hours / 24,
         "chip_hours": hours * (trainer.chips + chips),
         "breaks_first": found[0].part,
@@ -96,14 +106,6 @@ def plan(
         "limits": [asdict(limit) for limit in found],
         "assumed": asdict(assumed),
     }
-
-
-def evaluation_seconds(
-    report: dict[str, Any], chips: int, config: ConfigDict, assumed: Assumptions
-) -> float:
-    """Seconds of one evaluation of stage realm, from a report of its program."""
-    batches = -(-config.evaluation.queries // config.stages.realm.batch)
-    return batches * step_seconds(report, chips, assumed)
 
 
 def store_traffic(
@@ -166,34 +168,6 @@ def embedding_seconds(report: dict[str, Any], passages: int, chips: int) -> floa
     return passages * chip_seconds / chips
 
 
-def step_seconds(report: dict[str, Any], chips: int, assumed: Assumptions) -> float:
-    """Seconds of a training step on `chips` chips; the work is divided evenly among the chips."""
-    chip_seconds = report["roofline_seconds"] * report["chips"]
-    return chip_seconds / chips / assumed.share_of_roofline
-
-
-def stage_chip_hours(
-    config: ConfigDict,
-    stage: str,
-    report: dict[str, Any],
-    vocabulary: int,
-    assumed: Assumptions | None = None,
-) -> float:
-    """Chip-hours of a whole training stage, at the FLOPs per second of the compiled REALM step.
-
-    Args:
-      config: of the run.
-      stage: `ict`, `realm` or `qa`.
-      report: compile report of step `train` for these chips, with any config.
-      vocabulary: V, size of the vocabulary.
-      assumed: assumptions; None is the defaults.
-    """
-    assumed = assumed or Assumptions()
-    speed = report["flops_per_chip"] / report["roofline_seconds"] * assumed.share_of_roofline
-    steps = config.stages[stage].steps
-    return steps * train_flops(config, stage, vocabulary) / speed / 3600
-
-
 def refresh_parts(
     passages: int,
     chips: int,
@@ -222,17 +196,6 @@ def refresh_parts(
     return parts
 
 
-def staleness(refresh_steps: float, every: int) -> float:
-    """Mean staleness in steps, if a refresh takes `refresh_steps` and snapshots come `every` steps.
-
-    A fast builder waits for the next snapshot. A slow builder starts again at once, on a snapshot
-    that is `every` / 2 steps old on average. An index is used until the next one is published.
-    """
-    if refresh_steps <= every:
-        return refresh_steps + every / 2
-    return every / 2 + 1.5 * refresh_steps
-
-
 def share_for(refresh_steps: float, target: float, builder_share: float) -> float:
     """The builder share that refreshes in `target` steps, if `builder_share` takes `refresh_steps`.
 
@@ -246,6 +209,7 @@ def plan_lines(planned: dict[str, Any]) -> list[str]:
     """Formats a plan as lines of text."""
     p = planned
     parts = ", ".join(f"{name} {seconds(value)}" for name, value in p["refresh_parts"].items())
+    stages = ", ".join(f"{name} {seconds(3600 * h)}" for name, h in p["stage_hours"].items())
     lines = [
         f"{p['topology']}: {p['train_chips']} chips train, {p['builder_chips']} chips of the same "
         f"kind build the index; {p['passages']:,} passages",
@@ -260,7 +224,8 @@ def plan_lines(planned: dict[str, Any]) -> list[str]:
         f"segments    {p['segments']:,}, made one after the other by each builder machine; they "
         f"need search.placement={p['placement']}",
         f"corpus      {p['corpus_bytes'] / 1e9:,.0f} GB on {p['corpus_on']}",
-        f"run         {p['days']:.1f} days, {p['chip_hours']:,.0f} chip-hours",
+        f"run         {p['days']:.1f} days, {p['chip_hours']:,.0f} chip-hours ({stages}, waits for "
+        f"indexes {seconds(3600 * p['wait_hours'])})",
     ]
     for limit in p["limits"]:
         broken = limit["part"] in p["broken"]

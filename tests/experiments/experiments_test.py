@@ -9,8 +9,8 @@ import pytest
 
 from realm_jax import config as config_lib
 from realm_jax.planning.chips import slice_of
-from realm_jax.planning.plan import stage_chip_hours
 from realm_jax.planning.reference_reports import BERT_VOCABULARY, reports_for
+from realm_jax.planning.run_time import stage_chip_hours
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ALL = sorted(EXPERIMENTS.glob("*.py"))

@@ -7,20 +7,16 @@ import pytest
 from realm_jax import config as config_lib
 from realm_jax.cli import exit_codes
 from realm_jax.cli.main import main
-from realm_jax.errors import InputError
+from realm_jax.errors import ConfigError, InputError
 from realm_jax.planning import reference_reports
 from realm_jax.planning.chips import slice_of
 from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
 from realm_jax.planning.limits import Assumptions
-from realm_jax.planning.plan import (
-    embedding_seconds,
-    plan,
-    share_for,
-    staleness,
-)
+from realm_jax.planning.plan import embedding_seconds, plan, share_for
+from realm_jax.planning.run_time import bounded, staleness
 
 # 64 chips: a step takes 0.1 s; 6,400 passages are embedded in 1 s, 100 per chip and second
-TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30}
+TRAIN = {"roofline_seconds": 0.1, "chips": 64, "hbm_bytes_peak": 4 * 2**30, "flops_per_chip": 1e13}
 EMBED = {"roofline_seconds": 1.0, "chips": 64, "rows": 6400}
 EVALUATE = {"roofline_seconds": 0.05, "chips": 64}
 REPORTS = {"realm/train": TRAIN, "realm/evaluate": EVALUATE, "embed": EMBED}
@@ -46,10 +42,55 @@ def test_a_million_passages_by_hand():
     assert found["evaluation_seconds"] == pytest.approx(0.1)  # one batch of 512 queries
     three_batches = make_plan(evaluation__queries="1025")
     assert three_batches["evaluation_seconds"] == pytest.approx(0.3)
-    hours = (200_000 * 0.2 + 200 * 0.1) / 3600
-    assert found["days"] == pytest.approx(hours / 24)
-    assert found["chip_hours"] == pytest.approx(hours * 80)
     assert found["first_step_seconds"] == found["refresh_seconds"]
+
+
+def test_hours_are_those_of_all_stages_and_of_the_first_index():
+    """64 chips of 1e13 FLOPs in 0.1 s, half of which are reached."""
+    found = make_plan()
+    ict = train_flops(config_lib.load(None), "ict", 30_522) / (64 * 0.5e14)
+    hours = {"ict": 100_000 * ict / 3600, "realm": (200_000 * 0.2 + 200 * 0.1) / 3600}
+    assert found["stage_hours"] == pytest.approx(hours)
+    assert found["wait_hours"] == pytest.approx(found["refresh_seconds"] / 3600)
+    total = sum(hours.values()) + found["wait_hours"]
+    assert found["days"] == pytest.approx(total / 24)
+    assert found["chip_hours"] == pytest.approx(total * 80)
+    only = make_plan(stages__ict__steps="0", stages__reader__steps="1000")
+    assert only["stage_hours"].keys() == {"reader", "realm"}
+    before = make_plan(stages__realm__steps="0")
+    assert (before["stage_hours"].keys(), before["wait_hours"]) == ({"ict"}, 0.0)
+
+
+def test_in_sync_mode_the_run_waits_for_each_index():
+    found = make_plan(refresh__mode="sync")
+    assert found["staleness_steps"] == 249.5  # 0 to 499
+    assert found["wait_hours"] == pytest.approx(400 * found["refresh_seconds"] / 3600)
+    assert "staleness" not in limits_of(found) and found["broken"] == []
+
+
+def test_steps_wait_for_an_index_that_is_not_too_old():
+    """A refresh takes 6258.2 steps: two of them to 4,000 steps and half an interval."""
+    found = make_plan(refresh__max_staleness="4000")
+    steps = (4000 - 250) / 2  # of each refresh
+    waited = 200_000 * (found["refresh_steps"] / steps - 1) * 0.2 + found["refresh_seconds"]
+    assert found["wait_hours"] == pytest.approx(waited / 3600, rel=0.1)
+    assert 2000 < found["staleness_steps"] < 4000 and found["broken"] == []
+    fast = make_plan(10_000, refresh__max_staleness="4000")
+    free = make_plan(10_000)
+    same = ("staleness_steps", "wait_hours", "days")
+    assert [fast[name] for name in same] == [free[name] for name in same]
+
+
+def test_the_most_strict_staleness_waits_for_each_index_as_sync_mode_does():
+    assert bounded(100.0, 500, 499).step_time == pytest.approx(600 / 500)
+    assert bounded(2000.0, 500, 499).step_time == pytest.approx(2500 / 500)
+    assert bounded(100.0, 500, 10_000).step_time == pytest.approx(1.0)
+    assert bounded(100.0, 500, 10_000).staleness == pytest.approx(staleness(100.0, 500), rel=0.01)
+
+
+def test_rolling_refreshes_are_refused():
+    with pytest.raises(ConfigError, match=r"refresh\.mode=async"):
+        make_plan(refresh__mode="rolling")
 
 
 def test_requests_and_bytes_of_a_refresh_by_hand():
