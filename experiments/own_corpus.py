@@ -1,9 +1,9 @@
 r"""Your own corpus on two CPU cores: from random weights, or from an encoder (`model.start`).
 
 Command:  realm corpus build --format=text --input='notes/*.txt' --passage-pieces=64 \
-              --out=runs/notes
+              --out=runs/my_notes
           realm run --config=experiments/own_corpus.py \
-              --config.corpus.knowledge=runs/notes --workdir=runs/mine
+              --config.corpus.knowledge=runs/my_notes --workdir=runs/my_run
           To start from an encoder: add --vocab=ORG/NAME to the first command, and
           --config.model.start=ORG/NAME (or a folder) to the second
 Hours:    0.6 on two CPU cores: 18 minutes for the reader (the cores were shared), 4 for ICT, 11 for

@@ -5,7 +5,7 @@ Command:  python experiments/squad_minilm.py --squad=train-v1.1.json --home=runs
               --start=sentence-transformers/all-MiniLM-L6-v2
           then, over any corpus built with the vocabulary of the weights, for example its own:
           realm run --config=as_is --config.model.start=runs/squad/weights \
-              --config.corpus.knowledge=runs/squad/corpus --workdir=runs/mine
+              --config.corpus.knowledge=runs/squad/corpus --workdir=runs/mine_qa
 Hours:    1.9 on two CPU cores that other programs shared (load 4 to 6): 10 minutes for the index,
           91 for 2,000 steps, 9 to judge 2,000 questions
 Expect:   on 2,000 questions about held-out articles, over the 33,939 passages of all articles:

@@ -41,7 +41,7 @@ LOCAL = {
 }
 # corpora that a page uses but does not build
 CORPORA = {
-    "commands.md": ["runs/notes"],
+    "commands.md": ["runs/notes", "runs/my_notes"],
     "bring_a_corpus.md": ["runs/wiki"],
     "evaluate_retrieval.md": ["runs/documents"],
 }
@@ -107,7 +107,7 @@ def user_folder(clone, tiny, tmp_path, monkeypatch):
     for name in ("docs", "experiments", "notes"):
         (tmp_path / name).symlink_to(clone / name)
     (tmp_path / "runs").mkdir()
-    for name in ("demo", "mine", "from_bert", "as_is"):
+    for name in ("demo", "mine", "my_run", "from_bert", "as_is"):
         (tmp_path / "runs" / name).symlink_to(clone / "finished")
     (tmp_path / "weights/bert").mkdir(parents=True)
     shutil.copyfile(tiny.folder.parent / "vocab.txt", tmp_path / "weights/bert/vocab.txt")
