@@ -19,7 +19,7 @@ test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 faults: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not soak" tests/faults $(ARGS)
+	$(BIN)/python -m pytest -m "not soak and not slow" tests/faults $(ARGS)
 
 SECONDS ?= 1200
 SEED ?= 0
