@@ -17,7 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="folder to verify")
     add_json(parser)
     parser.set_defaults(overridable=PATHS)
-    add_flag(parser, "--repair", "delete folders that cannot be used")
+    add_flag(
+        parser,
+        "--repair",
+        "delete damaged folders and files that are in no manifest, and correct LATEST.json",
+    )
     add_flag(parser, "--dry-run", "with --repair: print what would be deleted, delete nothing")
 
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocabulary",
         type=positive,
         default=BERT_VOCABULARY,
-        help="size of the vocabulary, in word pieces",
+        help="size of the vocabulary, in word pieces; default: BERT's %(default)s",
     )
     add_corpus_arguments(parser)
     parser.add_argument("--save", type=Path, help="file of reports; new reports are added to it")
@@ -49,13 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --passages and --builder_share."""
     parser.add_argument(
-        "--passages", type=count, default=WIKIPEDIA, help="passages of the corpus, as in 1e9"
+        "--passages",
+        type=count,
+        default=WIKIPEDIA,
+        help="passages of the corpus, as in 1e9; default: the paper's %(default)s",
     )
     parser.add_argument(
         "--builder_share",
         type=float,
         default=0.2,
-        help="share of all chips that build the index, 0 to 1",
+        help="share of all chips that build the index, 0 to 1; default: %(default)s",
     )
 
 

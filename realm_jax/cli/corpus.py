@@ -64,9 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--passage-pieces",
         type=_budget,
         default=PASSAGE_PIECES,
-        help="length of the longest passage, in word pieces",
+        help="length of the longest passage, in word pieces; default: %(default)s",
     )
-    build.add_argument("--workers", type=positive, default=1, help="number of processes")
+    build.add_argument(
+        "--workers", type=positive, default=1, help="number of processes; default: %(default)s"
+    )
     build.add_argument(
         "--beam",
         metavar="OPTIONS",
@@ -85,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inspect.add_argument("--config", help="recipe name or Python file, for the lengths of rows")
     inspect.set_defaults(overridable=ALL)
     inspect.add_argument(
-        "--seed", type=natural, default=0, help="seed that selects the passage shown"
+        "--seed", type=natural, default=0, help="seed that selects the passage shown; default: 0"
     )
     add_json(inspect)
 

@@ -30,7 +30,9 @@ def add_changes(verbs: Any) -> None:
     )
     add.add_argument("--to", required=True, metavar="CORPUS", help="the corpus to change")
     add_input(add)
-    add.add_argument("--workers", type=positive, default=1, help="number of processes")
+    add.add_argument(
+        "--workers", type=positive, default=1, help="number of processes; default: %(default)s"
+    )
     remove = add_verb(verbs, "remove", "remove documents from a corpus", EXAMPLE_REMOVE)
     remove.add_argument(
         "--from", dest="of", required=True, metavar="CORPUS", help="the corpus to change"

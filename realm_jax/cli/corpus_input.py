@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """Adds --format, --input, --columns and --encoding."""
-    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--format", required=True, choices=FORMATS, help="format of the input")
     parser.add_argument(
         "--input",
         required=True,

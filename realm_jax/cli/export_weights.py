@@ -21,7 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--workdir", help="folder of a finished run")
     source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
     parser.add_argument("--to", help="new folder; with --push-to-hub it may be left out")
-    parser.add_argument("--layout", choices=("hf", "sentence-transformers"), default="hf")
+    parser.add_argument(
+        "--layout",
+        choices=("hf", "sentence-transformers"),
+        default="hf",
+        help="hf: one folder per network for Hugging Face transformers (default); "
+        "sentence-transformers: one encoder with its pooling and prompts",
+    )
     parser.add_argument(
         "--network", help="network to export, as embedder or reader; default: all (hf) or embedder"
     )

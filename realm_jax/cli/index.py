@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb; shapes and corpus come from each snapshot's config."""
     add_job_arguments(parser, config=False)
     parser.add_argument(
-        "--poll", type=seconds, default=0.5, help="seconds between checks for a new snapshot"
+        "--poll",
+        type=seconds,
+        default=0.5,
+        help="seconds between checks for a new snapshot; default: %(default)s",
     )
     parser.add_argument(
         "--worker", metavar="I/N", help="number of this builder, from 0, and number of builders"

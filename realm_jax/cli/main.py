@@ -62,7 +62,9 @@ VERBS = {
     "doctor": Verb(
         "doctor", "check versions, devices, CPU, memory, disk and extras: can the demo run?"
     ),
-    "check": Verb("check", "verify the checksums of a checkpoint, snapshot, index, corpus or run"),
+    "check": Verb(
+        "check", "verify the checksums of a checkpoint, snapshot, index, export, corpus or run"
+    ),
     "import": Verb(
         "import_weights", "convert BERT or REALM weights (Hugging Face, TensorFlow) for model.start"
     ),

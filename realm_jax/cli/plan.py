@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reports",
         type=Path,
         default=REFERENCE_REPORTS,
-        help="reports of `realm compile --save` for the same sizes",
+        help="reports of `realm compile --save` for the same sizes; default: stored ones of the "
+        "paper's sizes",
     )
     add_json(parser)
     parser.set_defaults(overridable=ALL)

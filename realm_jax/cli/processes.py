@@ -10,7 +10,10 @@ def add_process_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     """Adds the flags; `what` names the processes, such as trainer."""
     parser.add_argument("--coordinator", help="HOST:PORT of process 0; auto: detected on Cloud TPU")
     parser.add_argument(
-        "--processes", type=positive, default=1, help=f"number of {what} processes on all hosts"
+        "--processes",
+        type=positive,
+        default=1,
+        help=f"number of {what} processes on all hosts; default: %(default)s",
     )
     parser.add_argument("--process", type=natural, default=0, help="number of this process, from 0")
 

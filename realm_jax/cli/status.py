@@ -19,11 +19,13 @@ _SILENT_SECONDS = 600  # age of the heartbeat from which a note is printed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this verb."""
-    add_workdir(parser, "run folder, or gs://... address")
+    add_workdir(parser, "run folder, or its gs:// or s3:// address")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     form.add_argument("--watch", action="store_true", help="refresh until the run ends")
-    parser.add_argument("--every", type=seconds, default=5.0, help="seconds between refreshes")
+    parser.add_argument(
+        "--every", type=seconds, default=5.0, help="seconds between refreshes; default: %(default)s"
+    )
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mark.add_argument("--corpus", required=True, help="folder of `realm corpus build`")
     mark.add_argument(
         "--tagger",
-        help="workdir of `realm tag train`; default: rules for capitalised names and dates",
+        help="workdir of `realm tag train`; default: the rules of `realm corpus build` (names, "
+        "dates, quantities; rare terms if these are few)",
     )
     mark.add_argument("--out", help=f"new folder; default: {SPANS}/ inside the corpus")
     mark.add_argument(
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard",
         type=positive,
         default=4096,
-        help="passages per shard; a restart resumes at the next shard",
+        help="passages per shard; a restart resumes at the next shard; default: %(default)s",
     )
     add_dry_run(mark)
     add_json(mark)

@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay",
         metavar="FILE",
-        help="run the saved batch of RUN/replay/FILE once more, and nothing else",
+        help="run a saved batch once more, and nothing else: a file such as "
+        "RUN/replay/STAGE_STEP.npz",
     )
     add_process_arguments(parser, "trainer")
 
