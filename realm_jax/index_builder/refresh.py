@@ -198,16 +198,10 @@ def _progress(
         now = clock()
         first = first or (now, done)
         began, before = first
-        left = (now - began) / (done - before) * (total - done) if done > before else None
-        heartbeat.beat(
-            run_dir,
-            JOB,
-            state="embedding",
-            snapshot_step=step,
-            done=done,
-            total=total,
-            **({} if left is None else {"eta_s": left}),
-        )
+        fields: dict[str, Any] = {"snapshot_step": step, "done": done, "total": total}
+        if done > before:
+            fields["eta_s"] = (now - began) / (done - before) * (total - done)
+        heartbeat.beat(run_dir, JOB, state="embedding", **fields)
 
     return progress
 
