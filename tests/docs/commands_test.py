@@ -32,7 +32,7 @@ QUICK = {
     ],
     "realm report": [],
     "realm status": [],
-    "realm tag annotate --corpus=runs/notes": ["--dry-run"],
+    "realm tag annotate --corpus=runs/my_notes": ["--dry-run"],
 }
 # a flag that names an encoder that is not here -> its replacement
 LOCAL = {
@@ -41,7 +41,7 @@ LOCAL = {
 }
 # corpora that a page uses but does not build
 CORPORA = {
-    "commands.md": ["runs/notes", "runs/my_notes"],
+    "commands.md": ["runs/my_notes"],
     "bring_a_corpus.md": ["runs/wiki"],
     "evaluate_retrieval.md": ["runs/documents"],
 }

@@ -30,7 +30,7 @@ NEEDS = {
     **{page: ["README.md"] for page in RUN_PAGES},
     "commands.md": ["README.md", "own_corpus.md"],
     "bring_questions.md": ["own_corpus.md"],
-    "add_and_delete_documents.md": ["README.md"],
+    "add_and_delete_documents.md": ["own_corpus.md"],
     **{one: ["wiki_sample.py"] for one in ("local.py", "train_on_pods.md")},
     HELP: ["wiki_sample.py"],
     "table2.py": ["results_random_weights.md"],
