@@ -283,8 +283,7 @@ def _refresh() -> ConfigDict:
     # Snapshots and indexes that retention keeps. Sync mode also keeps all since the last checkpoint
     refresh.keep = 3
     refresh.alarm_steps = 5000  # staleness in steps above which the trainer logs a warning
-    # Longest wait for an index while its builder embeds no passages; longest storage error.
-    refresh.wait_seconds = 3600.0
+    refresh.wait_seconds = 3600.0  # longest wait for an index without progress of its builder
     return refresh
 
 
