@@ -60,11 +60,6 @@ def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
     _log(run.swaps).append({"step": step, **_record(index.manifest, found)})
 
 
-def snapshot_step_of(record: dict[str, Any]) -> int | float:
-    """`mean_snapshot_step` of a logged index; earlier versions did not log it."""
-    return record.get("mean_snapshot_step", record["index_step"])
-
-
 @functools.cache
 def _log(path: epath.Path) -> Log:
     """One writer per process, so that its records share the parts of an object store.

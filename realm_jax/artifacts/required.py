@@ -48,6 +48,11 @@ def logged_swaps(run: RunDir) -> list[dict[str, Any]]:
     return found
 
 
+def snapshot_step_of(swap: dict[str, Any]) -> int | float:
+    """Mean snapshot step of the index in a record of `logged_swaps`."""
+    return swap.get("mean_snapshot_step", swap["index_step"])  # earlier versions did not log it
+
+
 def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:
     """Steps of the indexes that the run still needs: to resume a checkpoint, and for the export.
 

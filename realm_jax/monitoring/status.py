@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from realm_jax.artifacts.audit_log import snapshot_step_of
-from realm_jax.artifacts.required import index_step_of_export, logged_swaps
+from realm_jax.artifacts.required import index_step_of_export, logged_swaps, snapshot_step_of
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import commit, files

@@ -6,9 +6,8 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.audit_log import snapshot_step_of
 from realm_jax.artifacts.index_update import newest_update
-from realm_jax.artifacts.required import logged_swaps
+from realm_jax.artifacts.required import logged_swaps, snapshot_step_of
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, run_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError

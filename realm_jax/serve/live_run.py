@@ -54,6 +54,9 @@ class LiveRun:
       retriever: of requests that name none; see `Answerer.by`.
       paths: with which the run was opened.
       read_only: whether changes are refused.
+
+    Attributes:
+      most_passages: the largest number of passages that a request may ask to read.
     """
 
     def __init__(
@@ -68,8 +71,8 @@ class LiveRun:
         self._lock = threading.Lock()
         self._answerer, self._filler = answerer, MaskFiller(answerer)
         self._use(answerer.current)
-        self._closed_book = ClosedBook(answerer)
-        self._editor = PassageEditor(answerer, paths)
+        self._closed_book, self._editor = ClosedBook(answerer), PassageEditor(answerer, paths)
+        self.most_passages = max(MOST_PASSAGES, answerer.config.stages.qa.reader_passages)
         self._command = up_to_date_command(answerer.run.workdir, paths)
         self._checked, self._seen = time.monotonic(), (0, 0)  # see `_use`
         if not read_only and 0 < len(answerer.current.pending) <= MOST_PENDING:
@@ -90,8 +93,10 @@ class LiveRun:
 
         Args:
           workdir: the run folder.
+          retriever: see `LiveRun`.
           fusion: of hybrid retrieval.
-          retriever, paths, read_only: see `LiveRun`.
+          paths: see `LiveRun`.
+          read_only: see `LiveRun`.
         """
         answerer = Answerer.open(workdir, paths).by(retriever, fusion)
         return cls(answerer, retriever, paths, read_only=read_only)
@@ -125,11 +130,6 @@ class LiveRun:
     def answers_questions(self) -> bool:
         """See `Answerer.takes_questions`."""
         return self._answerer.takes_questions
-
-    @property
-    def most_passages(self) -> int:
-        """The largest number of passages that a request may ask to read."""
-        return max(MOST_PASSAGES, self._answerer.config.stages.qa.reader_passages)
 
     def warm_up(self) -> None:
         """Compiles the programs that the first requests need."""

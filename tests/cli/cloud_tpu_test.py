@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from functools import partial
 
 import pytest
 from support.launch_scripts import LAUNCH, commit, printed, script, words
@@ -196,12 +197,16 @@ def test_an_error_after_the_requests_names_the_machines_and_the_command(cloud, t
 def test_ctrl_c_during_the_wait_names_the_machines_without_a_traceback(cloud):
     (cloud / "new").write_text("WAITING_FOR_RESOURCES")
     command = [sys.executable, cloud / "code" / "launch" / "cloud_tpu.py", *CLOUD]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if "w-trainer: waiting" in line:
-            process.send_signal(signal.SIGINT)
-            break
-    message = process.communicate(timeout=60)[1]
+    # A shell starts background jobs, such as this test may be, with SIGINT ignored.
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    ) as process:
+        for line in process.stderr:
+            if "w-trainer: waiting" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        message = process.communicate(timeout=60)[1]
     assert process.returncode == exit_codes.STOPPED
     assert "Traceback" not in message
     assert "w-trainer, w-builder-0" in message and "--delete" in message
