@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-from functools import partial
 
 import pytest
 from support.launch_scripts import LAUNCH, commit, printed, script, words
@@ -198,10 +197,10 @@ def test_ctrl_c_during_the_wait_names_the_machines_without_a_traceback(cloud):
     (cloud / "new").write_text("WAITING_FOR_RESOURCES")
     command = [sys.executable, cloud / "code" / "launch" / "cloud_tpu.py", *CLOUD]
     # A shell starts background jobs, such as this test may be, with SIGINT ignored.
-    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, preexec_fn=default
-    ) as process:
+    restored = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    restored += "os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", restored, *command]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if "w-trainer: waiting" in line:
                 process.send_signal(signal.SIGINT)
