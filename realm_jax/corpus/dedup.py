@@ -37,17 +37,17 @@ def copies(
     """Whether passages have the title and body of the source passage of their query.
 
     Args:
-      store: the knowledge corpus Z.
-      source: passage id for each query; -1: none.
-      ids: of existing passages.
+      store: a generation of the knowledge corpus Z.
+      source: passage id for each query; -1, or not in this generation: no passage is a copy.
+      ids: of passages that exist.
     """
     found = ids == source[:, None]
-    if not len(store):
-        return found
-    starts, stops = store.body_bounds(np.maximum(source, 0))
-    others, ends = (bound.reshape(ids.shape) for bound in store.body_bounds(ids.reshape(-1)))
-    as_long = (source[:, None] >= 0) & (ends - others == (stops - starts)[:, None])
-    for query, hit in np.argwhere(as_long & ~found).tolist():
+    known = np.flatnonzero(store.is_live(source))
+    starts, stops = store.body_bounds(source[known])
+    others, ends = store.body_bounds(ids[known].reshape(-1))
+    as_long = (ends - others).reshape(ids[known].shape) == (stops - starts)[:, None]
+    for row, hit in np.argwhere(as_long & ~found[known]).tolist():
+        query = known[row]
         one, other = int(source[query]), int(ids[query, hit])
         same_body = store.body(one) == store.body(other)
         found[query, hit] = same_body and store.title(one) == store.title(other)

@@ -57,12 +57,13 @@ def summarize(run: RunDir, config: dict[str, Any], logs: Logs, now: float) -> di
     )
     stage, step = newest.get("stage"), newest.get("step")
     index_step, snapshot_step = _searched(run, stage, step)
+    stale = None if snapshot_step is None or step is None else round(step - snapshot_step, 1)
     return {
         "stage": stage,
         "step": step,
         "steps": _steps(run, config, stage),
         "index_step": index_step,
-        "staleness_steps": None if snapshot_step is None or step is None else step - snapshot_step,
+        "staleness_steps": stale,
         "index_age_s": _index_age(run, index_step, now),
         "builder": read_builder(run, now),
         "heartbeat_age_s": _age(newest, now),
