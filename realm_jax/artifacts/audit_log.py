@@ -45,9 +45,14 @@ def probe_hash_of(index: PublishedIndex) -> str:
     return probe_hash(index.searcher, index.rows, index.vectors)
 
 
+def snapshot_steps(manifest: dict[str, Any]) -> list[int]:
+    """Step of the snapshot of each segment of a published index, given its manifest."""
+    return [entry["snapshot_step"] for entry in manifest.get("segments", [])] or [manifest["step"]]
+
+
 def mean_snapshot_step(manifest: dict[str, Any]) -> int | float:
     """Step of the snapshot of a published index: the mean over its segments, given its manifest."""
-    steps = [entry["snapshot_step"] for entry in manifest.get("segments", [])] or [manifest["step"]]
+    steps = snapshot_steps(manifest)
     mean = sum(steps) / len(steps)
     return int(mean) if mean == int(mean) else mean
 

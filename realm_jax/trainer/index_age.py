@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from realm_jax.artifacts.audit_log import mean_snapshot_step, snapshot_steps
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_wait import builder_state, start_command
 
@@ -24,15 +25,17 @@ class IndexAge:
         self._run, self._refresh = run, refresh
         self._warned_of: int | None = None  # index step that was logged as stale
         self._times: dict[int, float] = {}  # time of the snapshot, by index step
-        self._segments: dict[int, list[int]] = {}  # snapshot step of each segment, by index step
+        self._means: dict[int, int | float] = {}  # mean snapshot step of its segments
+        self._oldest: dict[int, int] = {}  # snapshot step of its stalest segment
 
-    def opened(self, index_step: int, manifest: dict[str, Any]) -> None:
+    def opened(self, manifest: dict[str, Any]) -> None:
         """Remembers the snapshots of an index."""
+        index_step = manifest["step"]
         snapshot_time = manifest.get("snapshot_time")  # absent in older indexes
         if snapshot_time is not None:
             self._times[index_step] = snapshot_time
-        steps = [entry["snapshot_step"] for entry in manifest.get("segments", [])]
-        self._segments[index_step] = steps or [index_step]
+        self._means[index_step] = mean_snapshot_step(manifest)
+        self._oldest[index_step] = min(snapshot_steps(manifest))
 
     def of(self, index_step: int, step: int) -> dict[str, Any]:
         """The fields that a step logs.
@@ -41,19 +44,18 @@ class IndexAge:
         the snapshot of the index, in seconds; `staleness_most`, of the stalest segment, if the
         segments are of several snapshots.
         """
-        segments = self._segments.get(index_step, [index_step])
-        mean = step - sum(segments) / len(segments)
-        stale = int(mean) if mean == int(mean) else round(mean, 1)
+        stale = round(step - self._means.get(index_step, index_step), 1)
         fields: dict[str, Any] = {"index_step": index_step, "staleness_steps": stale}
         if index_step in self._times:
             fields["index_age_s"] = time.time() - self._times[index_step]
-        if min(segments) < index_step:
-            fields["staleness_most"] = step - min(segments)
+        oldest = self._oldest.get(index_step, index_step)
+        if oldest < index_step:
+            fields["staleness_most"] = step - oldest
         return fields
 
     def warn_if_stale(self, step: int, index_step: int) -> None:
         """Warns once per index whose stalest segment is older than `refresh.alarm_steps`."""
-        oldest = min(self._segments.get(index_step, [index_step]))
+        oldest = self._oldest.get(index_step, index_step)
         if step - oldest <= self._refresh.alarm_steps or self._warned_of == index_step:
             return
         self._warned_of = index_step

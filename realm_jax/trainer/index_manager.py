@@ -315,7 +315,7 @@ class IndexManager:
             )
         if opened.searcher.kind not in ("mesh", "spread"):
             self._probe(opened)  # in the background, so that no swap waits for it
-        self._age.opened(opened.step, opened.manifest)
+        self._age.opened(opened.manifest)
         return opened
 
     def _probe(self, index: PublishedIndex) -> None:

@@ -20,3 +20,10 @@ def test_copies_of_the_source_have_its_title_and_body(tmp_path, vocabulary):
     ids = np.tile(np.arange(5), (4, 1))
     found = copies(store, np.array([0, 3, 1, -1]), ids)
     assert [np.flatnonzero(row).tolist() for row in found] == [[0, 3], [0, 3], [1], []]
+
+
+def test_a_source_that_the_searched_generation_lacks_has_no_copies(tmp_path, vocabulary):
+    write_passages(tmp_path / "z", [("Danube", ["The river joins."])], vocabulary)
+    store = PassageStore.open(tmp_path / "z")
+    found = copies(store, np.array([7, 0]), np.zeros((2, 1), np.int64))  # 7 was added later
+    assert found.tolist() == [[False], [True]]

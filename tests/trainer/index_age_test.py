@@ -15,19 +15,19 @@ def age(tmp_path):
     return IndexAge(RunDir(tmp_path), tiny_config(refresh__alarm_steps=10).refresh)
 
 
-def of_segments(*steps):
-    return {"segments": [{"snapshot_step": step} for step in steps]}
+def of_segments(index_step, *steps):
+    return {"step": index_step, "segments": [{"snapshot_step": step} for step in steps]}
 
 
 def test_staleness_is_the_mean_over_the_segments(age):
-    age.opened(6, of_segments(4, 6, 2, 2))
+    age.opened(of_segments(6, 4, 6, 2, 2))
     assert age.of(6, 7) == {"index_step": 6, "staleness_steps": 3.5, "staleness_most": 5}
-    age.opened(8, of_segments(8, 8))
+    age.opened(of_segments(8, 8, 8))
     assert age.of(8, 9) == {"index_step": 8, "staleness_steps": 1}
 
 
 def test_the_log_of_swaps_has_the_same_mean():
-    manifest = {"step": 6, **of_segments(4, 6, 2, 2)}
+    manifest = of_segments(6, 4, 6, 2, 2)
     logged = {"index_step": 6, "mean_snapshot_step": mean_snapshot_step(manifest)}
     assert 7 - snapshot_step_of(logged) == 3.5
     assert mean_snapshot_step({"step": 8}) == snapshot_step_of({"index_step": 8}) == 8
@@ -37,7 +37,7 @@ def test_the_log_of_swaps_has_the_same_mean():
 
 
 def test_an_index_without_segments_is_as_old_as_its_snapshot(age):
-    age.opened(4, {"snapshot_time": 0.0})
+    age.opened({"step": 4, "snapshot_time": 0.0})
     found = age.of(4, 9)
     assert (found["index_step"], found["staleness_steps"]) == (4, 5)
     assert found["index_age_s"] > 1e9 and "staleness_most" not in found
@@ -45,7 +45,7 @@ def test_an_index_without_segments_is_as_old_as_its_snapshot(age):
 
 
 def test_the_stalest_segment_causes_one_warning(age, caplog):
-    age.opened(20, of_segments(9, 20))
+    age.opened(of_segments(20, 9, 20))
     for step in (19, 20, 21):
         age.warn_if_stale(step, 20)
     [warning] = caplog.messages
