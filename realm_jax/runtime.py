@@ -19,6 +19,7 @@ UNUSED_DAYS = 30  # compiled programs unused for this many days are deleted from
 # Programs that took at least this many seconds to compile are cached. The default of JAX, 1 s,
 # leaves out most programs of a start.
 _CACHE_FROM_SECONDS = "0.2"
+_STOPPING = "%s: stopping, after work in progress is saved; a second Ctrl-C stops without saving"
 _GPU_REPEATS = "--xla_gpu_deterministic_ops=true"
 
 
@@ -185,6 +186,8 @@ def _set_signal_handlers(stop: threading.Event) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
+        # In a thread: this one may hold the locks of logging.
+        threading.Thread(target=log.info, args=(_STOPPING, signal.Signals(number).name)).start()
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, on_signal)

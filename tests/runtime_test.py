@@ -1,6 +1,7 @@
-"""Set-up of a process: memory of CPU buffers and the compilation cache."""
+"""Set-up of a process: memory of CPU buffers, the compilation cache and signals."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -108,6 +109,35 @@ def test_unused_compiled_programs_are_deleted(tmp_path):
     _hits(XDG_CACHE_HOME=tmp_path)
     assert not (folder / "old-cache").exists()
     assert (folder / "recent-cache").exists()
+
+
+_BUSY = """
+import time
+from realm_jax import runtime
+
+stop = runtime.start()
+print("started", flush=True)
+while not stop.is_set():
+    time.sleep(0.01)
+print("work in progress", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_stop_signal_is_answered_at_once_and_a_second_ctrl_c_interrupts():
+    job = subprocess.Popen(
+        [sys.executable, "-c", _BUSY],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None and job.stderr is not None
+    assert job.stdout.readline() == "started\n"
+    job.send_signal(signal.SIGINT)
+    assert job.stdout.readline() == "work in progress\n"
+    assert "SIGINT: stopping, after work in progress is saved" in job.stderr.readline()
+    job.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in job.communicate(timeout=30)[1]
 
 
 def test_a_run_on_a_gpu_is_told_how_it_repeats_bit_for_bit(monkeypatch, caplog):

@@ -95,7 +95,7 @@ def train(
             with jax.transfer_guard("disallow"):
                 state, metrics = step_function(state, batch)
             failpoint("step.dispatched")
-            between.nonfinite.add(step, batch, metrics, wait=_due(step, config.report.every))
+            between.nonfinite.add(step, batch, metrics)
             step_metrics.add(step, metrics)
         between.flush()
         state, final = _concluded(stage, steps, state, evaluation)

@@ -1,6 +1,5 @@
 """Detects a non-finite loss one step late and saves its batch for replay."""
 
-import collections
 import io
 import json
 import math
@@ -39,43 +38,39 @@ REPLAYABLE = ("ict", "reader", "realm")  # stages whose batches `realm train --r
 
 
 class NonFiniteDetector:
-    """Checks the loss and gradient norm of each step once the devices have computed them.
+    """Checks the loss and gradient norm of each step while the devices compute the next one.
 
-    Between two reports the check does not wait for the devices; each batch is kept until its step
-    is checked.
+    The check waits for the devices, so at most two steps are in progress: a stop signal and the
+    progress bar do not have to wait for more, and the devices always have a step to compute.
     """
 
     def __init__(self, run: RunDir, stage: str):
         self._run, self._stage = run, stage
-        self._unchecked: collections.deque[tuple[int, Any, dict[str, Any]]] = collections.deque()
+        self._unchecked: tuple[int, Any, dict[str, Any]] | None = None
 
-    def add(self, step: int, batch: Any, metrics: dict[str, Any], *, wait: bool) -> None:
-        """Checks the earlier steps that are finished, then adds the step just dispatched.
+    def add(self, step: int, batch: Any, metrics: dict[str, Any]) -> None:
+        """Checks the step before, then keeps the step just dispatched.
 
         Args:
           step: the step just dispatched.
           batch: its batch.
           metrics: its metrics, including `loss` and `gradient_norm`.
-          wait: waits for all earlier steps; their metrics are about to be read anyway.
 
         Raises:
           RealmError: the loss or gradient norm of a step is not finite; its batch is saved.
         """
-        while self._unchecked and (wait or self._is_done(self._unchecked[0][2])):
-            self._check(*self._unchecked.popleft())
-        self._unchecked.append((step, batch, metrics))
+        self.flush()
+        self._unchecked = (step, batch, metrics)
 
     def flush(self) -> None:
-        """Waits for all dispatched steps and checks them; call it before a checkpoint.
+        """Waits for the last dispatched step and checks it; call it before a checkpoint.
 
         Raises:
           RealmError: see `add`.
         """
-        while self._unchecked:
-            self._check(*self._unchecked.popleft())
-
-    def _is_done(self, metrics: dict[str, Any]) -> bool:
-        return all(metrics[name].is_ready() for name in CHECKED)
+        if self._unchecked is not None:
+            self._check(*self._unchecked)
+            self._unchecked = None
 
     def _check(self, step: int, batch: Any, metrics: dict[str, Any]) -> None:
         values = {name: float(jax.device_get(metrics[name])) for name in CHECKED}
