@@ -55,11 +55,11 @@ class _Texts:
     def __init__(self, answers: tuple[str, ...]):
         self._written = {normalise_answer(a): folded(a.strip()) for a in reversed(answers)}
         self._written.pop("", None)
-        self._longest_words = {max(form.split(), key=len) for form in self._written}
+        self._longest_words = {_one_sigma(max(f.split(), key=len)) for f in self._written}
 
     def may_be_in(self, body: str) -> bool:
         """Whether the body, without punctuation, contains the longest word of an answer."""
-        text = plain(body)
+        text = _one_sigma(plain(body))
         return any(word in text for word in self._longest_words)
 
     def spans(self, body: str, offsets: Offsets, widest: int) -> list[tuple[int, int]]:
@@ -76,7 +76,7 @@ class _Texts:
         last_at = {end: i for i, (form, end) in enumerate(zip(forms, ends, strict=True)) if form}
         found = set()
         for form, written in self._written.items():
-            for at, stop in _occurrences(form.replace(" ", ""), text):
+            for at, stop in _occurrences(_one_sigma(form.replace(" ", "")), text):
                 first, last = first_at.get(at), last_at.get(stop)
                 if first is not None and last is not None:
                     around = _with_empty_ends(forms, first, last, len(written))
@@ -127,7 +127,7 @@ def _forms(body: str, bounds: list[list[int]]) -> list[str]:
     """
     stops = [0, *(stop for _, stop in bounds)]
     forms = [
-        plain(body[max(start, before) : stop])
+        _one_sigma(plain(body[max(start, before) : stop]))
         for (start, stop), before in zip(bounds, stops, strict=False)
     ]
     gaps = [before[1] < after[0] for before, after in pairwise(bounds)]
@@ -138,6 +138,14 @@ def _forms(body: str, bounds: list[list[int]]) -> list[str]:
     return [
         text[end - len(form) : end].replace(" ", "") for form, end in zip(forms, ends, strict=True)
     ]
+
+
+def _one_sigma(text: str) -> str:
+    """The text with the same form of sigma at the end of a word as elsewhere.
+
+    In lower case, the forms differ: a word piece does not tell whether it ends a word.
+    """
+    return text.replace("ς", "σ")
 
 
 def _occurrences(needle: str, text: str) -> list[tuple[int, int]]:

@@ -91,15 +91,15 @@ def _speed_rows(state: RunState) -> list[Row]:
 
 
 def _index_rows(state: RunState) -> list[Row]:
-    index, age = state.latest("index_step"), state.latest("index_age_s")
-    stale = state.latest("staleness_steps")
+    index, stale = state.latest("index_step"), state.latest("staleness_steps")
     if index is None or stale is None:
         return []
     staleness = max(stale[1] + state.step - stale[0], 0)
     text = f"{count(staleness)} steps"
-    if age is not None:
-        logged = state.records[-1]["time"]
-        text += f", {span(age[1] + max(state.now - logged, 0.0))}"
+    aged = [record for record in state.records if record.get("index_age_s") is not None]
+    if aged:
+        age = aged[-1]["index_age_s"] + max(state.now - aged[-1]["time"], 0.0)
+        text += f", {span(age)}"
     return [("index", Text(f"of step {count(index[1])}", "bold"), Text(f"{text} old"))]
 
 

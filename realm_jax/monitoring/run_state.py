@@ -65,9 +65,11 @@ def stages_of(config: dict[str, Any]) -> dict[str, int]:
     """Number of steps of each stage that a run with this config trains, in order."""
     config = with_current_keys(config)
     corpus, settings = config.get("corpus", {}), config.get("stages", {})
+    tags = bool(settings.get("tagger", {}).get("train_file"))  # no other stage follows or precedes
+    left_out = set(STAGES) - {"tagger"} if tags else {"tagger"}
+    left_out |= set() if corpus.get("questions") else {"qa"}
     found = {name: settings.get(name, {}).get("steps", 0) for name in STAGES}
-    needs = {"qa": corpus.get("questions"), "tagger": settings.get("tagger", {}).get("train_file")}
-    return {name: steps for name, steps in found.items() if steps and needs.get(name, True)}
+    return {name: steps for name, steps in found.items() if steps and name not in left_out}
 
 
 def read_run_state(run: RunDir, *, clock: Callable[[], float] = time.time) -> RunState:

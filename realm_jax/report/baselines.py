@@ -196,13 +196,19 @@ def _why_not_kept(run: RunData) -> str:
 
 
 def _advice(name: str, shares: dict[str, Any]) -> str:
-    best = max(LABELS, key=lambda retriever: shares[retriever])
-    if best == "start" and shares["realm"] == shares["start"]:
+    most = max(shares[retriever] for retriever in LABELS)
+    best = [retriever for retriever in LABELS if shares[retriever] == most]
+    if most == 0:
+        return f"On {name}, no retriever finds a right passage."
+    if best == ["start", "realm"]:
         return f"On {name}, the encoder is best; training did not change its share."
+    if len(best) > 1:
+        labels = "; ".join(LABELS[retriever] for retriever in best)
+        return f"On {name}, several have the same largest share: {labels}."
     follows = {
         "bm25": "BM25 is best: use --retriever=bm25, or train longer.",
         "start": "training made the encoder worse: use it untrained (realm run --config=as_is).",
         "realm": "the trained encoder is best.",
         "hybrid": "both together are best: use --retriever=hybrid.",
     }
-    return f"On {name}, {follows[best]}"
+    return f"On {name}, {follows[best[0]]}"

@@ -69,7 +69,7 @@ def _sizes(run: RunData) -> str:
         ("passage length in word pieces", lengths.passage),
     ]
     for stage, seconds in run.stage_seconds.items():
-        steps = run.config.stages[stage].steps
+        steps = run.trained_steps(stage)
         rows.append((f"stage {stage}", f"{count(steps)} steps in {span(seconds)}"))
     return _table("Model and training", rows)
 

@@ -66,10 +66,11 @@ def _realm_charts(run: RunData) -> list[Element | None]:
 def _staleness(run: RunData) -> list[tuple[float, float]]:
     """(step, staleness) where the curve of staleness turns."""
     corners: list[tuple[float, float]] = []
-    starts = [first for first, _ in run.swaps]
+    swaps = [swap for swap in run.swaps if swap[0] < run.trained_steps("realm")]
+    starts = [first for first, _ in swaps]
     steps = [record["step"] for record in run.records.get("realm", [])]
     ends = [*starts[1:], max([*steps, *starts[-1:]], default=0)]
-    for (first, index), end in zip(run.swaps, ends, strict=False):
+    for (first, index), end in zip(swaps, ends, strict=False):
         corners += [(float(first), float(first - index)), (float(end), float(end - index))]
     return corners
 

@@ -51,7 +51,7 @@ def measure(run: RunData, questions: Sequence[Question] = ()) -> dict[str, Any]:
         metrics["index_update"] = update
     if run.swaps:
         metrics["index_swaps"] = len(run.swaps) - 1
-        metrics["staleness_steps"] = staleness(run.swaps, config.stages.realm.steps)
+        metrics["staleness_steps"] = staleness(run.swaps, run.trained_steps("realm"))
     inputs = open_inputs(config)
     if inputs.knowledge.passages() > config.report.max_passages:
         log.info("retrieval is not measured: more passages than config.report.max_passages")

@@ -57,6 +57,10 @@ class RunData:
         found = self.values(stage, metric)
         return found[-1][1] if found else None
 
+    def trained_steps(self, stage: str) -> int:
+        """Steps that a finished stage trained; fewer than in the config if it ended early."""
+        return int(self.last(stage, "trained_steps") or self.config.stages[stage].steps)
+
     @property
     def stage_seconds(self) -> dict[str, float]:
         """Seconds that each finished stage took, over all processes that worked on it.
@@ -85,7 +89,7 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
     content = files.read_bytes(run.config)
     if content is None:
         raise InputError("no run here", where=workdir, expected="a folder of `realm run`")
-    logs = {stage: drop_repeated(read_log(run.logs / f"{stage}.jsonl")) for stage in STAGES}
+    logs = {stage: _records(run, stage) for stage in STAGES}
     export = _newest_manifest(run.export)
     index = {}
     if export:
@@ -104,6 +108,12 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
         index=index,
         measured=_measured(run, export),
     )
+
+
+def _records(run: RunDir, stage: str) -> list[Record]:
+    """The log of a stage. The last record of one that ended early is at its last trained step."""
+    found = drop_repeated(read_log(run.logs / f"{stage}.jsonl"))
+    return [r | {"step": int(r["trained_steps"])} if "trained_steps" in r else r for r in found]
 
 
 def drop_repeated(records: list[Record]) -> list[Record]:

@@ -38,7 +38,7 @@ def write_report(
     Args:
       workdir: the run folder.
       questions: the table of baselines has a column for them; with questions, the export is
-        measured again.
+        measured again; other values that were measured, such as exact match, are kept.
       paths: see `run_config`.
 
     Returns:
@@ -50,7 +50,7 @@ def write_report(
     """
     run = read_run(workdir, paths)
     if run.export and (questions or not run.measured):
-        run = replace(run, measured=measure(run, questions))
+        run = replace(run, measured=run.measured | measure(run, questions))
         content = json.dumps(run.measured, indent=1)
         files.write_bytes(run.folder.report, content.encode())
     path = run.folder.root / PAGE

@@ -104,7 +104,7 @@ def _is_address(name: str) -> bool:
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes | None:
-    """The whole body; None if it is too large or too slow."""
+    """The whole body; None if it is too large or too slow, or the client has gone."""
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > MOST_BYTES:
         return None
@@ -113,6 +113,8 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
         async with asyncio.timeout(BODY_SECONDS):
             while len(body) <= MOST_BYTES:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
                     return body

@@ -12,7 +12,7 @@ from realm_jax.errors import ConfigError, MismatchError
 from realm_jax.interop.warm_start import load_networks
 from realm_jax.models.modules import Parameters
 from realm_jax.parallel.sharding import check_batches, make_mesh
-from realm_jax.storage import files, heartbeat
+from realm_jax.storage import files, follow, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir
 from realm_jax.storage.locks import job_lock
 from realm_jax.tagging.conll import TaggedSentence, read_conll
@@ -47,6 +47,7 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
     with job_lock(run_dir, JOB, stop) as stop_or_lost:
         save_run_config(run_dir, config)
+        follow.clear_end(run_dir)
         pieces = _vocabulary(run_dir, settings.vocabulary, train_documents)
         heartbeat.beat(run_dir, JOB, stage="start", step=0)
         stage = TaggerStage(config, pieces, train_documents, held_out)
@@ -60,6 +61,8 @@ def train_tagger(workdir: str, config: ConfigDict, stop: threading.Event) -> int
             (run_dir.root / VOCABULARY).read_bytes(),
             stop_or_lost.assert_held,
         )
+        stop_or_lost.assert_held()
+        follow.mark_end(run_dir, step=config.stages.tagger.steps)
         heartbeat.beat(run_dir, JOB, stage="done", step=config.stages.tagger.steps)
     return config.stages.tagger.steps
 

@@ -11,7 +11,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def plain(text: str) -> str:
     """Unicode NFD, lower case, without ASCII punctuation; whitespace is kept.
 
-    The result for a text is the concatenation of the results of its parts.
+    The result for a text is the concatenation of the results of its parts, except that the last
+    sigma of a Greek word differs from others in lower case.
     """
     return folded(text).translate(_NO_PUNCTUATION)
 

@@ -22,8 +22,9 @@ shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data next 
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,'\"()$-––"
 # NFD divides one character into several, each of which is a piece here.
+GREEK = "Η ΟΔΟΣ, η οδός"  # the last letter of its words differs in lower case: ς, not σ
 HANGUL, BENGALI = "그는 대한민국 에서 태어났다. 서울, (서울)", "তিনি কোলকাতা শহরে।"
-CHARACTERS += unicodedata.normalize("NFD", HANGUL + BENGALI)
+CHARACTERS += unicodedata.normalize("NFD", HANGUL + BENGALI + GREEK).lower() + "σ"
 PIECES = [*SPECIAL, *dict.fromkeys(CHARACTERS), *(f"##{c}" for c in dict.fromkeys(CHARACTERS))]
 WORDS = ["beatles", "the", "mari", "wood", "##land", "usa", "paris", "woodland"]
 
@@ -69,6 +70,8 @@ def texts(words, body, answers, widest=99, **kind):
         (HANGUL, "서울", ["서울", "서울"]),
         (HANGUL, "(서울)", ["서울", "(서울)"]),
         (BENGALI, "কোলকাতা", ["কোলকাতা"]),
+        (GREEK, "ΟΔΟΣ", ["ΟΔΟΣ"]),
+        (GREEK, "οδός", ["οδός"]),
         ("theatre the end", "the", []),
         ("... --- ...", "...", []),
         ("x y", "xy", []),

@@ -110,9 +110,20 @@ def test_steps_that_a_resumed_run_repeats_are_shown_once():
     assert state.latest("loss") == (10, 1.0)
 
 
+def test_an_index_becomes_older_while_the_stage_is_evaluated():
+    state = RunState("run", {"realm": 40}, stage="realm", now=1300.0)
+    aged = {"index_step": 1, "staleness_steps": 9, "index_age_s": 60.0}
+    state.add(record(10, **aged) | {"time": 1000.0})
+    assert "6 min old" in text_of(state, 80)
+    state.add(record(10, held_out_loss=1.0) | {"time": 1290.0})
+    assert "6 min old" in text_of(state, 80)
+
+
 def test_stages_without_steps_or_without_data_are_omitted():
     config = tiny_config(stages__ict__steps=3, stages__qa__steps=4, stages__tagger__steps=5)
     assert stages_of(config.to_dict()) == {"ict": 3}
+    config.stages.tagger.train_file = "train.conll"
+    assert stages_of(config.to_dict()) == {"tagger": 5}
     with_questions = tiny_config(stages__qa__steps=4, corpus__questions="q.jsonl")
     assert stages_of(with_questions.to_dict()) == {"qa": 4}
 

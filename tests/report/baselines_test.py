@@ -91,6 +91,21 @@ def section(config, records, **shares):
     return page("title", "", baselines_section(run)).decode()
 
 
+@pytest.mark.parametrize(
+    ("shares", "advice"),
+    [
+        ((1.0, 0.5, 0.25, 0.25), "BM25 is best: use"),
+        ((1.0, 1.0, 1.0, 1.0), "several have the same largest share: BM25, no training; encoder"),
+        ((0.0, 0.0, 0.0, 0.0), "no retriever finds a right passage"),
+        ((0.5, 0.25, 0.5, 0.25), "share: BM25, no training; encoder after training."),
+        ((0.25, 0.5, 0.25, 0.5), "share: encoder before training; BM25 and encoder after"),
+    ],
+)
+def test_the_best_retriever_is_named_and_equal_ones_are_named_together(shares, advice):
+    named = dict(zip(("bm25", "start", "realm", "hybrid"), shares, strict=True))
+    assert advice in section(tiny_config(), [{"step": 1}], **named)
+
+
 def test_the_report_says_why_the_encoder_was_not_changed():
     config = tiny_config(stages__realm__least_utility=0.5)
     last = {"step": 6, "held_out_retrieval_utility": 0.125, "embedder_kept": 0.0}

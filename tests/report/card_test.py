@@ -8,6 +8,8 @@ from huggingface_hub import ModelCard
 
 from realm_jax.artifacts.verify import check
 from realm_jax.report.card import model_card
+from realm_jax.report.curves import _staleness
+from realm_jax.report.measure import measure
 from realm_jax.report.run_data import read_run
 from realm_jax.storage.layout import RunDir
 
@@ -39,6 +41,19 @@ def test_values_that_were_not_measured_are_omitted(run):
     card = ModelCard(model_card(read_run(str(run.workdir))))
     assert card.data.eval_results is None
     assert "Evaluation" not in card.text and "stage" not in card.text
+
+
+def test_a_stage_that_ended_early_has_the_steps_that_it_trained(run):
+    log = run.logs / "realm.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    last = records[-1] | {"trained_steps": 2.0}  # it is logged at the last step of the config
+    records = [record for record in records if record["step"] <= 2] + [last]
+    log.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    read = read_run(str(run.workdir))
+    assert "2 steps in 8 s" in model_card(read)
+    assert measure(read)["staleness_steps"] == {"mean": 0.5, "max": 1.0}
+    assert _staleness(read)[-1] == (2.0, 2.0)
+    assert read.values("realm", "held_out_retrieval_utility")[-1] == (2.0, 0.75)
 
 
 def test_the_card_compares_with_bm25_and_the_start(run):

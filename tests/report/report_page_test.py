@@ -160,6 +160,16 @@ def test_measured_values_are_not_measured_again(reported, tmp_path):
     assert "12% → 38%" in Page((run.root / "report.html").read_text("utf-8")).inside("b")
 
 
+def test_values_that_only_the_demo_measures_are_kept_when_there_are_questions(reported, tmp_path):
+    shutil.copytree(reported.workdir, tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    measured = json.loads(run.report.read_text()) | {"exact_match": 0.75}
+    run.report.write_text(json.dumps(measured))
+    write_report(str(run.workdir), [Question("Who?", ("me",))])
+    found = json.loads(run.report.read_text())
+    assert found["exact_match"] == 0.75 and "questions" in found["baselines"]
+
+
 def test_a_run_without_an_export_gets_a_page_with_curves_only(reported, tmp_path):
     run = RunDir(tmp_path / "run")
     files.write_bytes(run.config, reported.config.read_bytes())

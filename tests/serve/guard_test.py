@@ -73,6 +73,16 @@ def test_a_body_that_never_arrives_is_refused_after_a_timeout(monkeypatch):
     assert (guarded.request(), guarded.reached) == (413, [])
 
 
+def test_a_request_whose_client_goes_away_within_the_body_is_not_handled():
+    guarded = Guarded()
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    guarded._receive = gone
+    assert (guarded.request(), guarded.reached) == (413, [])
+
+
 @pytest.mark.parametrize(
     ("origin", "status"),
     [("http://here:80", 200), ("http://there", 403), ("http://[", 403), ("null", 403), ("", 403)],

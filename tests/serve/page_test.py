@@ -104,6 +104,13 @@ def test_a_blank_is_filled_with_and_without_passages(page, api):
     assert null.locator("button").count() == 0
 
 
+def test_other_forms_of_a_blank_are_filled_too(page):
+    page.fill("#question", "the river in <mask>")
+    with page.expect_response("**/api/*") as replied:
+        page.press("#question", "Enter")
+    assert replied.value.url.endswith("/api/fill") and replied.value.ok
+
+
 def test_fields_without_a_value_are_not_shown(page):
     page.fill("#question", "a b c d e f g h i j k l m n o p q r s")  # no room for a [MASK]
     page.press("#question", "Enter")

@@ -11,6 +11,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax.artifacts.verify import check
 from realm_jax.errors import ConfigError, MismatchError, Stopped
+from realm_jax.monitoring.status import read_status
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.locks import job_lock
@@ -76,6 +77,7 @@ def test_the_tagger_learns_and_is_published(trained, newswire):
     assert check(trained)["ok"] and check(published.folder)["kind"] == "tagger"
     log = (trained / "logs" / "tagger.jsonl").read_text()
     assert '"held_out_fb1"' in log
+    assert read_status(RunDir(trained))["ended"]
 
 
 def test_a_stopped_and_resumed_run_ends_with_the_same_params(trained, tiny, newswire, tmp_path):

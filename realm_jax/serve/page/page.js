@@ -120,8 +120,9 @@ async function answer({ again = false } = {}) {
   asking = text;
   const k = byId("k").value ? Number(byId("k").value) : undefined;
   const retriever = byId("retriever").value;
-  const path = text.includes(BLANK) ? "/api/fill" : "/api/ask";
-  const content = text.includes(BLANK) ? { text, retriever } : { question: text, k, retriever };
+  const isBlank = /\[mask\]|<mask>/i.test(text); // all forms that the server accepts
+  const path = isBlank ? "/api/fill" : "/api/ask";
+  const content = isBlank ? { text, retriever } : { question: text, k, retriever };
   const reply = await busy("Reading …", () => call("POST", path, content).catch((error) => {
     if (number === sent) throw error;
   }));
