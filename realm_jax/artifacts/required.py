@@ -56,16 +56,17 @@ def snapshot_step_of(swap: dict[str, Any]) -> int | float:
 def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:
     """Steps of the indexes that the run still needs: to resume a checkpoint, and for the export.
 
-    A resumed run repeats the swaps that were logged after its checkpoint. In sync mode, it searches
-    the index of every snapshot since its checkpoint: builders only build the newest snapshot, so
-    none of these indexes may be deleted.
+    A resumed run repeats the swaps that were logged from the step of its checkpoint on; one at that
+    step may be later than the checkpoint. In sync mode, it searches the index of every snapshot
+    since its checkpoint: builders only build the newest snapshot, so none of these indexes may be
+    deleted. If the newest checkpoint is damaged, the run resumes from the oldest one.
     """
     manifests = checkpoint_manifests(run, REALM)
     needed = {index for manifest in manifests for _, index in swap_log_of(manifest)[-1:]}
-    last = manifests[-1]["step"] if manifests else 0
-    needed |= {index for first, index in read_swaps(run) if first > last}
+    oldest = manifests[0]["step"] if manifests else 0
+    needed |= {index for first, index in read_swaps(run) if first >= oldest}
     if refresh.mode == "sync":
-        since = last - last % refresh.every
+        since = oldest - oldest % refresh.every
         needed |= {step for step in commit.steps(run.published_index) if step >= since}
     exported = index_step_of_export(run)
     return needed if exported is None else needed | {exported}

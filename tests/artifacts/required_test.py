@@ -51,10 +51,24 @@ def run(tmp_path):
 def test_indexes_of_checkpoints_of_later_swaps_and_of_the_export_are_required(run):
     assert read_swaps(run) == [(0, 0), (3, 2), (7, 6), (10, 8)]
     assert required_indexes(run, ASYNC) == {2, 6, 8}
-    assert required_indexes(run, SYNC) == {2, 6, 8, 10, 12, 14}
+    assert required_indexes(run, SYNC) == {2, 4, 6, 8, 10, 12, 14}
     publish_export(run, 9, 4, {"embedder": {"w": np.zeros(1)}}, "{}")
     assert required_indexes(run, ASYNC) == {2, 4, 6, 8}
     assert required_indexes(RunDir(run.root / "nothing"), ASYNC) == set()
+
+
+def test_all_swaps_that_a_resumed_run_repeats_are_required(tmp_path):
+    run = RunDir(tmp_path)
+    publish_indexes(run, 0, 2, 4, 6, 8)
+    for step, index in ((0, 0), (3, 2)):
+        Log(run.swaps).append({"step": step, "index_step": index})
+    assert required_indexes(run, ASYNC) == {0, 2}  # without a checkpoint, it starts at step 0
+    publish_checkpoint(run, 5, [(0, 0), (3, 2)])
+    for step, index in ((5, 4), (7, 6)):  # the first is later than the checkpoint of its step
+        Log(run.swaps).append({"step": step, "index_step": index})
+    assert required_indexes(run, ASYNC) == {2, 4, 6}
+    publish_checkpoint(run, 9, [(0, 0), (3, 2), (5, 4), (7, 6)])
+    assert required_indexes(run, ASYNC) == {2, 4, 6}  # if checkpoint 9 is damaged, 5 needs all
 
 
 def test_a_swap_replaces_those_of_later_steps_that_a_resumed_run_did_not_repeat(run):
