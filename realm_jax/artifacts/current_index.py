@@ -146,7 +146,7 @@ def _open_current(
         chosen = update_of(base)
     assert chosen is not None
     segments = tuple(_segments(run, base, chosen.segments, before))
-    pending = store.changed_since(_generation(chosen.corpus_hash, store))
+    pending = store.changed_since(store.generation_of(chosen.corpus_hash))
     shown = replace(chosen, removed=np.union1d(chosen.removed, pending))
     return CurrentIndex(
         index=join(base, shown, segments),
@@ -185,11 +185,6 @@ def _is_newer(update: IndexUpdate, base: PublishedIndex, store: PassageStore) ->
     if update.corpus_hash not in lineage:
         return False
     return of_base not in lineage or lineage.index(of_base) < lineage.index(update.corpus_hash)
-
-
-def _generation(corpus_hash: str, store: PassageStore) -> int:
-    """The newest generation with this content."""
-    return len(store.lineage) - store.lineage[::-1].index(corpus_hash)
 
 
 def check_coverage(current: CurrentIndex, command: str) -> None:

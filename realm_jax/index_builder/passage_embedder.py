@@ -17,7 +17,8 @@ class PassageEmbedder:
       config: of the snapshot.
       store: the knowledge corpus.
       snapshot: its embedder is used.
-      known: an index of the same snapshot, whose vectors are taken where it has one.
+      known: an index of the same snapshot, whose vectors are taken for the passages that have not
+        changed since.
 
     Attributes:
       ids: passage id of each index row: the passages that exist.
@@ -32,12 +33,13 @@ class PassageEmbedder:
     ):
         self.ids: Int64[np.ndarray, N] = store.live_ids()
         self._store, self._snapshot, self._known = store, snapshot, known
+        self._has_vector = _unchanged(known, store)
         self._encoder = Encoder(config, store.vocabulary.size)
         self._params = self._encoder.place(snapshot.params["embedder"])
 
     def embed(self, ids: Int64[np.ndarray, "B"]) -> Float32[np.ndarray, "B E"]:
         """Vectors of passages."""
-        has_vector = self._has_vector(ids)
+        has_vector = self._has_vector[ids]
         out = np.empty((len(ids), self._encoder.dims), np.float32)
         if self._known is not None:
             out[has_vector] = self._known.vectors_of(ids[has_vector])
@@ -46,13 +48,20 @@ class PassageEmbedder:
             out[~has_vector] = self._encoder.embed_passages(self._params, self._store, new)
         return out
 
-    def _has_vector(self, ids: Int64[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
-        if self._known is None:
-            return np.zeros(len(ids), bool)
-        row_of = self._known.row_of
-        inside = ids < len(row_of)
-        return inside & (row_of[np.where(inside, ids, 0)] >= 0)
-
     def probes(self) -> Float32[np.ndarray, "B E"]:
         """Vectors of the probe queries of the snapshot; raises as `Snapshot.require_probes`."""
         return self._encoder.embed_queries(self._params, self._snapshot.require_probes())
+
+
+def _unchanged(known: PublishedIndex | None, store: PassageStore) -> Bool[np.ndarray, "N"]:
+    """By passage id: whether `known` has the vector of the text in this generation of the corpus.
+
+    The corpus may have grown since `known` was opened.
+    """
+    found = np.zeros(len(store), bool)
+    if known is None or known.manifest["corpus_hash"] not in store.lineage:
+        return found
+    row_of = known.row_of[: len(store)]
+    found[: len(row_of)] = row_of >= 0
+    found[store.changed_since(store.generation_of(known.manifest["corpus_hash"]))] = False
+    return found
