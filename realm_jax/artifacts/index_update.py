@@ -58,10 +58,24 @@ class IndexUpdate:
     number: int = 0
 
 
-def publish_update(run: RunDir, update: IndexUpdate) -> IndexUpdate:
+def newest_number(run: RunDir) -> int:
+    """The highest number of a published update; 0 if there is none.
+
+    It can be higher than that of `newest_update`: a writer that was killed may not have moved the
+    pointer.
+    """
+    return max(commit.steps(run.index_updates), default=0)
+
+
+def publish_update(run: RunDir, update: IndexUpdate, after: int) -> IndexUpdate:
     """Publishes an update under the next number; returns it with that number.
 
     Call it with the lock of `index_writer.one_writer`.
+
+    Args:
+      run: the run folder.
+      update: the update.
+      after: `newest_number` before the index was opened from which the update was made.
 
     Raises:
       OvertakenError: another process published an update meanwhile.
@@ -70,16 +84,17 @@ def publish_update(run: RunDir, update: IndexUpdate) -> IndexUpdate:
     def write(folder: epath.Path) -> None:
         files.write_array(folder / REMOVED, update.removed)
 
-    # Not `latest`: a killed writer may have published an update without moving the pointer.
-    number = max(commit.steps(run.index_updates), default=0) + 1
+    number, newest = after + 1, newest_number(run)
     fields = {name: getattr(update, name) for name in _FIELDS}
     fields["segments"] = list(update.segments)
-    if not commit.publish(run.index_updates, number, write, {"kind": KIND, **fields}):
+    if newest > after or not commit.publish(
+        run.index_updates, number, write, {"kind": KIND, **fields}
+    ):
         raise OvertakenError(
-            "another process published this index update",
-            where=run.index_updates / step_name(number),
-            expected="no update of this number",
-            found="one",
+            "another process published an index update meanwhile",
+            where=run.index_updates,
+            expected=f"no update after number {after}",
+            found=f"number {max(newest, number)}",
             fix="run the same command again",
         )
     return replace(update, number=number)

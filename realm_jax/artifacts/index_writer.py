@@ -13,6 +13,7 @@ from realm_jax.artifacts.current_index import CurrentIndex, open_current
 from realm_jax.artifacts.index_update import (
     BASE,
     IndexUpdate,
+    newest_number,
     publish_update,
     segments_of_updates,
 )
@@ -58,16 +59,22 @@ class Embedded:
 def one_writer(run: RunDir) -> Iterator[None]:
     """Excludes other processes of this machine from publishing index updates of a run.
 
-    Without locks of the file system, `publish_update` still refuses a writer that was overtaken.
+    Without locks of the file system, `publish_update` refuses a writer that was overtaken before it
+    publishes.
     """
     with contextlib.ExitStack() as stack:
-        if files.is_local(run.index_updates):
-            run.index_updates.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(exclusive(Path(run.index_updates / _LOCK)))
-            except NoFlockError:
-                log.warning("%s has no file locks: use one writer at a time", run.index_updates)
+        if not (files.is_local(run.index_updates) and _locked(run, stack)):
+            log.warning("%s has no file locks: use one writer at a time", run.index_updates)
         yield
+
+
+def _locked(run: RunDir, stack: contextlib.ExitStack) -> bool:
+    run.index_updates.mkdir(parents=True, exist_ok=True)
+    try:
+        stack.enter_context(exclusive(Path(run.index_updates / _LOCK)))
+    except NoFlockError:
+        return False
+    return True
 
 
 def extend(
@@ -90,13 +97,13 @@ def extend(
       still_allowed: see `commit.publish`.
     """
     with one_writer(run):
-        step = current.base.step
+        step, newest = current.base.step, newest_number(run)
         current = open_current(run, step, current.store.newest(), before=current)
         if current.store.corpus_hash == current.corpus_hash and not done.merged:
             return current
         update = _update(run, current, done, embed)
         still_allowed()
-        publish_update(run, update)
+        publish_update(run, update, newest)
         delete_outdated(run, _KEEP)
         return open_current(run, step, current.store, before=current)
 

@@ -13,7 +13,13 @@ from jaxtyping import Float32, Int64
 from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
 from realm_jax.artifacts.current_index import CurrentIndex, open_current
 from realm_jax.artifacts.export import no_export
-from realm_jax.artifacts.index_update import BASE, listed_segments, publish_update, update_of
+from realm_jax.artifacts.index_update import (
+    BASE,
+    listed_segments,
+    newest_number,
+    publish_update,
+    update_of,
+)
 from realm_jax.artifacts.index_writer import Embedded, delete_outdated, extend, one_writer
 from realm_jax.artifacts.required import index_step_of_export
 from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_knowledge
@@ -242,9 +248,10 @@ class _Once:
         run, store = self._run, open_knowledge(self._run, self._config)
         self._allowed()
         with one_writer(run):
+            newest = newest_number(run)
             current = open_current(run, self._step, store)
             if current.names == (BASE,) and listed_segments(run):  # of before the last rebuild
-                publish_update(run, update_of(current.base))
+                publish_update(run, update_of(current.base), newest)
             delete_outdated(run, 1)
             delete_segments(run, set(files.list_names(run.segments)) - listed_segments(run))
         for name in files.list_names(run.builder):

@@ -1,5 +1,6 @@
 """An index that follows its corpus: equal to a fresh build, whoever writes and is killed."""
 
+import contextlib
 import shutil
 
 import numpy as np
@@ -13,12 +14,13 @@ from realm_jax.artifacts import index_writer
 from realm_jax.artifacts.corpus_change import corpus_change
 from realm_jax.artifacts.current_index import check_coverage, up_to_date_command
 from realm_jax.artifacts.index_update import hidden_rows, listed_segments
-from realm_jax.artifacts.index_writer import Embedded, extend
+from realm_jax.artifacts.index_writer import Embedded, delete_outdated, extend
 from realm_jax.artifacts.verify import check
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.errors import DamageError, InputError
 from realm_jax.storage import commit, files
+from realm_jax.storage.commit import OvertakenError
 from realm_jax.storage.failpoints import armed
 from realm_jax.storage.layout import RunDir
 from realm_jax.storage.leases import Lease
@@ -227,3 +229,25 @@ def test_rows_of_removed_and_newer_passages_are_hidden():
     rows = [np.array([0, 1, 2, 3]), np.array([1, 4]), np.array([4, 0])]
     np.testing.assert_array_equal(hidden_rows(rows, np.array([3])), [0, 1, 3, 5])
     np.testing.assert_array_equal(hidden_rows(rows[:1], np.empty(0, np.int64)), [])
+
+
+def test_without_locks_a_writer_that_was_overtaken_is_refused(grown, monkeypatch):
+    """The other writer has merged and deleted segments that the first one would list."""
+    monkeypatch.setattr(index_writer, "one_writer", lambda run: contextlib.nullcontext())
+    run, corpus = grown
+    current = open_newest(run, corpus)
+    write(corpus, *[(None, f"a river {n}") for n in range(7)])
+    current = bring_up_to_date(run, current)
+    write(corpus, (None, "the capital"))
+
+    def overtaken(store, ids):
+        for count in (4, 8):
+            write(corpus, *[(None, f"since the river {count + n}") for n in range(count)])
+            bring_up_to_date(run, open_newest(run, corpus))
+            delete_outdated(run, 1)
+        return embed(store, ids)
+
+    nothing = np.empty(0, np.int64), np.empty((0, 8), np.float32)
+    with pytest.raises(OvertakenError, match="another process published an index update"):
+        extend(run, current, Embedded(current.store.generation, *nothing), overtaken)
+    assert_equals_fresh(open_newest(run, corpus), corpus)

@@ -11,7 +11,7 @@ from support.history import assert_history, assert_updates
 from support.tiny_corpus import passages, vocabulary
 
 from realm_jax.artifacts import audit_log as history
-from realm_jax.artifacts.index_update import publish_update, read_update
+from realm_jax.artifacts.index_update import newest_number, publish_update, read_update
 from realm_jax.artifacts.published_index import open_index, publish_index
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
@@ -120,7 +120,7 @@ def grown(tmp_path):
 )
 def test_an_update_that_finds_other_passages_than_its_generation_is_an_error(grown, changes, error):
     run, corpus, update = grown
-    publish_update(run, replace(update, **changes))
+    publish_update(run, replace(update, **changes), newest_number(run))
     with pytest.raises(AssertionError, match=error):
         assert_updates(run, corpus)
 
@@ -130,7 +130,7 @@ def test_an_update_of_an_earlier_generation_is_an_error(grown):
     grown_run.write(corpus, (1, "was the river"))
     grown_run.bring_up_to_date(run, grown_run.open_newest(run, corpus))
     assert assert_updates(run, corpus) == 2
-    publish_update(run, update)
+    publish_update(run, update, newest_number(run))
     with pytest.raises(AssertionError, match="generations of updates"):
         assert_updates(run, corpus)
 
@@ -142,7 +142,7 @@ def test_a_segment_that_no_update_lists_or_with_another_name_is_an_error(grown):
     assert assert_updates(run, corpus, finished=False) == 1
     with pytest.raises(AssertionError, match="s0"):
         assert_updates(run, corpus)
-    publish_update(run, replace(update, segments=("published_index", "s0")))
+    publish_update(run, replace(update, segments=("published_index", "s0")), 1)
     with pytest.raises(AssertionError, match="name of s0"):
         assert_updates(run, corpus, finished=False)
 
