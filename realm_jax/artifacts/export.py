@@ -1,5 +1,6 @@
 """The export of a finished run: its networks, and the index on which they were fine-tuned."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,7 @@ def read_export(run: RunDir) -> Export:
 
 def no_export(run: RunDir) -> InputError:
     """The error for a run without an export; its fix is the command that starts or finishes it."""
-    command = f"realm run --workdir={run.workdir}"
+    command = f"realm run --workdir={shlex.quote(str(run.workdir))}"
     if run.config.exists():
         found, fix = "a run that is not finished", f"finish it: {command}"
     elif run.root.exists() and not run.root.is_dir():

@@ -1,6 +1,7 @@
 """`realm check`: verifies a checkpoint, snapshot, index, export, corpus or run."""
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
@@ -49,7 +50,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.repair and (repairable := _repairable(folder, report)):
         sys.stderr.write(
             "to delete what is damaged, stop both jobs and run: "
-            f"realm check --repair {repairable}\n"
+            f"realm check --repair {shlex.quote(str(repairable))}\n"
         )
     return {**report, "repairs": repairs, "exit_code": 0 if report["ok"] else 1}
 
@@ -64,7 +65,8 @@ def _report_lost_index(folder: epath.Path) -> None:
     lost = None if run is None else missing_index(RunDir(run))
     if lost is not None:
         sys.stderr.write(f"{lost} is missing; the newest export needs it to answer questions\n")
-        sys.stderr.write(f"  fix:      build it: realm run --workdir={run}\n")
+        command = f"realm run --workdir={shlex.quote(str(run))}"
+        sys.stderr.write(f"  fix:      build it: {command}\n")
 
 
 def _verdict(report: dict[str, Any]) -> str:

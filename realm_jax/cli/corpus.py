@@ -30,6 +30,7 @@ from realm_jax.cli.corpus_vocabulary import given_vocabulary
 from realm_jax.cli.overrides import ALL
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
+from realm_jax.corpus.spans import mark_command
 from realm_jax.corpus.split import LEAST_PIECES, PASSAGE_PIECES
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.tally import Skipped
@@ -165,11 +166,17 @@ def _passages(arguments: argparse.Namespace, knowledge: PassageStore | None) -> 
     if (out / MANIFEST).exists():
         store = PassageStore.open(out)
         given = (arguments.format, arguments.input, vocabulary, arguments.passage_pieces)
-        if (out / SPANS / MANIFEST).exists() or not was_built_from(store, *given, **how(arguments)):
+        add = shlex.join(add_command(arguments))
+        if (out / SPANS / MANIFEST).exists():
+            raise InputError("the corpus already exists", where=out, fix=EXISTS.format(add))
+        if not was_built_from(store, *given, **how(arguments)):
             raise InputError(
-                "the corpus already exists",
+                "this build was interrupted before it marked salient spans, and its input or its "
+                "flags have changed since",
                 where=out,
-                fix=EXISTS.format(shlex.join(add_command(arguments))),
+                expected="the same input and flags, to continue",
+                fix=f"{mark_command(out)}, then, to add new documents, {add}; "
+                "or delete this folder",
             )
         return store.summary() | {"resumed": len(store)}
     vocabulary = vocabulary or _learn_vocabulary(arguments)

@@ -1,6 +1,7 @@
 """`realm corpus add`, `remove` and `compact`: changes of a finished corpus."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ def _remove(arguments: argparse.Namespace) -> dict[str, Any]:
     summary = remove_documents(arguments.of, ids)
     sys.stderr.write(
         f"{_line(summary, arguments.of)}\n"
-        f"the files still hold the texts; to delete them: realm corpus compact {arguments.of}\n"
+        "the files still hold the texts; to delete them: realm corpus compact "
+        f"{shlex.quote(arguments.of)}\n"
     )
     return _fields(summary)
 

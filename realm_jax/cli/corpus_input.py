@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,12 @@ def _columns(text: str) -> Columns:
 
 def add_command(arguments: argparse.Namespace) -> list[str]:
     """The command that adds the input of a build to the corpus in its --out."""
-    flags = [f"--format={arguments.format}", f"--input={arguments.input}"]
+    flags = [f"--format={arguments.format}", f"--input={arguments.given_input}"]
+    if arguments.columns != Columns():
+        named = (f"{field}={name}" for field, name in asdict(arguments.columns).items() if name)
+        flags.append(f"--columns={','.join(named)}")
+    if arguments.encoding is not None:
+        flags.append(f"--encoding={arguments.encoding}")
     return ["realm", "corpus", "add", f"--to={arguments.out}", *flags]
 
 
@@ -66,7 +72,8 @@ def how(arguments: argparse.Namespace) -> dict[str, Any]:
 def checked_input(arguments: argparse.Namespace) -> Iterator[None]:
     """Checks --encoding, and copies standard input to a temporary file during the block.
 
-    An input is read twice, and a zip archive needs its end.
+    An input is read twice, and a zip archive needs its end. `given_input` is --input as it was
+    given, for messages.
 
     Raises:
       InputError: the encoding is unknown.
@@ -75,6 +82,7 @@ def checked_input(arguments: argparse.Namespace) -> Iterator[None]:
         from realm_jax.corpus.encodings import check_encoding
 
         arguments.encoding = check_encoding(arguments.encoding)
+    arguments.given_input = arguments.input
     if arguments.input != "-":
         yield
         return

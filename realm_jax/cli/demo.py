@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -108,6 +109,7 @@ def _measure(workdir: str, config: ConfigDict) -> dict[str, Any]:
 
 def _print_summary(workdir: str, report: dict[str, Any]) -> None:
     recall = next(value for key, value in report.items() if key.startswith("recall_at_"))
+    quoted = shlex.quote(str(workdir))
     sys.stderr.write(
         f"""
 On facts that no training sentence states:
@@ -121,8 +123,8 @@ On facts that no training sentence states:
 
 Next:
   {workdir}/report.html
-  realm ask --workdir={workdir} "What do people call Norway in Icelandic?"
-  realm ask --workdir={workdir} "In Slovenian, people call Germany [MASK]."
-  realm check {workdir}
+  realm ask --workdir={quoted} "What do people call Norway in Icelandic?"
+  realm ask --workdir={quoted} "In Slovenian, people call Germany [MASK]."
+  realm check {quoted}
 """
     )

@@ -1,6 +1,7 @@
 """`realm export`: converts trained networks for Hugging Face or sentence-transformers."""
 
 import argparse
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -98,8 +99,8 @@ def _push(arguments: argparse.Namespace, to: Path) -> None:
         (to / CARD).write_bytes(card.read_bytes())
     elif arguments.workdir:
         sys.stderr.write(
-            f"warning: no model card is uploaded; realm report --workdir={arguments.workdir} "
-            "writes it\n"
+            "warning: no model card is uploaded; realm report "
+            f"--workdir={shlex.quote(arguments.workdir)} writes it\n"
         )
     sys.stderr.write(f"uploaded to {upload(to, arguments.push_to_hub)}\n")
 

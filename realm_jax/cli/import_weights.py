@@ -1,6 +1,7 @@
 """`realm import`: converts BERT and REALM weights into a folder for `config.model.start`."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             "block_records.npy is a pickle of passages, not weights",
             where=source,
             expected="the folder that contains it",
-            fix=f"realm import --from={source.parent} --to={to} --block-records",
+            fix=f"realm import --from={shlex.quote(str(source.parent))} "
+            f"--to={shlex.quote(str(to))} --block-records",
         )
     vocabulary = Path(arguments.vocab) if arguments.vocab else None
     weights = open_weights(source, arguments.heads, vocabulary)

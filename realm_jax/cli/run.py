@@ -1,6 +1,7 @@
 """`realm run`: the trainer and the index builder on this machine, as two processes."""
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
@@ -29,7 +30,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         run_both(arguments.workdir, config, stop)
         page = write_report(arguments.workdir)
         sys.stderr.write(
-            f'finished; report: {page}\nnext: realm ask --workdir={arguments.workdir} "..."\n'
+            f"finished; report: {page}\n"
+            f"next: realm ask --workdir={shlex.quote(arguments.workdir)} '...'\n"
         )
         return {"state": "done", "steps": config.stages.realm.steps}
 

@@ -1,6 +1,7 @@
 """`realm corpus add` and `remove`: documents of a finished corpus, by the ids of their source."""
 
 import hashlib
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -126,7 +127,8 @@ def _unknown(corpus: str | Path, unknown: Sequence[str]) -> InputError:
         where=corpus,
         expected="ids of documents as the source gives them (_id, id or the path of a file)",
         found=", ".join(unknown[:_SHOWN]) + more or "no id",
-        fix=f"give ids as the source has them; realm corpus inspect {corpus} shows the form of one",
+        fix="give ids as the source has them; realm corpus inspect "
+        f"{shlex.quote(str(corpus))} shows the form of one",
     )
 
 

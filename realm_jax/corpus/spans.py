@@ -1,5 +1,6 @@
 """The span store: salient spans of a corpus, such as names and dates, which pre-training masks."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
@@ -14,6 +15,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import integrity
 from realm_jax.storage.appendable import FolderWriter
+from realm_jax.storage.layout import MANIFEST
 
 KIND = "spans"
 TERMS = "rare_terms.npy"  # `RareTerms.bits` of the corpus, if rare terms are marked
@@ -21,6 +23,12 @@ _NAMES = ("spans.npy", "span_starts.npy", "own.npy", "evidence.npy", TERMS)
 _ROWS = 65_536  # passages whose lengths are read at a time
 REBUILD = "realm tag annotate --corpus=CORPUS --out=FOLDER"
 FOLDER = "spans"  # default folder inside the corpus
+
+
+def mark_command(corpus: str | Path) -> str:
+    """The command that marks the salient spans of a corpus."""
+    out = Path(corpus) / FOLDER
+    return shlex.join(["realm", "tag", "annotate", f"--corpus={corpus}", f"--out={out}"])
 
 
 class SpanStore:
@@ -77,7 +85,16 @@ class SpanStore:
           DamageError: a file is missing or has another size.
           MismatchError: the spans belong to another corpus.
         """
-        path = store.path / FOLDER if path is None else path
+        if path is None:
+            path = store.path / FOLDER
+            if not any((path / name).exists() for name in (MANIFEST, integrity.OLD_MANIFEST)):
+                raise InputError(
+                    "the salient spans of this corpus are not marked",
+                    where=path,
+                    expected=f"a folder with {MANIFEST}",
+                    found="none: the build was interrupted before its end",
+                    fix=mark_command(store.path),
+                )
         if store.generation == 1:
             return cls(path, store)
         from realm_jax.corpus.layered_spans import LayeredSpans  # a subclass

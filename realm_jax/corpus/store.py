@@ -17,6 +17,7 @@ A passage id is its row, 0 to N - 1; every build from the same input gives the s
 | `MANIFEST.json` | | counts, checksums; written last |
 """
 
+import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -310,7 +311,9 @@ def verify(path: epath.PathLike) -> list[dict[str, Any]]:
       `[{"file", "expected", "found"}]`, see `integrity.verify`; one that an interrupted compaction
       has left also has a `fix`.
     """
-    fix = {"fix": f"finish the interrupted compaction: realm corpus compact {path}"}
+    fix = {
+        "fix": f"finish the interrupted compaction: realm corpus compact {shlex.quote(str(path))}"
+    }
     of_files = integrity.verify(epath.Path(path))
     of_files = [one | fix if _is_left_by_compaction(one) else one for one in of_files]
     return of_files + generation_problems(path)

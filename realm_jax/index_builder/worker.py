@@ -4,6 +4,7 @@ Shard s belongs to worker s % n. A worker that was killed is replaced by startin
 """
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from realm_jax.errors import UsageError
@@ -35,7 +36,8 @@ class Worker:
 
     def command(self, run: RunDir) -> str:
         """The command that starts this worker."""
-        return f"realm index --workdir={run.workdir} --worker={self.number}/{self.count}"
+        worker = f"--worker={self.number}/{self.count}"
+        return f"realm index --workdir={shlex.quote(str(run.workdir))} {worker}"
 
 
 ONLY_WORKER = Worker(0, 1)

@@ -1,6 +1,7 @@
 """Stored compile reports of the paper's sizes, for one slice of each kind of chip."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
             "no compile reports in this file",
             where=path,
             expected="a file written by `realm compile --save`",
-            fix=f"realm compile --topology=NAME --config=FILE --step=all --save={path}",
+            fix=f"realm compile --topology=NAME --config=FILE --step=all "
+            f"--save={shlex.quote(str(path))}",
         )
     return found
 
@@ -66,8 +68,9 @@ def reports_for(target: Slice, path: Path = REFERENCE_REPORTS) -> dict[str, dict
             raise InputError(
                 f"no compile report of {name} for {target.kind}",
                 where=path,
-                fix=f"realm compile --topology={target.name} --step={name} --save={path} …, then "
-                f"realm plan --reports={path}",
+                fix=f"realm compile --topology={target.name} --step={name} "
+                f"--save={shlex.quote(str(path))} …, then realm plan "
+                f"--reports={shlex.quote(str(path))}",
             )
         chosen[name] = fitting[0]
     return chosen

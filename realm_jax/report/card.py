@@ -1,5 +1,6 @@
 """The model card of an export, in Hugging Face's format; it lists measured values only."""
 
+import shlex
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def _use(run: RunData, *, tuned: bool) -> str:
     query = '"a question?"' if tuned else '"a sentence with one [MASK]."'
     return (
         "## Use\n\n```\n"
-        f"realm ask --workdir={workdir} {query}\n```\n\n"
+        f"realm ask --workdir={shlex.quote(workdir)} {query}\n```\n\n"
         "Answers depend on the retrieved passages, so they inherit errors, gaps and bias of the "
         "corpus. The probabilities are not calibrated."
     )

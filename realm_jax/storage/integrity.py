@@ -5,6 +5,7 @@ the copy and yields it.
 """
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def _damaged(folder: epath.Path, problems: list[dict[str, Any]]) -> DamageError:
         expected=first["expected"],
         found=first["found"],
         fix=f"stop both jobs, then delete what is damaged ({len(problems)} files): "
-        f"realm check --repair {_repaired(folder)}",
+        f"realm check --repair {shlex.quote(str(_repaired(folder)))}",
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ def read_tagger(run: RunDir) -> PublishedTagger:
             "no tagger here",
             where=run.tagger,
             expected="the workdir of a finished `realm tag train`",
-            fix=f"realm tag train --input=FILE --workdir={run.workdir}",
+            fix=f"realm tag train --input=FILE --workdir={shlex.quote(str(run.workdir))}",
         )
     folder = run.tagger / step_name(step)
     with integrity.verified(folder, KIND) as (copy, manifest):

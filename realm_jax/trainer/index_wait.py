@@ -1,6 +1,7 @@
 """Waits for the index builder to publish an index; all processes wait together."""
 
 import logging
+import shlex
 import time
 from collections.abc import Callable
 from typing import Any
@@ -124,4 +125,4 @@ def builder_state(run: RunDir) -> str:
 
 def start_command(run: RunDir) -> str:
     """The command that starts the index builder of this run."""
-    return f"realm index --workdir={run.workdir}"
+    return f"realm index --workdir={shlex.quote(str(run.workdir))}"

@@ -1,6 +1,7 @@
 """Opens the corpora and questions of a run and checks them against each other."""
 
 import logging
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,8 @@ def _masked(
             where=spans.path,
             expected=knowledge.corpus_hash,
             found=spans.knowledge_hash,
-            fix=f"realm tag annotate --corpus={store.path} --knowledge={knowledge.path} "
+            fix=f"realm tag annotate --corpus={shlex.quote(str(store.path))} "
+            f"--knowledge={shlex.quote(str(knowledge.path))} "
             "--out=FOLDER, then --config.corpus.spans=FOLDER",
         )
     spans.follow(knowledge)

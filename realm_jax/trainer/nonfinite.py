@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shlex
 import zipfile
 import zlib
 from importlib import import_module
@@ -94,7 +95,8 @@ class NonFiniteDetector:
             return "its batch is spread over several processes and was not saved"
         path = self._run.replays / f"{self._stage}_{step_name(step)}.npz"
         write_batch(path, self._stage, step, jax.device_get(batch))
-        return f"its batch is saved: realm train --workdir={self._run.workdir} --replay={path}"
+        command = ["realm", "train", f"--workdir={self._run.workdir}", f"--replay={path}"]
+        return f"its batch is saved: {shlex.join(command)}"
 
 
 def write_batch(path: epath.Path, stage: str, step: int, batch: Any) -> None:

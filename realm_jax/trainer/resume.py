@@ -1,6 +1,7 @@
 """Checks a run folder before training resumes."""
 
 import json
+import shlex
 from collections.abc import Mapping
 
 from etils import epath
@@ -68,7 +69,7 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
             where=run_dir.checkpoints("realm"),
             expected=f"a checkpoint of step {last}",
             found="none" if step is None else f"step {step}",
-            fix=f"realm run --workdir={run_dir.workdir}",
+            fix=f"realm run --workdir={shlex.quote(str(run_dir.workdir))}",
         )
     check_steps_not_reduced(run_dir, config)
 
