@@ -197,8 +197,10 @@ def delete_tree(folder: epath.Path) -> None:
         failpoint("file.delete")
         try:
             folder.rmtree()
-        except OSError as error:  # another process deletes it too, or has just put a lock there
-            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+        except FileNotFoundError:  # another process deletes it too; s3fs sets no errno
+            continue
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # another process has just put a lock there
                 raise
 
 

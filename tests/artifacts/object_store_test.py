@@ -129,6 +129,21 @@ def test_file_is_created_only_once(store):
     assert files.read_bytes(path) == b"first"
 
 
+def test_folder_that_another_process_deletes_at_the_same_time_is_deleted(store, monkeypatch):
+    folder = RunDir(f"{store}/deleted").root / "folder"
+    files.write_bytes(folder / "it", b"content")
+    rmtree = type(folder).rmtree
+
+    def rmtree_too_late(self):
+        there, inside = files.on_store(self)
+        type(there)(skip_instance_cache=True).rm(inside, recursive=True)  # the other process
+        rmtree(self)
+
+    monkeypatch.setattr(type(folder), "rmtree", rmtree_too_late)
+    files.delete_tree(folder)
+    assert not folder.exists()
+
+
 def test_log_is_written_in_parts_and_read_as_one(store, monkeypatch):
     monkeypatch.setattr("realm_jax.storage.logs.PART", 40)
     path = RunDir(f"{store}/logs").logs / "it.jsonl"
