@@ -81,7 +81,7 @@ def refresh(
         another builder has taken over; nothing is published.
       MismatchError: the corpus has another vocabulary than the run.
     """
-    began, allowed = time.monotonic(), still_allowed(stop)
+    allowed = still_allowed(stop)
     config = refresh_config(run_dir, snapshot, paths)
     searcher_class(
         available_kind(config.search.kind)
@@ -93,16 +93,29 @@ def refresh(
         allowed()
         commit.advance_pointer(run_dir.published_index, step)
     else:
-        embedder = PassageEmbedder(config, store, snapshot, known)
-        order = _order(run_dir, step, config, store, stop, worker)
-        made = _made(run_dir, config, store, embedder, stop, worker, order)
-        with made as (built, vectors):
-            metrics = _publish(
-                run_dir, snapshot, config, store, embedder.ids, vectors, built, began, stop
-            )
+        metrics = _build(run_dir, snapshot, config, store, known, stop, worker)
     allowed()
-    delete_shards(run_dir, step)
+    delete_shards(run_dir, step)  # their memory map was freed when `_build` returned
     return metrics
+
+
+def _build(
+    run_dir: RunDir,
+    snapshot: Snapshot,
+    config: ConfigDict,
+    store: PassageStore,
+    known: PublishedIndex | None,
+    stop: threading.Event,
+    worker: Worker,
+) -> dict[str, Any] | None:
+    """Builds and publishes the index; see `_publish` for what it returns."""
+    began = time.monotonic()
+    embedder = PassageEmbedder(config, store, snapshot, known)
+    order = _order(run_dir, snapshot.step, config, store, stop, worker)
+    made = _made(run_dir, config, store, embedder, stop, worker, order)
+    with made as (built, vectors):
+        given = (run_dir, snapshot, config, store, embedder.ids, vectors, built, began, stop)
+        return _publish(*given)
 
 
 def _order(

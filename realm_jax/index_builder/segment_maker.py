@@ -99,9 +99,17 @@ class SegmentMaker:
           RealmError: the recall is below `builder.recall_floor`.
         """
         log.info("segment %d of %d: %d passages", number + 1, len(self.bounds), self.size(number))
-        began, (start, end) = time.monotonic(), self.bounds[number]
         # Named by its rows: other settings divide the corpus into other segments.
-        shards = self._run.shards(self._step) / f"shards_{start:010d}_{end:010d}"
+        rows = "{:010d}_{:010d}".format(*self.bounds[number])
+        shards = self._run.shards(self._step) / f"shards_{rows}"
+        self._make(number, shards, stop, progress)
+        files.delete_tree(shards)  # their memory map was freed when the call returned
+
+    def _make(
+        self, number: int, shards: epath.Path, stop: threading.Event, progress: Progress
+    ) -> None:
+        """Embeds a segment, builds its searcher and saves both."""
+        began, (start, end) = time.monotonic(), self.bounds[number]
         ids = self._embedder.ids[start:end]
         given = (self._config, ids, self._embedder.embed, shards, self._corpus_hash)
         vectors = embed_corpus(*given, stop, progress)
@@ -111,7 +119,6 @@ class SegmentMaker:
         where = f"segment {number} of the index of step {self._step}"
         require_floor(fitted.recall, self._config.builder.recall_floor, where)
         self._write(number, vectors, probes, fitted, embedded - began, still_allowed(stop))
-        files.delete_tree(shards)
 
     def size(self, number: int) -> int:
         """Passages of a segment."""
@@ -143,7 +150,8 @@ class SegmentMaker:
         files.delete_tree(folder)
         with local_to_write(folder, allowed) as place:
             with files.external_write(place):
-                Path(place / SEARCHER).mkdir(parents=True)
+                # On NFS the folder may still hold open files of a deleted searcher.
+                Path(place / SEARCHER).mkdir(parents=True, exist_ok=True)
                 fitted.searcher.save(Path(place / SEARCHER))
                 write_hits(Path(place), asked, passages)
             files.write_array(place / VECTORS, vectors, np.float16)

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ from realm_jax.storage.failpoints import failpoint
 CHUNK = 1 << 22  # bytes hashed at a time
 _ROWS = 65_536  # of an array converted at a time
 PARTIAL = ".partial"  # suffix of a small file until it is renamed
+# An NFS client renames a deleted file that a process of this machine has open or memory-mapped to
+# a name with this prefix, in the same folder, and deletes it when it is closed.
+_OPEN_ON_NFS = ".nfs"
 # errno of a folder that this process may not write, and of a disk without space
 NOT_WRITABLE, FULL = {errno.EACCES, errno.EPERM, errno.EROFS}, {errno.ENOSPC, errno.EDQUOT}
 
@@ -192,16 +196,37 @@ def delete_file(path: epath.Path) -> None:
 
 
 def delete_tree(folder: epath.Path) -> None:
-    """Deletes a folder with its content; does nothing if it does not exist."""
+    """Deletes a folder with its content; does nothing if it does not exist.
+
+    On NFS, deleted files that a process of this machine has open or memory-mapped stay until they
+    are closed, under other names that `list_files` and `sizes` omit.
+    """
     while folder.exists():
         failpoint("file.delete")
-        try:
-            folder.rmtree()
-        except FileNotFoundError:  # another process deletes it too; s3fs sets no errno
+        if not is_local(folder):
+            with contextlib.suppress(FileNotFoundError):  # another process deletes it too
+                folder.rmtree()  # s3fs raises that error without an errno
             continue
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:  # another process has just put a lock there
-                raise
+        try:
+            shutil.rmtree(Path(folder), onerror=_raise_unless_expected)
+        except NotADirectoryError:
+            Path(folder).unlink(missing_ok=True)
+        if _has_only_open_files(Path(folder)):
+            return
+
+
+def _raise_unless_expected(_: Any, path: str | Path, raised: tuple[Any, Any, Any]) -> None:
+    """Lets `shutil.rmtree` go on if another process deletes or writes too, or a file is open."""
+    error = raised[1]
+    is_open = error.errno == errno.EBUSY and Path(path).name.startswith(_OPEN_ON_NFS)
+    if not is_open and error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+        raise error
+
+
+def _has_only_open_files(folder: Path) -> bool:
+    """Whether a folder holds files, all of which an NFS client deletes when they are closed."""
+    names = [name for _, _, inside in os.walk(folder) for name in inside]
+    return bool(names) and all(name.startswith(_OPEN_ON_NFS) for name in names)
 
 
 def list_names(folder: epath.Path) -> list[str]:
@@ -220,7 +245,7 @@ def list_files(folder: epath.Path) -> list[str]:
 def sizes(folder: epath.Path) -> dict[str, int]:
     """Name, relative to `folder`, -> bytes of all files under it; one listing on an object store.
 
-    Files that are deleted meanwhile may be missing.
+    Files that are deleted meanwhile may be missing. Deleted files that NFS keeps are omitted.
     """
     if is_local(folder):
         return dict(_local_sizes(Path(folder), ""))
@@ -239,6 +264,8 @@ def _local_sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
     for entry in entries:
         if entry.is_dir():
             yield from _local_sizes(Path(entry.path), f"{prefix}{entry.name}/")
+            continue
+        if entry.name.startswith(_OPEN_ON_NFS):
             continue
         with contextlib.suppress(FileNotFoundError):
             yield prefix + entry.name, entry.stat().st_size

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 from support.index_of_segments import config_of, damage, opened, shards_of
+from support.nfs import nfs_client
 from support.object_store import BUCKET, serve_object_store
 from support.tiny_corpus import tiny_config
 
@@ -84,6 +85,30 @@ def test_segments_are_built_one_after_the_other_and_published_as_one_index(
     np.testing.assert_allclose(
         found.searcher.search(queries, 9)[1], expected.searcher.search(queries, 9)[1], atol=1e-2
     )
+
+
+@pytest.mark.parametrize("segment_passages", [12, 40])
+def test_shards_are_not_mapped_when_they_are_deleted(
+    run, publish, tiny, tmp_path, segment_passages
+):
+    """An NFS client would keep the files of the shards until they are closed."""
+    snapshot = publish(run, 2, config_of(tiny, search__segment_passages=segment_passages))
+    with nfs_client(tmp_path):
+        assert refresh(run, snapshot, threading.Event())
+    assert files.list_names(run.builder) == []
+
+
+def test_a_damaged_segment_whose_searcher_is_open_is_made_again_on_nfs(
+    run, publish, tiny, tmp_path, monkeypatch
+):
+    snapshot = publish(run, 2, config_of(tiny))
+    stopped_at(24, run, snapshot, monkeypatch)
+    folder = run.shards(2) / "segment_00001"
+    damage(folder / "vectors.npy")
+    opened_file = next(path for path in (folder / "searcher").iterdir() if path.is_file())
+    with opened_file.open("rb"), nfs_client(tmp_path):
+        refresh(run, snapshot, threading.Event())
+    assert len(opened(run).searcher.segments) == 4
 
 
 def test_workers_make_different_segments(run, publish, embedded, tiny, tmp_path):
