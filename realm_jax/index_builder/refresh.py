@@ -131,8 +131,10 @@ def _order(
     if config.refresh.mode == "rolling":
         kept = newest_to_keep(run_dir, step, settings)
     order = WorkOrder(step, worker.count, config.builder.shard, store.corpus_hash, settings, kept)
-    still_allowed(stop)()
+    allowed = still_allowed(stop)
+    allowed()
     delete_shards_of_other_corpus(run_dir, order)
+    allowed()  # the deletion may take long
     write_order(run_dir, order)
     return order
 

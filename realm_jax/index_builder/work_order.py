@@ -38,7 +38,14 @@ class WorkOrder:
 
 
 def write_order(run: RunDir, order: WorkOrder) -> None:
-    """Writes a work order; replaces that of an earlier start of worker 0."""
+    """Writes a work order; replaces that of an earlier start of worker 0.
+
+    Deletes the work orders of later steps, which `newest_order` would return instead. There are
+    some if worker 0 was killed and the snapshot of such a step was then deleted as damaged.
+    """
+    for later in map(step_of, files.list_names(run.builder)):
+        if later is not None and later > order.step:
+            files.delete_file(run.shards(later) / WORK)
     sealed.write(run.shards(order.step) / WORK, asdict(order))
 
 

@@ -261,6 +261,17 @@ def test_a_worker_embeds_the_generation_of_its_order(run, publish, embedded, tin
     assert embedded == [8, 24]  # without passage 3, the shards would begin at 9 and 25
 
 
+def test_an_order_of_a_later_step_is_replaced(run):
+    """Worker 0 was killed at step 4, and the snapshot of step 4 was deleted as damaged."""
+    write_order(run, WorkOrder(4, 2, 8, read_hash(run)))
+    files.write_bytes(run.shards(4) / "shard_0000000000.f32", b"of step 4")
+    write_order(run, WorkOrder(2, 2, 8, read_hash(run)))
+    assert newest_order(run).step == 2 and names(run.shards(4)) == {"shard_0000000000.f32"}
+    follow.mark_end(run)
+    second, first = Builder(run, 1, 2), Builder(run, 0, 2)
+    assert (first.result(), second.result()) == (1, 0)
+
+
 def test_an_order_whose_snapshot_was_deleted_is_not_followed(run, publish):
     write_order(run, WorkOrder(1, 2, 8, read_hash(run)))
     follow.mark_end(run)
