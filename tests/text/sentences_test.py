@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from realm_jax.text.sentences import sentence_bounds
 
 
@@ -26,6 +28,14 @@ def test_blank_text_has_no_sentence():
     assert sentence_bounds("") == sentence_bounds(" \n\n ") == []
 
 
+@pytest.mark.parametrize("space", ["\x85", "\u00a0", "\u2028", "\u202f", "\u3000", "\u00a0\u00a0"])
+def test_a_space_of_several_bytes_may_precede_a_full_stop(space):
+    assert sentences(f"Let p be in the set A{space}. Then p is prime.") == [
+        f"Let p be in the set A{space}.",
+        "Then p is prime.",
+    ]
+
+
 def test_every_character_of_random_text_is_covered():
     random.seed(0)
     parts = [
@@ -43,8 +53,12 @@ def test_every_character_of_random_text_is_covered():
         "\r\n",
         "😀",
         "e.g.",
+        "A",
+        ".",
+        "\u00a0",
+        "\u3000",
     ]
-    for _ in range(300):
+    for _ in range(1000):
         text = "".join(random.choices(parts, k=random.randrange(40)))
         bounds = sentence_bounds(text)
         covered = [False] * len(text)
