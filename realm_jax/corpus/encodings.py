@@ -1,11 +1,13 @@
 """Text of other encodings as a stream of UTF-8, so that every reader handles UTF-8 only.
 
 The encoding is stated, or detected from the first bytes of a file: a byte-order mark, else UTF-8 if
-most of the lines that are not ASCII are valid, else what charset-normalizer finds.
+most of the lines that are not ASCII are valid, else what charset-normalizer finds in these lines
+and in those that declare an encoding.
 """
 
 import codecs
 import io
+import re
 from typing import Any
 
 from charset_normalizer import from_bytes
@@ -15,6 +17,8 @@ from realm_jax.errors import InputError
 SAMPLE = 1 << 16  # bytes that detection sees
 # If a short text fits several encodings equally well, the most frequent one is taken.
 _FREQUENT = ("cp1252", "cp1251", "cp1250", "iso8859_2", "cp1254")
+_DECLARATION = re.compile(rb"charset|<\?xml[^>]*encoding=", re.IGNORECASE)
+_LATIN_1 = re.compile(rb"(?:iso[-_]?8859|latin)[-_]?1\b", re.IGNORECASE)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -50,12 +54,15 @@ def detect(sample: bytes) -> str | None:
             return encoding
     if b"\0" in sample:
         return _without_mark(sample)
-    lines = [line for line in sample.split(b"\n") if not line.isascii()]
-    valid = sum(map(_is_utf8, lines))
+    lines = sample.split(b"\n")
+    others = [line for line in lines if not line.isascii()]
+    valid = sum(map(_is_utf8, others))
     # One damaged line of a UTF-8 file must not turn all others into other characters.
-    if 2 * valid >= len(lines):
+    if 2 * valid >= len(others):
         return "utf-8"
-    found = from_bytes(b"\n".join(lines))
+    declared = [line for line in lines if line.isascii() and _DECLARATION.search(line)]
+    # Pages that declare Latin-1 are read as cp1252, its superset, as browsers do.
+    found = from_bytes(_LATIN_1.sub(b"cp1252", b"\n".join(declared + others)))
     best = found.best()
     if best is None:
         return None
