@@ -21,9 +21,11 @@ from realm_jax.errors import InputError
 
 _NO_PROSE = "script, style, noscript, template, nav, footer, form, button, select, svg, iframe"
 _BLOCKS = (
-    "address, article, aside, blockquote, br, dd, div, dl, dt, figcaption, figure, h1, h2, h3, h4, "
-    "h5, h6, header, hr, li, main, ol, p, pre, section, table, tr, ul"
+    "address, article, aside, blockquote, br, caption, dd, details, div, dl, dt, figcaption, "
+    "figure, h1, h2, h3, h4, h5, h6, header, hr, label, legend, li, main, ol, option, p, pre, "
+    "section, summary, table, tr, ul"
 )
+_CELLS = "td, th"
 _BREAK = "\f"  # between blocks, while white space is joined
 _INSTALL = "pip install -e '.[documents]'"
 
@@ -52,6 +54,9 @@ def read_html(
     for node in page.css(_BLOCKS):
         node.insert_before(_BREAK)
         node.insert_after(_BREAK)
+    for node in page.css(_CELLS):
+        node.insert_before(" ")
+        node.insert_after(" ")
     text = page.body.text() if page.body else ""
     blocks = (" ".join(block.split()) for block in text.split(_BREAK))
     body = "\n".join(filter(None, blocks))
