@@ -19,7 +19,11 @@ from realm_jax.corpus.input_files import Stream, file_id, stem
 from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 
-_NO_PROSE = "script, style, noscript, template, nav, footer, form, button, select, svg, iframe"
+# Controls are left out, but not forms: some systems wrap the whole page in one.
+_NO_PROSE = (
+    "script, style, noscript, template, nav, footer, select, datalist, button, textarea, "
+    "svg, iframe"
+)
 _BLOCKS = (
     "address, article, aside, blockquote, br, caption, dd, details, div, dl, dt, figcaption, "
     "figure, h1, h2, h3, h4, h5, h6, header, hr, label, legend, li, main, ol, option, p, pre, "

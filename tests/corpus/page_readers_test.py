@@ -35,3 +35,12 @@ def test_cells_of_an_html_table_are_separate_words():
 )
 def test_block_elements_of_html_are_lines(page):
     assert html_text(page) == "One.\nTwo.\nThree."
+
+
+def test_text_of_an_html_form_is_kept_without_its_controls():
+    page = (
+        "<body><p>Intro.</p><form><p>Every employee has 30 days of leave.</p><input value=No>"
+        "<select><option>No</select><datalist><option>No</datalist><textarea>No</textarea>"
+        "<button>Go</button></form></body>"
+    )
+    assert html_text(page) == "Intro.\nEvery employee has 30 days of leave."
