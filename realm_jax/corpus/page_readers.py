@@ -30,6 +30,17 @@ _BLOCKS = (
     "section, summary, table, tr, ul"
 )
 _CELLS = "td, th"
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_WRAPPERS = {_WORD + name for name in ("sdt", "sdtContent", "customXml")}  # sdt: content controls
+_SIGNS = {
+    _WORD + "br": "\n",
+    _WORD + "cr": "\n",
+    _WORD + "noBreakHyphen": "-",
+    _WORD + "ptab": "\t",
+    _WORD + "tab": "\t",
+}
+# Deleted and moved text, properties (they have tab stops), pronunciation, and text boxes.
+_UNREAD = {_WORD + name for name in ("del", "moveFrom", "pPr", "rPr", "rt", "txbxContent")}
 _BREAK = "\f"  # between blocks, while white space is joined
 _INSTALL = "pip install -e '.[documents]'"
 
@@ -90,13 +101,15 @@ def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Doc
 
 
 def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Document]:
-    """Reads paragraphs and tables of a Word file; its title is the file name."""
+    """Reads paragraphs and tables of a Word file; its title is the file name.
+
+    Tracked changes are read as if they were accepted: insertions, but not deletions.
+    """
     with _extra("docx"):
         import docx
         from docx.opc.exceptions import OpcError
-        from docx.table import Table
     try:
-        lines = list(_lines(docx.Document(BytesIO(stream.file.read())), Table))
+        lines = list(_lines(docx.Document(BytesIO(stream.file.read())).element.body))
     except (OpcError, BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError,
             SyntaxError, OSError, NotImplementedError):  # fmt: skip
         # lxml's errors are SyntaxErrors; a broken zip archive gives errors of many kinds.
@@ -105,20 +118,46 @@ def read_docx(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Do
     yield Document(stem(stream.name), "\n".join(lines), stream.name, file_id(stream.name))
 
 
-def _lines(part: Any, table: Any) -> Iterator[str]:
-    """Paragraphs of a Word file or of a cell, and rows of its tables; merged cells once."""
-    for block in part.iter_inner_content():
-        if not isinstance(block, table):
-            yield block.text
-            continue
-        seen = set()
-        for row in block.rows:
-            cells = []
-            for cell in row.cells:
-                if cell._tc not in seen:  # a merged cell is listed at each of its places
-                    seen.add(cell._tc)
-                    cells.append(" ".join(_lines(cell, table)))
-            yield " ".join(cells)
+# The functions below read the XML: `text` and `cells` of python-docx leave out insertions and
+# content controls.
+
+
+def _lines(part: Any) -> Iterator[str]:
+    """Paragraphs of a body or of a cell, and rows of its tables; merged cells once."""
+    for block in _unwrapped(part):
+        if block.tag == _WORD + "p":
+            yield "".join(_texts(block))
+        elif block.tag == _WORD + "tbl":
+            for row in _unwrapped(block):
+                if row.tag == _WORD + "tr":
+                    cells = (cell for cell in _unwrapped(row) if cell.tag == _WORD + "tc")
+                    yield " ".join(" ".join(_lines(c)) for c in cells if not _is_merged(c))
+
+
+def _unwrapped(part: Any) -> Iterator[Any]:
+    """The child elements, and those within content controls."""
+    for child in part:
+        if child.tag in _WRAPPERS:
+            yield from _unwrapped(child)
+        else:
+            yield child
+
+
+def _is_merged(cell: Any) -> bool:
+    """Whether the cell belongs to the one above it."""
+    merge = cell.find(f"{_WORD}tcPr/{_WORD}vMerge")
+    return merge is not None and merge.get(_WORD + "val", "continue") == "continue"
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """The texts within a paragraph, with those of insertions, links, fields and controls."""
+    for child in node:
+        if child.tag == _WORD + "t":
+            yield child.text or ""
+        elif child.tag in _SIGNS:
+            yield _SIGNS[child.tag]
+        elif child.tag not in _UNREAD:
+            yield from _texts(child)
 
 
 @contextmanager
