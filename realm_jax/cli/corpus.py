@@ -16,6 +16,7 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.cli import words
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, natural, positive, whole
 from realm_jax.cli.corpus_changes import add_changes, change_corpus
 from realm_jax.cli.corpus_input import (
@@ -55,7 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_changes(verbs)
     build = add_verb(verbs, "build", "split text into passages", EXAMPLE)
     add_input(build)
-    build.add_argument("--out", required=True, help="new folder, or that of an interrupted build")
+    build.add_argument(
+        "--out",
+        required=True,
+        type=words.path,
+        help="new folder, or that of an interrupted build",
+    )
     build.add_argument(
         "--vocab",
         help="BERT's vocab.txt, or the folder or Hub name of weights; default: learned from the "

@@ -29,14 +29,21 @@ def add_changes(verbs: Any) -> None:
     add = add_verb(
         verbs, "add", "add documents to a corpus; one whose id exists is replaced", EXAMPLE_ADD
     )
-    add.add_argument("--to", required=True, metavar="CORPUS", help="the corpus to change")
+    add.add_argument(
+        "--to", required=True, type=words.path, metavar="CORPUS", help="the corpus to change"
+    )
     add_input(add)
     add.add_argument(
         "--workers", type=positive, default=1, help="number of processes; default: %(default)s"
     )
     remove = add_verb(verbs, "remove", "remove documents from a corpus", EXAMPLE_REMOVE)
     remove.add_argument(
-        "--from", dest="of", required=True, metavar="CORPUS", help="the corpus to change"
+        "--from",
+        dest="of",
+        required=True,
+        type=words.path,
+        metavar="CORPUS",
+        help="the corpus to change",
     )
     named = remove.add_mutually_exclusive_group(required=True)
     named.add_argument(

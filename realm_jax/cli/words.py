@@ -57,3 +57,10 @@ def text(argument: str) -> str:
             f"expected UTF-8, found bytes of another encoding: {raw!r}; set the terminal to UTF-8"
         ) from None
     return argument
+
+
+def path(argument: str) -> str:
+    """A path, such as that of --input: an empty one, as of an unset variable, is not `.`."""
+    if not argument:
+        raise argparse.ArgumentTypeError("expected a path, found none; . is the current folder")
+    return argument
