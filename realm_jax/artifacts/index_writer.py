@@ -27,6 +27,7 @@ from realm_jax.storage.layout import INDEX_UPDATES, RunDir
 from realm_jax.storage.leases import retain
 
 _LOCK = "lock"  # in the folder of the updates; never deleted
+_WAITING = "waiting for another command that updates the index of this run"
 _KEEP = 2  # updates; a reader may be opening the one before the newest
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def one_writer(run: RunDir) -> Iterator[None]:
 def _locked(run: RunDir, stack: contextlib.ExitStack) -> bool:
     run.index_updates.mkdir(parents=True, exist_ok=True)
     try:
-        stack.enter_context(exclusive(Path(run.index_updates / _LOCK)))
+        stack.enter_context(exclusive(Path(run.index_updates / _LOCK), _WAITING))
     except NoFlockError:
         return False
     return True

@@ -32,6 +32,7 @@ from realm_jax.storage.layout import MANIFEST
 # In the folder of the generations:
 LOCK, STAGING_LOCK = "lock", "staging.lock"  # never deleted
 STAGING = "staging"
+_WAITING = "waiting for another command that changes this corpus"
 MOST_LAYERS = 8  # generations that are read together; more are merged
 NO_COUNTS = {"added": 0, "replaced": 0, "removed": 0}
 
@@ -96,7 +97,7 @@ def _locked(corpus: str | Path, name: str) -> Iterator[Path]:
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(exclusive(folder / name))
+            stack.enter_context(exclusive(folder / name, f"{_WAITING}: {corpus}"))
         except NoFlockError:
             log.warning("%s has no file locks: change it with one process at a time", corpus)
         yield folder

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from realm_jax.errors import RealmError
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _POLL_SECONDS = 0.01
+_QUIET_SECONDS = 1.0  # shorter waits, as for a publication, are not logged
+
+log = logging.getLogger(__name__)
 
 
 class NoFlockError(RealmError):
@@ -46,15 +50,23 @@ def try_flock(file: IO[Any], where: Path) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, waiting: str) -> Iterator[None]:
     """Holds the `flock` of a file, which is created if it does not exist; waits for its holder.
+
+    Args:
+      path: the file.
+      waiting: logged once if its holder keeps it for more than a second.
 
     Raises:
       NoFlockError: the file system does not support it.
       RealmError: the file cannot be locked for another reason.
     """
     with path.open("ab") as file:
+        began, logged = time.monotonic(), False
         while not try_flock(file, path):
+            if not logged and time.monotonic() - began > _QUIET_SECONDS:
+                log.info("%s", waiting)
+                logged = True
             time.sleep(_POLL_SECONDS)
         yield
 

@@ -1,13 +1,17 @@
 """Documents are added, replaced and removed by their ids; compaction deletes their texts."""
 
 import json
+import logging
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from realm_jax.corpus.compaction import compact
+from realm_jax.corpus.generation_writer import staging
 from realm_jax.corpus.grow import add_documents, remove_documents
 from realm_jax.corpus.store import PassageStore, verify
 from realm_jax.corpus.store_writer import write_store
@@ -78,6 +82,20 @@ def test_the_same_change_a_second_time_changes_nothing(store, add):
     assert remove_documents(store.path, ["new"]).generation == removed.generation
     with pytest.raises(InputError, match="no document with this id"):
         remove_documents(store.path, ["new", "unheard"])
+
+
+def test_a_second_add_says_that_it_waits_for_the_first(store, add, caplog):
+    caplog.set_level(logging.INFO)
+    with ThreadPoolExecutor() as threads:
+        with staging(store.path):
+            second = threads.submit(add, ("new", "N", "Oslo is old."))
+            until = time.monotonic() + 30
+            while not caplog.messages and time.monotonic() < until:
+                time.sleep(0.01)
+            assert not second.done()
+        assert second.result(timeout=60).added == 1
+    waits = [line for line in caplog.messages if "waiting for another command" in line]
+    assert len(waits) == 1 and str(store.path) in waits[0]
 
 
 def test_only_changed_passages_of_a_replaced_document_are_written(store, add):
