@@ -29,6 +29,7 @@ from realm_jax.cli.corpus_input import (
 )
 from realm_jax.cli.corpus_vocabulary import given_vocabulary
 from realm_jax.cli.overrides import ALL
+from realm_jax.corpus.file_tree import LEARNED
 from realm_jax.corpus.report_lines import report_lines
 from realm_jax.corpus.spans import FOLDER as SPANS
 from realm_jax.corpus.spans import mark_command
@@ -43,7 +44,6 @@ from realm_jax.storage.layout import JOURNAL, MANIFEST
 
 EXAMPLE = "realm corpus build --format=text --input='notes/*.txt' --out=runs/notes --workers=2"
 EXAMPLE_INSPECT = "realm corpus inspect runs/notes"
-LEARNED = ".vocab.txt"  # after the name of --out
 
 log = logging.getLogger(__name__)
 

@@ -1,18 +1,23 @@
 """Which files an `--input` names: a file, all files of a folder, or the matches of a glob."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath
 
+from realm_jax.corpus.store_writer import TEXT, VOCABULARY
 from realm_jax.corpus.tally import Tally
 from realm_jax.errors import InputError
+from realm_jax.storage.layout import JOURNAL, MANIFEST
+
+LEARNED = ".vocab.txt"  # end of the name of the vocabulary that a build learns, after that of --out
 
 
 def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     """The files of a path (file or folder) or a glob, sorted by path.
 
     Symbolic links are followed; a file or folder that is reached twice is read once. Hidden files
-    and folders of a folder are left out.
+    and folders of a folder are left out, and so are corpora, finished or not, and their learned
+    vocabularies: a corpus may lie beside the files that it is built from.
 
     Args:
       input: the path or glob.
@@ -70,6 +75,10 @@ def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
+        if _is_corpus(names):
+            skipped.add("corpus_folder", parent)
+            folders.clear()
+            continue
         for name in [*folders, *names]:
             if is_hidden(PurePath(name)):
                 skipped.add("hidden", str(Path(parent, name)))
@@ -77,11 +86,26 @@ def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not is_hidden(PurePath(name)))
 
 
+def _is_corpus(names: Collection[str]) -> bool:
+    """Whether a folder with these files is a corpus, or one that is being built."""
+    return VOCABULARY in names and (JOURNAL in names or (MANIFEST in names and TEXT in names))
+
+
+def _is_learned_vocabulary(path: Path) -> bool:
+    if not path.name.endswith(LEARNED):
+        return False
+    with path.open("rb") as file:
+        return file.readline(16).rstrip() == b"[PAD]"  # always the first piece
+
+
 def _is_file(path: Path, skipped: Tally) -> bool:
     if path.is_file():
-        if os.access(path, os.R_OK):
+        if not os.access(path, os.R_OK):
+            skipped.add("unreadable_file", str(path))
+        elif _is_learned_vocabulary(path):
+            skipped.add("learned_vocabulary", str(path))
+        else:
             return True
-        skipped.add("unreadable_file", str(path))
     elif path.is_dir():
         skipped.add("folder_in_glob", str(path))
     else:
