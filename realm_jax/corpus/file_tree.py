@@ -1,9 +1,10 @@
 """Which files an `--input` names: a file, all files of a folder, or the matches of a glob."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePath
 
+from realm_jax.corpus.glob_pattern import Glob, Reached, is_hidden
 from realm_jax.corpus.store_writer import TEXT, VOCABULARY
 from realm_jax.corpus.tally import Tally
 from realm_jax.errors import InputError
@@ -16,8 +17,8 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     """The files of a path (file or folder) or a glob, sorted by path.
 
     Symbolic links are followed; a file or folder that is reached twice is read once. Hidden files
-    and folders of a folder are left out, and so are corpora, finished or not, and their learned
-    vocabularies: a corpus may lie beside the files that it is built from.
+    and folders are left out unless the glob names them, and so are corpora, finished or not, and
+    their learned vocabularies: a corpus may lie beside the files that it is built from.
 
     Args:
       input: the path or glob.
@@ -29,7 +30,11 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     path, skipped = Path(input), Tally() if skipped is None else skipped
     if path.is_file():
         return [path]
-    found = _walk(path, skipped) if path.is_dir() else _matching(path)
+    glob = Glob(path, ("**",)) if path.is_dir() else Glob.of(path)
+    if glob.parts:
+        found = list(_matching(glob, skipped)) if glob.folder.is_dir() else []
+    else:
+        found = [path] if path.is_symlink() or path.exists() else []
     files = sorted(file for file in found if _is_file(file, skipped))
     if not files:
         raise InputError(
@@ -41,49 +46,46 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     return _each_once(files, skipped)
 
 
-def _matching(pattern: Path) -> Iterator[Path]:
-    try:
-        yield from Path(pattern.anchor or ".").glob(str(pattern.relative_to(pattern.anchor)))
-    except (ValueError, NotImplementedError) as error:
-        raise InputError(
-            "the glob is not valid",
-            where=f"--input {pattern}",
-            expected="** as a whole part of the path",
-            found=error,
-            fix="for all text files of a folder: --input='notes/**/*.txt'",
-        ) from error
-
-
-def is_hidden(path: PurePath) -> bool:
-    """Whether a part begins with a dot, holds the metadata of macOS, or is a lock file of Word."""
-    return any(
-        (part.startswith((".", "~$")) and part not in (".", "..")) or part == "__MACOSX"
-        for part in path.parts
-    )
-
-
-def _walk(folder: Path, skipped: Tally) -> Iterator[Path]:
+def _matching(glob: Glob, skipped: Tally) -> Iterator[Path]:
+    """The matches that are no folders; does not enter folders in which nothing can match."""
     seen = set()
+    reached = {glob.folder: glob.start()}
 
     def unreadable(error: OSError) -> None:
         skipped.add("unreadable_folder", str(error.filename))
 
-    for parent, folders, names in os.walk(folder, followlinks=True, onerror=unreadable):
-        real = os.path.realpath(parent)
-        if real in seen:  # reached by two links, or by a link to a folder above
+    for parent, folders, names in os.walk(glob.folder, followlinks=True, onerror=unreadable):
+        here = reached.pop(Path(parent))
+        place = (os.path.realpath(parent), glob.remaining(here))
+        if place in seen:  # reached by two links, or by a link to a folder above
             skipped.add("repeated_link", parent)
             folders.clear()
             continue
-        seen.add(real)
+        seen.add(place)
         if _is_corpus(names):
             skipped.add("corpus_folder", parent)
             folders.clear()
             continue
-        for name in [*folders, *names]:
-            if is_hidden(PurePath(name)):
-                skipped.add("hidden", str(Path(parent, name)))
-        folders[:] = sorted(name for name in folders if not is_hidden(PurePath(name)))
-        yield from (Path(parent, name) for name in names if not is_hidden(PurePath(name)))
+        for name in names:
+            if glob.is_match(_after(glob, here, Path(parent, name), glob.is_match, skipped)):
+                yield Path(parent, name)
+        below = {one: _after(glob, here, Path(parent, one), bool, skipped) for one in folders}
+        for name in folders:
+            if glob.is_match(below[name]) and not glob.remaining(below[name]):
+                skipped.add("folder_in_glob", str(Path(parent, name)))
+        folders[:] = sorted(name for name in folders if glob.remaining(below[name]))
+        reached |= {Path(parent, name): below[name] for name in folders}
+
+
+def _after(
+    glob: Glob, here: Reached, path: Path, is_wanted: Callable[[Reached], bool], skipped: Tally
+) -> Reached:
+    """`Glob.after` the name of a path; counts it if it would be wanted and is hidden."""
+    hidden = is_hidden(PurePath(path.name))
+    found = glob.after(here, path.name, hidden=hidden)
+    if hidden and not is_wanted(found) and is_wanted(glob.after(here, path.name, hidden=False)):
+        skipped.add("hidden", str(path))
+    return found
 
 
 def _is_corpus(names: Collection[str]) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 
 from realm_jax.corpus import containers, encodings
 from realm_jax.corpus.containers import Member
-from realm_jax.corpus.file_tree import is_hidden, matches
+from realm_jax.corpus.file_tree import matches
+from realm_jax.corpus.glob_pattern import is_hidden
 from realm_jax.corpus.tally import Skipped, Tally
 from realm_jax.errors import InputError
 
