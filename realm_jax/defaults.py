@@ -280,8 +280,7 @@ def _refresh() -> ConfigDict:
     # Staleness in steps above which the trainer waits: at least refresh.every - 1. 0: never (paper)
     refresh.max_staleness = 0
     refresh.segment_max_age = 4000  # steps; rolling: an older segment comes before all others
-    # Snapshots and indexes that retention keeps. Sync mode also keeps those since the oldest
-    # checkpoint.
+    # Snapshots and indexes to keep. Sync mode also keeps all since the oldest checkpoint
     refresh.keep = 3
     refresh.alarm_steps = 5000  # staleness in steps above which the trainer logs a warning
     refresh.wait_seconds = 3600.0  # longest wait for an index without progress of its builder

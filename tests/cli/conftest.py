@@ -110,3 +110,33 @@ def get_config():
 """
     )
     return path
+
+
+@pytest.fixture
+def build(realm, tmp_path, vocabulary):
+    """Builds a corpus in `tmp_path/out` and returns the result of the command."""
+
+    def run(input, *, format="text", vocab=vocabulary, out=tmp_path / "out", **flags):
+        more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+        vocab = [] if vocab is None else [f"--vocab={vocab}"]
+        return realm(
+            "corpus",
+            "build",
+            f"--format={format}",
+            f"--input={input}",
+            f"--out={out}",
+            *vocab,
+            *more,
+        )
+
+    return run
+
+
+@pytest.fixture
+def weights(tmp_path, vocabulary):
+    """A folder of weights with a tokenizer.json instead of a vocab.txt."""
+    pieces = {piece: i for i, piece in enumerate(vocabulary.read_text().splitlines())}
+    (tmp_path / "weights").mkdir()
+    tokenizer = json.dumps({"model": {"type": "WordPiece", "vocab": pieces}})
+    (tmp_path / "weights" / "tokenizer.json").write_text(tokenizer)
+    return tmp_path / "weights"

@@ -2,48 +2,16 @@
 
 import gzip
 import json
-import re
-import shlex
 import subprocess
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 
 from realm_jax.cli import exit_codes
 from realm_jax.corpus import store_writer, worker_pool
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import InputError
 from realm_jax.runtime import realm_command
-
-
-@pytest.fixture
-def weights(tmp_path, vocabulary):
-    """A folder of weights with a tokenizer.json instead of a vocab.txt."""
-    pieces = {piece: i for i, piece in enumerate(vocabulary.read_text().splitlines())}
-    (tmp_path / "weights").mkdir()
-    tokenizer = json.dumps({"model": {"type": "WordPiece", "vocab": pieces}})
-    (tmp_path / "weights" / "tokenizer.json").write_text(tokenizer)
-    return tmp_path / "weights"
-
-
-@pytest.fixture
-def build(realm, tmp_path, vocabulary):
-    def run(input, *, format="text", vocab=vocabulary, out=tmp_path / "out", **flags):
-        more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-        vocab = [] if vocab is None else [f"--vocab={vocab}"]
-        return realm(
-            "corpus",
-            "build",
-            f"--format={format}",
-            f"--input={input}",
-            f"--out={out}",
-            *vocab,
-            *more,
-        )
-
-    return run
 
 
 def test_build_prints_all_documented_fields(realm, tmp_path, notes, vocabulary):
@@ -245,54 +213,6 @@ def test_numbers_out_of_range_are_refused(build, tmp_path, notes, flag):
 def test_inspecting_another_folder_is_refused(realm, notes):
     realm("corpus", "inspect", notes).refused("no corpus in this folder", notes)
     realm("corpus", "inspect", notes / "no").refused("no corpus in this folder", "no folder")
-
-
-def test_a_build_killed_before_marking_spans_resumes_with_them(build, tmp_path, notes, vocabulary):
-    assert build(notes).code == 0
-    whole = json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text())
-    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
-    again = build(notes)
-    assert again.code == 0
-    assert json.loads((tmp_path / "out" / "spans" / "MANIFEST.json").read_text()) == whole
-    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
-    build(notes, passage_pieces=99).refused("was interrupted before", tmp_path / "out")
-    other = tmp_path / "other.txt"
-    other.write_text(vocabulary.read_text() + "extra\n")
-    build(notes, vocab=other).refused("was interrupted before", tmp_path / "out")
-    (notes / "Bern.txt").write_text("Bern is a city.")
-    build(notes).refused("was interrupted before", tmp_path / "out")
-
-
-def test_the_fix_for_missing_spans_marks_them(build, realm, tmp_path, notes):
-    assert build(notes).code == 0
-    store = PassageStore.open(tmp_path / "out")
-    whole = SpanStore.open(None, store)
-    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
-    (notes / "Bern.txt").write_text("The Mayor of Bern lives there.")
-    refused = build(notes)
-    with pytest.raises(InputError) as unmarked:
-        SpanStore.open(None, store)
-    marks, add = re.search(
-        "fix: +(realm .*), then, .* documents, (realm .*); or", refused.err
-    ).groups()
-    assert marks in str(unmarked.value)
-    assert realm(*shlex.split(marks)[1:]).code == 0
-    np.testing.assert_array_equal(SpanStore.open(None, store).rows, whole.rows)
-    assert realm(*shlex.split(add)[1:]).code == 0
-    assert len(SpanStore.open(None, store.newest()).rows) == len(whole.rows) + 1
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-def test_a_build_with_the_vocabulary_of_weights_resumes(
-    build, tmp_path, notes, weights, vocabulary, name
-):
-    if name == "vocab.txt":
-        (weights / name).write_bytes(vocabulary.read_bytes())
-    assert build(notes, vocab=weights).code == 0
-    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()  # killed before it marked spans
-    assert build(notes, vocab=weights).code == 0
-    (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
-    build(notes, vocab=tmp_path / "none.txt").refused("no vocabulary file", "none.txt")
 
 
 def test_news_records_the_knowledge_corpus_it_is_trained_with(build, realm, tmp_path, notes):
