@@ -7,8 +7,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from realm_jax.cli import exit_codes
-from realm_jax.corpus import store_writer, worker_pool
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.runtime import realm_command
@@ -253,46 +251,3 @@ def test_beam_gives_the_same_corpus(build, tmp_path, notes):
     by_beam, plain = (PassageStore.open(tmp_path / name) for name in ("out", "plain"))
     assert by_beam.summary() == plain.summary()
     assert SpanStore.open(None, by_beam).rows.tolist() == SpanStore.open(None, plain).rows.tolist()
-
-
-@pytest.mark.parametrize("format", ["text", "jsonl"])
-def test_a_corpus_beside_its_documents_is_not_read(realm, tmp_path, monkeypatch, format):
-    for name in ("Rome", "Oslo"):
-        text = f"{name} is a city. It has a river."
-        content = text if format == "text" else json.dumps({"_id": name, "text": text})
-        (tmp_path / f"{name}.{'txt' if format == 'text' else format}").write_text(content)
-    monkeypatch.chdir(tmp_path)
-    given = [f"--format={format}", "--input=.", "--json"]
-    built = realm("corpus", "build", "--out=corpus", *given)
-    assert built.json()["documents"] == 2, built.err
-    for _ in range(2):
-        added = realm("corpus", "add", "--to=corpus", *given)
-        assert (added.json()["generation"], added.json()["added"]) == (1, 0), added.err
-    assert added.json()["skipped"] == {"corpus_folder": 1, "learned_vocabulary": 1}
-    tried = realm("corpus", "add", "--to=corpus", *given, "--dry-run").json()
-    assert (tried["documents_tried"], tried["files"]) == (2, 2)
-
-
-@pytest.mark.parametrize("learnt", [True, False])
-def test_an_interrupted_build_beside_its_documents_resumes(
-    build, tmp_path, monkeypatch, vocabulary, learnt
-):
-    monkeypatch.setattr(store_writer, "SHARD_BATCHES", 1)
-    monkeypatch.setattr(worker_pool, "BATCH_CHARACTERS", 100)
-    for n in range(6):
-        (tmp_path / f"{n}.txt").write_text(f"Town {n} is a city with a river. " * 5)
-    monkeypatch.chdir(tmp_path)
-    given = {"out": "corpus", "vocab": None if learnt else vocabulary}
-    finish_shard, shards = store_writer.StoreWriter.finish_shard, []
-
-    def interrupted(self, **fields):
-        finish_shard(self, **fields)
-        shards.append(fields)
-        if len(shards) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(store_writer.StoreWriter, "finish_shard", interrupted)
-    assert build(".", **given).code == exit_codes.STOPPED
-    resumed = build(".", **given)
-    assert resumed.code == 0, resumed.err
-    assert (len(shards), len(PassageStore.open("corpus"))) == (6, 6)
