@@ -11,7 +11,7 @@ from realm_jax.artifacts.corpus_change import corpus_change, has_usable_index
 from realm_jax.artifacts.run_config import open_knowledge
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.index_builder.once import plan_once
-from realm_jax.index_builder.run import refresh_config
+from realm_jax.index_builder.refresh_config import refresh_config
 from realm_jax.storage import commit
 from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import RunDir, step_name

@@ -17,7 +17,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import MismatchError, Stopped
 from realm_jax.index_builder.built_segments import segment_bounds
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
-from realm_jax.index_builder.refresh import refresh_config
+from realm_jax.index_builder.refresh_config import SettingsCheck, refresh_config
 from realm_jax.index_builder.segment_maker import SegmentMaker
 from realm_jax.index_builder.shards import ShardFiles
 from realm_jax.index_builder.work_order import WorkOrder, newest_order
@@ -61,7 +61,7 @@ def assist(
     """
     log.info("%s waits for work orders of worker 0/%d", worker.name, worker.count)
     heartbeat.beat(run, worker.name, state="waiting")
-    share: _Share | _Segments | None = None
+    share: _Share | _Segments | _OtherSettings | None = None
     began = time.monotonic()
     while not stop.is_set():
         over = ended()  # before the order: the last one must not be missed
@@ -174,13 +174,45 @@ class _Segments:
         _beat(self._run, self._worker, self.order, state, done, self._total)
 
 
+class _OtherSettings:
+    """No work, while the settings of the run are not those of a work order.
+
+    Worker 0 read the config before it was changed. It notices the change, and writes an order with
+    the new settings. A segment with other settings than its own would not count as finished.
+
+    Args:
+      run: the run folder.
+      worker: this worker.
+      order: the work order.
+      settings: of the run and the order.
+    """
+
+    def __init__(self, run: RunDir, worker: Worker, order: WorkOrder, settings: SettingsCheck):
+        self.order: WorkOrder | None = order
+        self._settings = settings
+        log.warning(
+            "the search settings of the run have changed since worker 0 wrote the work order of "
+            "step %d; %s waits until worker 0 begins again with the new ones. If worker 0 has "
+            "ended, start it again: %s",
+            order.step,
+            worker.name,
+            Worker(0, worker.count).command(run),
+        )
+
+    def work(self, _: threading.Event) -> bool:
+        """Returns False. If the settings have been changed back, the order is opened again."""
+        if self._settings.same():
+            self.order = None
+        return False
+
+
 def _beat(run: RunDir, worker: Worker, order: WorkOrder, state: str, done: int, total: int) -> None:
     heartbeat.beat(run, worker.name, state=state, snapshot_step=order.step, done=done, total=total)
 
 
 def _open_share(
     run: RunDir, worker: Worker, order: WorkOrder, lease: Lease, paths: Paths
-) -> _Share | _Segments | None:
+) -> _Share | _Segments | _OtherSettings | None:
     """Opens a work order; None if its snapshot was deleted, so that a newer order will follow."""
     lease.hold({SNAPSHOTS: [order.step]})
     try:
@@ -188,6 +220,8 @@ def _open_share(
     except NotPublishedError:
         return None
     config = refresh_config(run, snapshot, paths)
+    if not order.is_of(config):
+        return _OtherSettings(run, worker, order, SettingsCheck(run, snapshot, order, paths))
     store = _corpus_of(order, open_knowledge(run, config), config.corpus.knowledge)
     embedder = PassageEmbedder(config, store, snapshot)
     if len(segment_bounds(len(embedder.ids), config)) == 1:

@@ -16,13 +16,7 @@ from realm_jax import config as config_lib
 from realm_jax.artifacts import audit_log
 from realm_jax.artifacts.corpus_change import is_of_corpus
 from realm_jax.artifacts.published_index import PublishedIndex, Vectors, publish_index
-from realm_jax.artifacts.run_config import (
-    NO_PATHS,
-    Paths,
-    newest_config,
-    open_knowledge,
-    run_config,
-)
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, open_knowledge
 from realm_jax.artifacts.snapshots import Snapshot
 from realm_jax.corpus.fingerprints import fingerprints
 from realm_jax.corpus.store import PassageStore
@@ -33,6 +27,7 @@ from realm_jax.index_builder.embed_corpus import Progress, embed_corpus
 from realm_jax.index_builder.gather_segments import joined, made_segments
 from realm_jax.index_builder.passage_embedder import PassageEmbedder
 from realm_jax.index_builder.recall import PROBE_HITS, require_floor
+from realm_jax.index_builder.refresh_config import SettingsCheck, refresh_config
 from realm_jax.index_builder.rolling import NONE, newest_to_keep
 from realm_jax.index_builder.segment_maker import SegmentMaker
 from realm_jax.index_builder.work_order import (
@@ -62,6 +57,9 @@ def refresh(
 ) -> dict[str, Any] | None:
     """Embeds the corpus with one snapshot, builds the index, checks its recall and publishes it.
 
+    If the search settings of the run change meanwhile, several workers begin again with the new
+    ones: a worker that is started after the change has read no others.
+
     Args:
       run_dir: the run folder.
       snapshot: its embedder is used.
@@ -81,39 +79,58 @@ def refresh(
         another builder has taken over; nothing is published.
       MismatchError: the corpus has another vocabulary than the run.
     """
-    allowed = still_allowed(stop)
-    config = refresh_config(run_dir, snapshot, paths)
-    searcher_class(
-        available_kind(config.search.kind)
-    )  # fails now, not after hours, if a package is missing
-    step, store = snapshot.step, open_knowledge(run_dir, config)
-    metrics = None
-    if is_of_corpus(run_dir.published_index / step_name(step), store.corpus_hash):
-        # The builder that published it may have been killed before it moved the pointer.
-        allowed()
-        commit.advance_pointer(run_dir.published_index, step)
-    else:
-        metrics = _build(run_dir, snapshot, config, store, known, stop, worker)
-    allowed()
-    delete_shards(run_dir, step)  # their memory map was freed when `_build` returned
+    metrics, is_current = None, False
+    while not is_current:
+        try:
+            metrics = _build(run_dir, snapshot, stop, worker, paths, known)
+            is_current = True
+        except _SettingsChangedError:
+            log.info("the search settings of the run have changed: beginning the refresh again")
+    still_allowed(stop)()
+    delete_shards(run_dir, snapshot.step)  # their memory map was freed when `_build` returned
     return metrics
+
+
+class _SettingsChangedError(Exception):
+    """The run has other search settings than the work order."""
 
 
 def _build(
     run_dir: RunDir,
     snapshot: Snapshot,
-    config: ConfigDict,
-    store: PassageStore,
-    known: PublishedIndex | None,
     stop: threading.Event,
     worker: Worker,
+    paths: Paths,
+    known: PublishedIndex | None,
 ) -> dict[str, Any] | None:
-    """Builds and publishes the index; see `_publish` for what it returns."""
-    began = time.monotonic()
+    """Builds and publishes the index; see `refresh`.
+
+    Raises:
+      _SettingsChangedError: there are several workers, and one that is started now would not work
+        on the order: it reads other settings from the config of the run.
+    """
+    began, step = time.monotonic(), snapshot.step
+    config = refresh_config(run_dir, snapshot, paths)
+    searcher_class(
+        available_kind(config.search.kind)
+    )  # fails now, not after hours, if a package is missing
+    store = open_knowledge(run_dir, config)
+    if is_of_corpus(run_dir.published_index / step_name(step), store.corpus_hash):
+        # The builder that published it may have been killed before it moved the pointer.
+        still_allowed(stop)()
+        commit.advance_pointer(run_dir.published_index, step)
+        return None
     embedder = PassageEmbedder(config, store, snapshot, known)
-    order = _order(run_dir, snapshot.step, config, store, stop, worker)
-    made = _made(run_dir, config, store, embedder, stop, worker, order)
-    with made as (built, vectors):
+    order = _order(run_dir, step, config, store, stop, worker)
+    report = _progress(run_dir, step, len(embedder.ids))
+    settings = SettingsCheck(run_dir, snapshot, order, paths)
+
+    def progress(done: int) -> None:
+        report(done)
+        if worker.count > 1 and not settings.same():
+            raise _SettingsChangedError
+
+    with _made(run_dir, config, store, embedder, stop, worker, order, progress) as (built, vectors):
         given = (run_dir, snapshot, config, store, embedder.ids, vectors, built, began, stop)
         return _publish(*given)
 
@@ -148,6 +165,7 @@ def _made(
     stop: threading.Event,
     worker: Worker,
     order: WorkOrder,
+    progress: Progress,
 ) -> Iterator[tuple[BuiltIndex, Vectors]]:
     """The built index and the vectors of its rows, which may be read during the block.
 
@@ -155,8 +173,7 @@ def _made(
       RealmError: the recall is below the floor.
     """
     size, floor, step = len(embedder.ids), config.builder.recall_floor, order.step
-    progress, where = _progress(run_dir, step, size), f"index of step {step}"
-    segments = len(segment_bounds(size, config))
+    where, segments = f"index of step {step}", len(segment_bounds(size, config))
     if segments == 1:
         whole = _whole(run_dir, step, config, store, embedder, stop, worker, progress)
         require_floor(whole[0].recall, floor, where)
@@ -297,24 +314,3 @@ def _delete_index_of_other_corpus(run_dir: RunDir, step: int, corpus_hash: str) 
 
 def _recalls(built: BuiltIndex) -> dict[str, float]:
     return {"recall": built.recall, "recall_passages": built.recall_passages}
-
-
-def refresh_config(run_dir: RunDir, snapshot: Snapshot, paths: Paths = NO_PATHS) -> ConfigDict:
-    """The config of a snapshot, with inputs, search settings and recall floor of the run's config.
-
-    If an index is below the recall floor, the run can therefore be started again with other search
-    settings. `retrieval` is taken from the run as well: the builder does not use it, but some of
-    its values are valid only with some searchers. `paths`: see `run_config`.
-    """
-    where = f"snapshot of step {snapshot.step}"
-    config, current = (
-        run_config(run_dir, snapshot.config_json, where, paths),
-        newest_config(run_dir),
-    )
-    if current is None:
-        return config
-    with config.unlocked():
-        config.search.update(current.search)
-        config.retrieval.update(current.retrieval)
-        config.builder.recall_floor = current.builder.recall_floor
-    return config_lib.check(config)

@@ -11,7 +11,8 @@ from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config, open_
 from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.errors import DamageError, Stopped
 from realm_jax.index_builder.assist import assist
-from realm_jax.index_builder.refresh import refresh, refresh_config
+from realm_jax.index_builder.refresh import refresh
+from realm_jax.index_builder.refresh_config import refresh_config
 from realm_jax.index_builder.work_order import delete_shards
 from realm_jax.index_builder.worker import JOB, ONLY_WORKER, Worker
 from realm_jax.monitoring.writers import Writers, metric_writers

@@ -7,7 +7,10 @@ is published.
 
 from dataclasses import asdict, dataclass
 
+from ml_collections import ConfigDict
+
 from realm_jax.errors import DamageError
+from realm_jax.index_builder.built_segments import settings_of
 from realm_jax.storage import files, sealed
 from realm_jax.storage.layout import RunDir, step_of
 
@@ -24,7 +27,8 @@ class WorkOrder:
       workers: number of workers, n.
       shard: passages of a shard.
       corpus_hash: of the knowledge corpus.
-      settings: see `built_segments.settings_of`; workers read the config again if it changes.
+      settings: see `built_segments.settings_of`; a worker that reads other ones waits for another
+        order.
       kept: step of the index whose segments are kept, except one of each worker (`rolling`);
         -1: all segments are made.
     """
@@ -35,6 +39,10 @@ class WorkOrder:
     corpus_hash: str
     settings: str = ""
     kept: int = -1
+
+    def is_of(self, config: ConfigDict) -> bool:
+        """Whether a config (`refresh_config`) has the settings; True if they are not known."""
+        return self.settings in ("", settings_of(config, self.corpus_hash))
 
 
 def write_order(run: RunDir, order: WorkOrder) -> None:

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
+from support.workers import POLL, Builder, wait_until
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index
@@ -18,14 +19,11 @@ from realm_jax.index_builder import assist, embed_corpus
 from realm_jax.index_builder import refresh as refreshing
 from realm_jax.index_builder import run as index_builder
 from realm_jax.index_builder.work_order import WorkOrder, newest_order, write_order
-from realm_jax.index_builder.worker import Worker, parse_worker
+from realm_jax.index_builder.worker import parse_worker
 from realm_jax.retrieval.encoder import Encoder
 from realm_jax.storage import commit, files, follow, heartbeat, sealed
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.locks import Lock, StopOrLost
-
-PATIENCE = 600.0
-POLL = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -52,36 +50,6 @@ def embedded(monkeypatch):
 
     monkeypatch.setattr(Encoder, "embed_passages", recorded)
     return embedded
-
-
-class Builder(threading.Thread):
-    """A worker in a thread; `published` and `error` are what it returned and raised."""
-
-    def __init__(self, run, number, count, last_step=0):
-        super().__init__(daemon=True)
-        self.given = (str(run.workdir), POLL, threading.Event(), Worker(number, count))
-        self.last_step = last_step
-        self.published, self.error = None, None
-        self.start()
-
-    def run(self):
-        try:
-            self.published = index_builder.run(*self.given, last_step=self.last_step)
-        except RealmError as error:
-            self.error = error
-
-    def result(self):
-        self.join(PATIENCE)
-        if self.error is not None:
-            raise self.error
-        return self.published
-
-
-def wait_until(holds):
-    until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("text", ["a", "2/2", "-1/2", "0/0", "1", "1/2/3", "builder-0", "", "٠/١"])
