@@ -75,6 +75,10 @@ class RandomStore:
         """Returns the ids of all passages."""
         return np.arange(PASSAGES)
 
+    def is_live(self, ids: np.ndarray) -> np.ndarray:
+        """Returns whether passages with these ids exist."""
+        return (ids >= 0) & (ids < PASSAGES)
+
     def title_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns start and end positions of titles in `flat`."""
         return self._ends[rows, 0] - self._sizes[rows, 0], self._ends[rows, 0]
