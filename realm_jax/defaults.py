@@ -302,7 +302,7 @@ def _mesh() -> ConfigDict:
     mesh.data = -1  # data parallelism: shards of the batch, each with a copy of the parameters
     mesh.fsdp = 1  # fully sharded data parallelism: shards of the batch that share one copy
     mesh.model = 1  # tensor parallelism: heads, feed-forward width and vocabulary are sharded
-    # Groups into which stages ict and realm pack a batch: a multiple of (batch shards *
+    # Groups into which stages reader, ict and realm pack a batch: a multiple of (batch shards *
     # micro-batches) that divides it; 0: that product. Dropout differs between numbers of groups.
     mesh.groups = 0
     return mesh

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Int32, Int64
+from jaxtyping import Bool, Int, Int32, Int64
 
 from realm_jax.data.rows import Rows
 from realm_jax.data.sampling import generator
@@ -75,7 +75,7 @@ def pack(parts: list[Rows], widths: Widths) -> Packed:
         np.concatenate([_widened(part, longest) for part in kind], axis=1)
         for kind in zip(*parts, strict=True)
     )
-    lengths = mask.sum(-1)
+    lengths = _extents(mask)
     order = np.argsort(-lengths, axis=1, kind="stable")
     if (np.take_along_axis(lengths, order, 1) > widths).any():
         raise ValueError(f"rows of {lengths.max(0)} tokens do not fit slots of {widths}")
@@ -96,8 +96,13 @@ def grouped(rows: Rows, groups: int) -> Rows:
 
 
 def lengths_of(parts: list[Rows]) -> Int64[np.ndarray, "G N"]:
-    """Real tokens of each row."""
-    return np.concatenate([part.mask.sum(-1) for part in parts], axis=1)
+    """Tokens of each row, up to its last real one."""
+    return np.concatenate([_extents(part.mask) for part in parts], axis=1)
+
+
+def _extents(mask: Bool[np.ndarray, "G n L"]) -> Int64[np.ndarray, "G n"]:
+    """One more than the position of the last True; tokens before it may be hidden."""
+    return (mask * np.arange(1, mask.shape[-1] + 1)).max(-1)
 
 
 def _widened(part: np.ndarray, width: int) -> np.ndarray:

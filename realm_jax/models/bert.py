@@ -260,6 +260,20 @@ class Layers(nnx.Module):
         return {name: leaf for name, leaf in vars(self).items() if isinstance(leaf, nnx.Param)}
 
 
+def rows_of_streams(
+    x: Float[Array, "G T H"], starts: Int[Array, "G N"], width: int
+) -> Float[Array, "G_N W H"]:
+    """Unpacks the rows of packed streams (`Bert.packed`).
+
+    Args:
+      x: hidden vectors of the streams.
+      starts: position at which each row begins.
+      width: W. The values behind the end of a row are undefined.
+    """
+    within = jnp.minimum(starts[:, :, None] + jnp.arange(width)[None, None], x.shape[1] - 1)
+    return _at(within.reshape(len(x), -1), x).reshape(-1, width, x.shape[2])
+
+
 def _block(ids: Int[Array, "R L"], mask: Bool[Array, "R L"], segments: Int[Array, "R L"]) -> Block:
     """Rows as R streams of one row each."""
     return ids[:, None], mask[:, None], segments[:, None]

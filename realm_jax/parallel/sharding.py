@@ -244,7 +244,8 @@ def packing_groups(mesh: Mesh, config: ConfigDict) -> int:
         batches.
     """
     parts, requested = _num_parts(mesh, config.optimizer.accumulate_steps), config.mesh.groups
-    batches = [config.stages[n].batch for n in ("ict", "realm") if config.stages[n].steps]
+    stages = [config.stages[name] for name in ("reader", "ict", "realm")]
+    batches = [stage.batch for stage in stages if stage.steps]
     if requested % parts or any(batch % (requested or parts) for batch in batches):
         raise ConfigError(
             "the groups do not fit the devices and batches",

@@ -139,15 +139,23 @@ def _stage(target: Target, name: str) -> tuple[Stage, Any, TrainState]:
     return stage, batch, abstract_state(stage.modules, optimizer, mesh, stage.reference)
 
 
+def _not_fitted(config: ConfigDict) -> ConfigDict:
+    """A config with which each batch has the largest shape."""
+    config = ConfigDict(config.to_dict())
+    config.lengths.fitted = False
+    return config
+
+
 def _reader(target: Target, folder: Path) -> tuple[Stage, Any]:
+    config = _not_fitted(target.config)
     store, spans = write_dummy_corpus(folder, target.vocabulary)
-    stage = ReaderStage(target.config, store, MaskedTextSource(store, spans, target.config))
+    text = MaskedTextSource(store, spans, config)
+    stage = ReaderStage(config, store, text, packing_groups(target.mesh, config))
     return stage, stage.batch(0)
 
 
 def _ict(target: Target, folder: Path) -> tuple[Stage, Any]:
-    config = ConfigDict(target.config.to_dict())
-    config.lengths.fitted = False  # the largest batch
+    config = _not_fitted(target.config)
     store, _ = write_dummy_corpus(folder, target.vocabulary)
     stage = IctStage(config, store, packing_groups(target.mesh, config))
     return stage, stage.batch(0)

@@ -1,63 +1,123 @@
 """Stage `reader`: reader warm-up on masked text, before REALM pre-training."""
 
+from functools import cached_property
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.packing import (
+    SAMPLE_QUERIES,
+    Packed,
+    Widths,
+    bucket_for,
+    grouped,
+    lengths_of,
+    make_buckets,
+    pack,
+    sample_groups,
+)
 from realm_jax.data.reader_warmup import ReaderWarmupBatch, ReaderWarmupSource
+from realm_jax.models.bert import rows_of_streams
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
+from realm_jax.parallel import hosts
 from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
+
+
+class ReaderBatch(NamedTuple):
+    """Masked sentences with one passage each, in G groups of b."""
+
+    rows: Packed  # the b joint rows of each group
+    examples: ReaderWarmupBatch  # leaves [G, b, ...]
 
 
 class ReaderStage(IndexFreeStage):
     """Trains the reader's masked-LM head and span head on a sentence with a passage.
 
     Both heads are trained from one forward pass of BERT (`data.reader_warmup`).
+
+    Args:
+      config: the run's config.
+      store: the knowledge corpus Z.
+      text: masked sentences of the pre-training corpus X.
+      groups: G of a whole batch.
     """
 
     name, prefetchable = "reader", True
 
-    def __init__(self, config: ConfigDict, store: PassageStore, text: MaskedTextSource):
-        self.settings, self._max_answer = config.stages.reader, config.lengths.answer
+    def __init__(
+        self, config: ConfigDict, store: PassageStore, text: MaskedTextSource, groups: int = 1
+    ):
+        self.settings, self._lengths = config.stages.reader, config.lengths
         self.modules = Modules(config.model, store.vocabulary.size, ("reader", "span_head"))
         self._source = ReaderWarmupSource(config, store, text)
+        self._size = self.settings.batch // groups
 
     def batch(
         self, step: int, batch_rows: BatchRows = None, params: Parameters | None = None
-    ) -> ReaderWarmupBatch:
+    ) -> ReaderBatch:
         """See `Stage.batch`."""
-        return self._source.batch(step, self.settings.batch, batch_rows)
+        examples = self._source.batch(step, self.settings.batch, batch_rows)
+        groups = len(examples.gold) // self._size
+        rows = [grouped(examples.joint, groups)]
+        bucket = bucket_for(lengths_of(rows), self._buckets)
+        bucket = max(hosts.all_gather("reader/bucket", step, bucket))
+        return ReaderBatch(
+            pack(rows, self._buckets[bucket]),
+            jax.tree.map(lambda leaf: leaf.reshape(groups, self._size, *leaf.shape[1:]), examples),
+        )
+
+    @cached_property
+    def _buckets(self) -> tuple[Widths, ...]:
+        """Sized for the rows of the copying phase and for those after it."""
+        max_lengths = [self._lengths.joint] * self._size
+        if not self._lengths.fitted:
+            return make_buckets(max_lengths)
+        steps = (0, self.settings.steps)
+        samples = [self._source.batch(step, SAMPLE_QUERIES).joint for step in steps]
+        lengths = np.concatenate([lengths_of([grouped(rows, SAMPLE_QUERIES)]) for rows in samples])
+        return make_buckets(max_lengths, sample_groups(lengths, self._size))
 
     def loss(
-        self, networks: SimpleNamespace, batch: ReaderWarmupBatch, key: Key[Array, ""] | None
+        self, networks: SimpleNamespace, batch: ReaderBatch, key: Key[Array, ""] | None
     ) -> Loss:
         """Masked-LM cross-entropy plus cross-entropy of the masked span in the passage."""
-        ids, mask, segments = batch.joint
-        hidden = networks.reader.bert(ids, mask, segments, key)
-        positions = jnp.asarray(batch.text.positions)[:, :, None]
+        joint, text, gold, one_span = jax.tree.map(_flat, batch.examples)
+        size, width = joint.ids.shape
+        streams = networks.reader.bert.packed(batch.rows.blocks, None, key)
+        hidden = rows_of_streams(streams, batch.rows.starts, width)
+        positions = jnp.asarray(text.positions)[:, :, None]
         logits = networks.reader.predict(jnp.take_along_axis(hidden, positions, axis=1))
-        spans = networks.span_head.span_logits(hidden, mask, segments, self._max_answer)
-        size = len(ids)
-        loss, metrics = losses.reader_warmup_loss(
-            losses.token_log_probs(logits, batch.text.targets),
-            batch.text.weights,
-            spans.reshape(size, -1),
-            batch.gold.reshape(size, -1),
-            (spans > INVALID_SPAN_SCORE).reshape(size, -1),
-            batch.one_span,
+        spans = networks.span_head.span_logits(
+            hidden, joint.mask, joint.segments, self._lengths.answer
         )
-        return loss, metrics | losses.real_pieces(size, mask)
+        loss, metrics = losses.reader_warmup_loss(
+            losses.token_log_probs(logits, text.targets),
+            text.weights,
+            spans.reshape(size, -1),
+            gold.reshape(size, -1),
+            (spans > INVALID_SPAN_SCORE).reshape(size, -1),
+            one_span,
+        )
+        masks = (block.mask for block in batch.rows.blocks)
+        return loss, metrics | losses.real_pieces(size, *masks)
 
-    def weight(self, batch: ReaderWarmupBatch) -> Float[Array, ""]:
+    def weight(self, batch: ReaderBatch) -> Float[Array, ""]:
         """The number of masked word pieces, as in stage realm."""
-        return jnp.maximum(batch.text.weights.sum(), 1.0)
+        return jnp.maximum(batch.examples.text.weights.sum(), 1.0)
 
     def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """No metrics: stage realm evaluates the reader."""
         return {}
+
+
+def _flat(grouped: Any) -> Any:
+    return grouped.reshape(-1, *grouped.shape[2:])

@@ -173,12 +173,12 @@ class _Training:
 
     def warm_start(self) -> None:
         """Trains the reader on masked text, then the embedder by the inverse cloze task."""
-        store = self._inputs.knowledge
-        self._train(ReaderStage(self._config, store, self._inputs.text))
+        store, groups = self._inputs.knowledge, self._prepared.groups
+        self._train(ReaderStage(self._config, store, self._inputs.text, groups))
         if self._config.stages.ict.from_reader:
             copied = jax.tree.map(jnp.copy, self.params["reader"]["bert"])
             self.params["embedder"]["bert"] = copied
-        self._train(IctStage(self._config, store, self._prepared.groups))
+        self._train(IctStage(self._config, store, groups))
 
     def pretrain(self) -> None:
         """REALM pre-training; publishes snapshots and searches the indexes built from them.

@@ -59,7 +59,7 @@ def stage_and_batches(name, tiny, steps=STEPS, **changes):
     elif name == "ict":
         stage = IctStage(config, tiny.store, GROUPS)
     else:
-        stage = ReaderStage(config, tiny.store, text)
+        stage = ReaderStage(config, tiny.store, text, GROUPS)
     return config, stage, [stage.batch(step) for step in range(steps)]
 
 

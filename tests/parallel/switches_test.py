@@ -99,8 +99,9 @@ def test_micro_batches_give_the_step_of_the_whole_batch(tiny):
     changes = {"model__layers": 1, "model__dropout": 0.0, "stages__reader__steps": 8}
     changes |= {"masking__scheme": "random_token", "masking__rate": 0.15}
     config = tiny_config(tiny.folder, **changes)
-    stage = ReaderStage(config, tiny.store, MaskedTextSource(tiny.store, tiny.spans, config))
-    counts = stage.batch(0).text.weights.sum(1)
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    stage = ReaderStage(config, tiny.store, text, groups=8)
+    counts = stage.batch(0).examples.text.weights.sum((1, 2))
     assert len({float(counts[part::4].sum()) for part in range(4)}) > 1
     stage.loss = lambda networks, batch, key: masked_lm(networks, batch)
     whole, metrics = one_step(stage, config, 1)
@@ -111,10 +112,9 @@ def test_micro_batches_give_the_step_of_the_whole_batch(tiny):
 
 
 def masked_lm(networks, batch):
-    ids, mask, segments = batch.joint
-    logits = networks.reader.mlm_logits(ids, mask, segments, batch.text.positions)
-    log_p = losses.token_log_probs(logits, batch.text.targets)
-    return losses.masked_lm_loss(log_p, batch.text.weights)
+    (ids, mask, segments), text = jax.tree.map(lambda leaf: leaf[:, 0], batch.examples[:2])
+    logits = networks.reader.mlm_logits(ids, mask, segments, text.positions)
+    return losses.masked_lm_loss(losses.token_log_probs(logits, text.targets), text.weights)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The REALM and ICT losses over padded rows: the reference for the losses over packed rows."""
+"""The losses of stages over padded rows: the reference for their losses over packed rows."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,7 +13,9 @@ from realm_jax import losses
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.inverse_cloze import InverseClozeBatch
 from realm_jax.data.masked_text import MaskedText
+from realm_jax.data.reader_warmup import ReaderWarmupBatch
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows, passage_rows
+from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.retrieval.retriever import select_candidates
 from realm_jax.trainer.stage import Loss
 
@@ -74,6 +76,22 @@ def padded_ict_loss(networks: SimpleNamespace, batch: InverseClozeBatch) -> Loss
     """`IctStage.loss` of padded rows."""
     queries, passages = (networks.embedder.embed(*rows) for rows in batch[:2])
     return losses.ict_loss(queries, passages, batch.ids)
+
+
+def padded_reader_loss(networks: SimpleNamespace, batch: ReaderWarmupBatch, widest: int) -> Loss:
+    """`ReaderStage.loss` of padded rows; `widest` is the length of an answer, in tokens."""
+    (ids, mask, segments), text, size = batch.joint, batch.text, len(batch.gold)
+    hidden = networks.reader.bert(ids, mask, segments)
+    logits = networks.reader.mlm_logits(ids, mask, segments, text.positions)
+    spans = networks.span_head.span_logits(hidden, mask, segments, widest)
+    return losses.reader_warmup_loss(
+        losses.token_log_probs(logits, text.targets),
+        text.weights,
+        spans.reshape(size, -1),
+        batch.gold.reshape(size, -1),
+        (spans > INVALID_SPAN_SCORE).reshape(size, -1),
+        batch.one_span,
+    )
 
 
 def _flat(rows: Rows) -> Rows:

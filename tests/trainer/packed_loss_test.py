@@ -3,13 +3,19 @@
 import jax
 import numpy as np
 import pytest
-from support.padded import padded_batch, padded_ict_loss, padded_realm_loss
+from support.padded import (
+    padded_batch,
+    padded_ict_loss,
+    padded_reader_loss,
+    padded_realm_loss,
+)
 from support.tiny_corpus import tiny_config
 
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
 
 SIZE = 8
@@ -116,10 +122,31 @@ def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, grou
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_packed_reader_has_the_loss_and_gradients_of_padded_rows(tiny, config, groups):
+    """Rows with hidden [MASK] tokens are packed with all tokens behind these."""
+    config.stages.reader.update(steps=4, copying_share=0.0, hidden_mask_share=0.5)
+    config.masking.scheme = "salient_span"
+    stage = ReaderStage(
+        config, tiny.store, MaskedTextSource(tiny.store, tiny.spans, config), groups
+    )
+    packed, padded = stage.batch(0), stage._source.batch(0, SIZE)
+    assert len(packed.rows.starts) == groups
+    counted = padded.text.weights.any(1) | padded.one_span
+    hidden = (padded.joint.ids == tiny.store.vocabulary.mask) & ~padded.joint.mask
+    assert hidden.any() and (padded.gold.any((1, 2)) & counted).any()
+    found = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), packed)
+    widest = config.lengths.answer
+    expected = loss_and_gradients(stage, lambda n, b: padded_reader_loss(n, b, widest), padded)
+    assert_same(found, expected)
+    assert found[0][1]["padding_share"] < 1 - padded.joint.mask.mean()
+
+
 @pytest.mark.parametrize(("fitted", "count"), [(True, 3), (False, 1)])
 def test_the_number_of_batch_shapes_is_that_of_the_config(tiny, config, fitted, count):
     config.lengths.fitted = fitted
     text = MaskedTextSource(tiny.store, tiny.spans, config)
     realm = RealmStage(config, tiny.store, text, text, index_of(tiny, config))
-    ict = IctStage(config, tiny.store)
-    assert [len(kind) for kind in (*realm._usual, ict._buckets)] == [count] * 4
+    ict, reader = IctStage(config, tiny.store), ReaderStage(config, tiny.store, text)
+    kinds = (*realm._usual, ict._buckets, reader._buckets)
+    assert [len(kind) for kind in kinds] == [count] * 5
