@@ -41,6 +41,17 @@ def test_every_row_is_contiguous_and_begins_at_its_start():
     assert streams[1].sum() == lengths_of(parts).sum()  # no other token is real
 
 
+def test_a_row_ends_after_its_last_real_token_also_if_earlier_ones_are_hidden():
+    part = rows([[7, 4]], 8)
+    part.mask[0, 0, :4] = False
+    assert lengths_of([part]).tolist() == [[7, 4]]
+    packed = pack([part], (8, 4))
+    assert [block.ids.tolist() for block in packed.blocks] == [
+        [[[0, 1, 2, 3, 4, 5, 6, 0]]],
+        [[[1000, 1001, 1002, 1003]]],
+    ]
+
+
 def test_a_batch_uses_the_first_bucket_that_fits():
     seen = sample_groups(np.array([[30] + [250] * 7, [40] + [280] * 7]), 4)
     buckets = make_buckets(LIMITS, seen)
