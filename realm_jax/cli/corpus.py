@@ -16,7 +16,6 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli import words
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, natural, positive, whole
 from realm_jax.cli.corpus_changes import add_changes, change_corpus
 from realm_jax.cli.corpus_input import (
@@ -59,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--out",
         required=True,
-        type=words.path,
         help="new folder, or that of an interrupted build",
     )
     build.add_argument(

@@ -29,9 +29,7 @@ def add_changes(verbs: Any) -> None:
     add = add_verb(
         verbs, "add", "add documents to a corpus; one whose id exists is replaced", EXAMPLE_ADD
     )
-    add.add_argument(
-        "--to", required=True, type=words.path, metavar="CORPUS", help="the corpus to change"
-    )
+    add.add_argument("--to", required=True, metavar="CORPUS", help="the corpus to change")
     add_input(add)
     add.add_argument(
         "--workers", type=positive, default=1, help="number of processes; default: %(default)s"
@@ -41,7 +39,6 @@ def add_changes(verbs: Any) -> None:
         "--from",
         dest="of",
         required=True,
-        type=words.path,
         metavar="CORPUS",
         help="the corpus to change",
     )

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from realm_jax.cli import words
 from realm_jax.corpus.documents import Columns
 from realm_jax.corpus.input_files import STANDARD_INPUT
 from realm_jax.corpus.readers import FORMATS
@@ -30,7 +29,6 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         required=True,
-        type=words.path,
         help="file, folder, archive, quoted glob, or - for standard input; format tfds: folder or "
         "name",
     )

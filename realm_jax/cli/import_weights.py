@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
-from realm_jax.cli import words
 from realm_jax.cli.arguments import add_flag, add_json, positive
 from realm_jax.errors import InputError
 
@@ -21,14 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="source",
-        type=words.path,
         required=True,
         help="Hugging Face or sentence-transformers folder, TensorFlow checkpoint, or a model on "
         "the Hub as ORG/NAME[@REVISION]",
     )
-    parser.add_argument(
-        "--to", required=True, type=words.path, help="new folder, for --config.model.start"
-    )
+    parser.add_argument("--to", required=True, help="new folder, for --config.model.start")
     parser.add_argument(
         "--vocab", help="vocab.txt of these weights; default: the one in the same folder"
     )

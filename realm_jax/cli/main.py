@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from realm_jax import __version__, config_paths, runtime
@@ -102,7 +103,18 @@ inputs that are elsewhere on this machine, any number:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints usage errors in two lines and exits with code 2."""
+    """Prints usage errors in two lines and exits with code 2; refuses empty values."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.register("type", None, words.some)  # of all arguments without a type
+        self.register("type", Path, words.some_path)
+
+    def add_subparsers(self, **kwargs: Any) -> Any:
+        """Sub-verbs, whose own parsers check their values."""
+        verbs = super().add_subparsers(**kwargs)
+        verbs.type = str
+        return verbs
 
     def error(self, message: str) -> Any:
         self.print_usage(sys.stderr)

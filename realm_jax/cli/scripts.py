@@ -10,16 +10,19 @@ from typing import Any, NoReturn
 
 from etils import epath
 
+from realm_jax.cli import words
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
 from realm_jax.storage import files
 
 
 def script_parser(docstring: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is the docstring of the script, as it is written."""
-    return argparse.ArgumentParser(
+    """A parser whose help is the docstring of the script, as it is written; no path is empty."""
+    parser = argparse.ArgumentParser(
         description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.register("type", Path, words.some_path)
+    return parser
 
 
 def parse_script(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, list[str]]:

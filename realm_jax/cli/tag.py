@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli import exit_codes, words
+from realm_jax.cli import exit_codes
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import ProgressBar
@@ -28,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sub-verbs train, eval and annotate."""
     verbs = parser.add_subparsers(dest="tag_verb", required=True, metavar="train|eval|annotate")
     train = add_verb(verbs, "train", "train on a CoNLL file", EXAMPLE)
-    train.add_argument(
-        "--input", type=words.path, help="CoNLL file: one word and its BIO tag per line"
-    )
+    train.add_argument("--input", help="CoNLL file: one word and its BIO tag per line")
     train.add_argument("--held-out", help="CoNLL file for evaluation during training")
     train.add_argument("--vocab", help="BERT's vocab.txt; default: learned from the input")
     add_job_arguments(train, dry_run=False)
@@ -38,14 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verbs, "eval", "precision, recall and F1 as conlleval computes them", EXAMPLE_EVAL
     )
     judge.add_argument("--tagger", help="workdir of `realm tag train`")
-    judge.add_argument("--input", type=words.path, help="CoNLL file with the true tags")
+    judge.add_argument("--input", help="CoNLL file with the true tags")
     judge.add_argument(
         "--predictions",
         help="instead of --tagger: file with true and predicted tags in its last columns",
     )
-    judge.add_argument(
-        "--out", type=words.path, help="file for the predictions: word, true tag, predicted tag"
-    )
+    judge.add_argument("--out", help="file for the predictions: word, true tag, predicted tag")
     add_json(judge)
     mark = add_verb(verbs, "annotate", "write the salient spans of a corpus", EXAMPLE_ANNOTATE)
     mark.add_argument("--corpus", required=True, help="folder of `realm corpus build`")
@@ -54,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="workdir of `realm tag train`; default: the rules of `realm corpus build` (names, "
         "dates, quantities; rare terms if these are few)",
     )
-    mark.add_argument(
-        "--out", type=words.path, help=f"new folder; default: {SPANS}/ inside the corpus"
-    )
+    mark.add_argument("--out", help=f"new folder; default: {SPANS}/ inside the corpus")
     mark.add_argument(
         "--knowledge",
         help="knowledge corpus Z in which evidence is looked up; default: this corpus",

@@ -59,8 +59,13 @@ def text(argument: str) -> str:
     return argument
 
 
-def path(argument: str) -> str:
-    """A path, such as that of --input: an empty one, as of an unset variable, is not `.`."""
+def some(argument: str) -> str:
+    """A value that is not empty, as that of an unset variable is; such a path would be `.`."""
     if not argument:
-        raise argparse.ArgumentTypeError("expected a path, found none; . is the current folder")
+        raise argparse.ArgumentTypeError("expected a value, found none; . is the current folder")
     return argument
+
+
+def some_path(argument: str) -> Path:
+    """`some`, as a path."""
+    return Path(some(argument))

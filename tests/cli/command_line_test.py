@@ -1,12 +1,14 @@
 """The command line: help, unknown arguments, overrides, operating-system errors."""
 
+import argparse
 import errno
 import shutil
 
 import pytest
 
 from realm_jax.cli import main as main_module
-from realm_jax.cli.main import VERBS
+from realm_jax.cli import words
+from realm_jax.cli.main import VERBS, make_parser
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,28 @@ def test_help_lists_all_verbs(realm):
 def test_wrong_usage_and_other_errors_have_different_exit_codes(realm, command):
     result = realm(*command)
     result.refused("--help", code=2)
+
+
+def arguments_of(parser):
+    """Parser and argument for each argument with a value, of a verb and of its sub-verbs."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from arguments_of(child)
+        elif action.nargs != 0:
+            yield parser, action
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_argument_is_never_empty(verb):
+    """Such as that of an unset variable: the path would be the current folder."""
+    found = list(arguments_of(make_parser([verb])[1]))
+    assert found or verb == "doctor"
+    for parser, action in found:
+        if action.type is words.text:  # a question, an answer or ids: they have errors of their own
+            continue
+        with pytest.raises(argparse.ArgumentError, match=r"expected|invalid"):
+            parser._get_values(action, [""])
 
 
 @pytest.mark.parametrize("command", [["check", "."], ["ask", "--workdir=w", "who?"]])

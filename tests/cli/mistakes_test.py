@@ -225,22 +225,8 @@ MISTAKES = {
     "an empty input": (
         "corpus build --format=text --input= --out={new}",
         2,
-        ["--input", "expected a path", ". is the current folder"],
+        ["--input", "expected a value", ". is the current folder"],
     ),
-    "an empty output": ("corpus build --format=text --input={notes} --out=", 2, ["--out", "path"]),
-    "an empty corpus": ("corpus add --format=text --input={notes} --to=", 2, ["--to", "path"]),
-    "nothing to remove from": ("corpus remove --from= --ids=a", 2, ["--from", "path"]),
-    "empty weights": ("import --from= --to={new}", 2, ["--from", "path"]),
-    "an empty folder for weights": ("import --from={notes} --to=", 2, ["--to", "path"]),
-    "an export of nothing": ("export --from= --to={new}", 2, ["--from", "path"]),
-    "an export to nothing": ("export --workdir={run} --to=", 2, ["--to", "path"]),
-    "empty tags": ("tag eval --tagger={run} --input=", 2, ["--input", "path"]),
-    "no file for predicted tags": (
-        "tag eval --tagger={run} --input={file} --out=",
-        2,
-        ["--out", "path"],
-    ),
-    "no folder for spans": ("tag annotate --corpus={corpus} --out=", 2, ["--out", "path"]),
     "a shell that is none": ("completion powershell", 2, ["'powershell'", "'bash'"]),
     "an address of another machine": (
         "serve --workdir={run} --host=192.0.2.1 --port=0",

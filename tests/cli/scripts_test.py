@@ -1,8 +1,10 @@
 """What the scripts of `experiments/` and `launch/` share."""
 
+from pathlib import Path
+
 import pytest
 
-from realm_jax.cli.scripts import require_same_settings
+from realm_jax.cli.scripts import require_same_settings, script_parser
 from realm_jax.errors import InputError
 
 
@@ -14,3 +16,12 @@ def test_a_folder_keeps_results_of_one_setting(tmp_path):
         require_same_settings(tmp_path / "home", {**settings, "start": "b"})
     with pytest.raises(InputError, match="overrides"):
         require_same_settings(tmp_path / "home", {**settings, "overrides": []})
+
+
+def test_a_path_of_a_script_is_not_empty(capsys):
+    parser = script_parser("A script.")
+    parser.add_argument("--home", type=Path, default=Path("runs"))
+    assert parser.parse_args(["--home=a"]).home == Path("a")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--home="])
+    assert "--home: expected a value" in capsys.readouterr().err
