@@ -13,7 +13,6 @@ changed, they are indexed in memory; see `GrownBm25`.
 """
 
 import contextlib
-import fcntl
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError
 from realm_jax.retrieval.bm25_words import Texts, library, tokenize, words_of
 from realm_jax.storage import commit, files, integrity
-from realm_jax.storage.flock import UNSUPPORTED
+from realm_jax.storage.flock import NoFlockError, exclusive
 from realm_jax.storage.layout import BM25, MANIFEST
 
 KIND = FOLDER = BM25
@@ -237,11 +236,10 @@ def _exclusive(corpus: Path) -> Iterator[None]:
 
     The lock is on the corpus manifest, so that no other file appears in the folder.
     """
-    with (corpus / MANIFEST).open("rb") as file:
+    with contextlib.ExitStack() as stack:
+        waiting = f"waiting for another command that opens the BM25 index of {corpus}"
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
+            stack.enter_context(exclusive(corpus / MANIFEST, waiting, "rb"))
+        except NoFlockError:
             log.warning("%s has no file locks: build with one process at a time", corpus)
         yield

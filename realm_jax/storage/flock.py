@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from realm_jax.errors import RealmError
 
-UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _POLL_SECONDS = 0.01
 _QUIET_SECONDS = 1.0  # shorter waits, as for a publication, are not logged
 
@@ -27,7 +27,7 @@ def try_flock(file: IO[Any], where: Path) -> bool:
     """Whether this process now holds the `flock` of an open file.
 
     Args:
-      file: open for writing.
+      file: open.
       where: its path, for messages.
 
     Raises:
@@ -39,7 +39,7 @@ def try_flock(file: IO[Any], where: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise (NoFlockError if error.errno in UNSUPPORTED else RealmError)(
+        raise (NoFlockError if error.errno in _UNSUPPORTED else RealmError)(
             "the file cannot be locked",
             where=where,
             expected="a file system with working locks",
@@ -50,18 +50,19 @@ def try_flock(file: IO[Any], where: Path) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, waiting: str) -> Iterator[None]:
-    """Holds the `flock` of a file, which is created if it does not exist; waits for its holder.
+def exclusive(path: Path, waiting: str, mode: str = "ab") -> Iterator[None]:
+    """Holds the `flock` of a file; waits for its holder.
 
     Args:
       path: the file.
       waiting: logged once if its holder keeps it for more than a second.
+      mode: `ab` creates the file if it does not exist; `rb` needs no permission to write.
 
     Raises:
       NoFlockError: the file system does not support it.
       RealmError: the file cannot be locked for another reason.
     """
-    with path.open("ab") as file:
+    with path.open(mode) as file:
         began, logged = time.monotonic(), False
         while not try_flock(file, path):
             if not logged and time.monotonic() - began > _QUIET_SECONDS:

@@ -3,6 +3,8 @@
 import errno
 import multiprocessing
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import bm25s
 import numpy as np
@@ -17,6 +19,7 @@ from realm_jax.errors import DamageError, InputError
 from realm_jax.retrieval.bm25 import FOLDER, Bm25, best, passage_text
 from realm_jax.retrieval.bm25_words import Texts
 from realm_jax.storage import files
+from realm_jax.storage.flock import exclusive
 from realm_jax.storage.layout import MANIFEST
 
 QUERIES = ["What is the capital of Ora?", "rivers in ora since 1711", "ube"]
@@ -162,6 +165,20 @@ def test_processes_that_build_at_the_same_time_open_one_index(tmp_path, corpus):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.map(_length, [folder] * 3) == [48] * 3
     assert PassageStore.open(folder).verify() == []
+
+
+def test_a_process_that_waits_for_another_says_so(tmp_path, corpus, caplog):
+    shutil.copytree(corpus.folder, tmp_path / "corpus")
+    store = PassageStore.open(tmp_path / "corpus")
+    caplog.set_level("INFO")
+    with ThreadPoolExecutor(1) as pool:
+        with exclusive(store.path / MANIFEST, "", "rb"):
+            opened = pool.submit(Bm25.open, store)
+            while not (opened.done() or caplog.messages):
+                time.sleep(0.01)
+            assert not opened.done()
+        assert len(opened.result()) == len(store)
+    assert f"waiting for another command that opens the BM25 index of {store.path}" in caplog.text
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
