@@ -60,8 +60,8 @@ def index_row_bytes(config: ConfigDict) -> float:
     """Bytes of one passage in an index: its vector, and for ScaNN and FAISS its codes."""
     width, search = config.model.embedding, config.search
     precision = {"mesh": search.dtype, "exact": "float32"}.get(search.kind, search.rescore)
-    coded = search.kind in ("scann", "faiss")
-    codes = code_bytes(width, search.dims_per_code) if coded else 0
+    copies = {"scann": 1 + search.soar, "faiss": 1}.get(search.kind, 0)  # SOAR stores codes twice
+    codes = copies * code_bytes(width, search.dims_per_code)
     return float(RESCORED_BYTES[precision] * width + codes)
 
 

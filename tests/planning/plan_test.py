@@ -45,6 +45,12 @@ def test_a_million_passages_by_hand():
     assert found["first_step_seconds"] == found["refresh_seconds"]
 
 
+def test_soar_stores_the_codes_of_a_passage_twice():
+    """As `search_plan.bytes_of` counts them; FAISS has no SOAR."""
+    assert make_plan(search__soar="True")["index_bytes"] == 384e6
+    assert make_plan(search__soar="True", search__kind="faiss")["index_bytes"] == 320e6
+
+
 def test_hours_are_those_of_all_stages_and_of_the_first_index():
     """64 chips of 1e13 FLOPs in 0.1 s, half of which are reached."""
     found = make_plan()
@@ -55,6 +61,8 @@ def test_hours_are_those_of_all_stages_and_of_the_first_index():
     total = sum(hours.values()) + found["wait_hours"]
     assert found["days"] == pytest.approx(total / 24)
     assert found["chip_hours"] == pytest.approx(total * 80)
+    once = make_plan(stages__realm__evaluate_every="0")  # after the last step
+    assert once["stage_hours"]["realm"] == pytest.approx((200_000 * 0.2 + 0.1) / 3600)
     only = make_plan(stages__ict__steps="0", stages__reader__steps="1000")
     assert only["stage_hours"].keys() == {"reader", "realm"}
     before = make_plan(stages__realm__steps="0")
