@@ -69,6 +69,24 @@ def test_held_out_and_training_passages_are_disjoint(tiny):
     assert held_out | train == set(tiny.spans.rows.tolist())
 
 
+def test_a_passage_whose_spans_do_not_fit_is_replaced_by_one_of_the_same_part(tiny, tmp_path):
+    """Training never sees a held-out passage; the spans of odd passages are too far back."""
+    store, ids = tiny.store, np.arange(len(tiny.store))
+    last = [len(store.body_ids(row)) for row in ids.tolist()]
+    spans = [[(end - 1, end)] if row % 2 else [(0, 1)] for row, end in enumerate(last)]
+    written = SpanStore.write(tmp_path / "far", store, spans, source=ids)
+    train = MaskedTextSource(store, written, tiny_config(tiny.folder, lengths__query=4), "train")
+    drawn = {row for step in range(20) for row in train.batch(step, 39).source.tolist()}
+    assert drawn == set(range(2, len(store), 2))  # passage 0 is held out
+
+
+def test_rows_of_a_batch_with_the_same_passage_are_masked_independently(tiny):
+    batch = source(tiny).batch(0, 80)  # each passage twice
+    of = lambda row: np.flatnonzero(batch.source == row)  # noqa: E731
+    same = [(batch.positions[a] == batch.positions[b]).all() for a, b in map(of, range(40))]
+    assert 0.1 < np.mean(same) < 0.9
+
+
 def spans_in(tiny, tmp_path, *passages):
     """The spans of these passages only."""
     spans = [
