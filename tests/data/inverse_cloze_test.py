@@ -127,6 +127,14 @@ def test_removing_a_truncated_sentence_changes_nothing(tiny):
         assert batch.passages.segments[row, len(kept) - 1] == 1
 
 
+def test_the_configured_share_of_query_tokens_is_masked(tiny):
+    config = tiny_config(tiny.folder, stages__ict__mask_share=0.3)
+    source, words = InverseClozeSource(tiny.store, config), tiny.store.vocabulary
+    ids = np.concatenate([source.batch(step, 40).queries.ids for step in range(10)])
+    share = (ids == words.mask).sum() / (~np.isin(ids, [words.pad, words.cls, words.sep])).sum()
+    assert share == pytest.approx(0.3, abs=0.03)
+
+
 def test_special_tokens_are_never_masked(tiny):
     config = tiny_config(tiny.folder, stages__ict__mask_share=1.0)
     queries = InverseClozeSource(tiny.store, config).batch(0, 40).queries
