@@ -1,28 +1,37 @@
 """The table of baselines: BM25, the start, the trained encoder, and both together."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.finished_run import random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
+from realm_jax.corpus.spans import SpanStore
+from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.open_qa import question_rows
 from realm_jax.report.baselines import LABELS, baselines_section, compare_with_baselines
 from realm_jax.report.html import page
 from realm_jax.report.run_data import RunData
 from realm_jax.retrieval.bm25 import Bm25
+from realm_jax.retrieval.fusion import DEPTH, NO_PASSAGE, Fusion
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.inputs import open_inputs
 from realm_jax.trainer.recall import EmbeddedCorpus
 
+SIZE = 96  # passages, held-out sentences and questions
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return write_tiny_corpus(tmp_path_factory.mktemp("baselines"), count=96)
+    return write_tiny_corpus(tmp_path_factory.mktemp("baselines"), count=SIZE)
 
 
 @pytest.fixture(scope="module")
 def compared(corpus):
-    config = tiny_config(corpus.folder, evaluation__queries=32)
+    """Config, inputs, embedded corpora, the embedder of questions, and what was measured."""
+    config = tiny_config(corpus.folder, evaluation__queries=SIZE)
     config.unlock()
     config.corpus.held_out = str(corpus.folder)
     inputs, params = open_inputs(config), random_params(config, corpus.store.vocabulary.size)
@@ -30,20 +39,37 @@ def compared(corpus):
         EmbeddedCorpus(config, corpus.store, params[name])
         for name in ("embedder", "question_embedder")
     )
-    questions = corpus.questions[:16]
-    found = compare_with_baselines(
-        config, inputs, start, trained, questions, params["question_embedder"]
+    embedder = params["embedder"]
+    found = compare_with_baselines(config, inputs, start, trained, corpus.questions, embedder)
+    return SimpleNamespace(
+        config=config,
+        inputs=inputs,
+        start=start,
+        trained=trained,
+        embedder=embedder,
+        found=found,
     )
-    return config, inputs, found
+
+
+def rankings(compared, store, texts, rows, embedder=None):
+    """Passage ids, best first, by retriever."""
+    ids, scores = Bm25.open(store).search(texts, DEPTH)
+    words = np.where(scores > 0, ids, NO_PASSAGE), scores
+    after = compared.trained.ranking(rows, DEPTH, embedder)
+    both, _ = Fusion()(after, words, DEPTH)
+    before = compared.start.hits(rows, DEPTH)
+    return {"bm25": words[0], "start": before, "realm": after[0], "hybrid": both}
 
 
 def test_every_retriever_is_measured_on_both_sets(compared):
-    _, _, found = compared
+    found = compared.found
     assert found["k"] == 5
-    for name, queries in (("held_out", 32), ("questions", 16)):
+    for name, queries in (("held_out", SIZE), ("questions", SIZE)):
         assert found[name].keys() == {"queries", *LABELS}
         assert found[name]["queries"] == queries
         assert all(0 <= found[name][retriever] <= 1 for retriever in LABELS)
+    both = {(found["held_out"][name], found["questions"][name]) for name in LABELS}
+    assert len(both) == len(LABELS)
 
 
 def test_questions_are_embedded_with_the_embedder_of_the_call(corpus):
@@ -59,29 +85,46 @@ def test_questions_are_embedded_with_the_embedder_of_the_call(corpus):
 
 
 def test_a_question_succeeds_by_a_passage_with_its_answer(compared, corpus):
-    ids, _ = Bm25.open(corpus.store).search([q.text for q in corpus.questions[:16]], 5)
-    has = [
-        any(question.answers[0] in corpus.store.body(i) for i in row)
-        for question, row in zip(corpus.questions[:16], ids.tolist(), strict=True)
-    ]
-    assert compared[2]["questions"]["bm25"] == pytest.approx(np.mean(has))
-    assert np.mean(has) > 0
+    questions, store = corpus.questions, corpus.store
+    texts = [question.text for question in questions]
+    rows = question_rows(texts, store.vocabulary, 24)
+    for name, ranked in rankings(compared, store, texts, rows, compared.embedder).items():
+        has = [
+            any(question.answers[0] in store.body(i) for i in row[:5] if i != NO_PASSAGE)
+            for question, row in zip(questions, ranked.tolist(), strict=True)
+        ]
+        assert compared.found["questions"][name] == pytest.approx(np.mean(has)), name
+    assert compared.found["questions"]["bm25"] > 0
+
+
+def spaced(pieces):
+    return f" {' '.join(map(str, pieces.tolist()))} "
 
 
 def test_a_sentence_succeeds_by_another_passage_with_the_hidden_words(compared, corpus):
-    config, inputs, found = compared
-    text, words = inputs.held_out.first(32), corpus.store.vocabulary
-    right = []
-    for row in range(32):
-        shown = [i for i in text.queries.ids[row].tolist() if i not in words.special]
-        ids, scores = Bm25.open(corpus.store).search([words.decode(shown)], len(corpus.store))
-        hits = ids[0][(scores[0] > 0) & (ids[0] != text.source[row])][: config.evaluation.recall_k]
-        hidden = words.decode(text.targets[row][text.weights[row] > 0].tolist())
-        bodies = [words.decode(corpus.store.body_ids(i).tolist()) for i in hits.tolist()]
-        spaced = [f" {b} ".replace(".", " .").replace("?", " ?") for b in bodies]
-        right.append(any(f" {hidden} " in body for body in spaced))
-    assert found["held_out"]["bm25"] == pytest.approx(np.mean(right))
-    assert np.mean(right) > 0
+    text, words, shares = compared.inputs.held_out.first(SIZE), corpus.store.vocabulary, {}
+    shown = [[i for i in row if i not in words.special] for row in text.queries.ids.tolist()]
+    texts = [words.decode(pieces) for pieces in shown]
+    for name, ranked in rankings(compared, corpus.store, texts, text.queries).items():
+        right = []
+        for row, source in enumerate(text.source.tolist()):
+            hits = [i for i in ranked[row].tolist() if i not in (NO_PASSAGE, source)][:5]
+            hidden = spaced(text.targets[row][text.weights[row] > 0])
+            right.append(any(hidden in spaced(corpus.store.body_ids(i)) for i in hits))
+        shares[name] = np.mean(right)
+    assert {name: compared.found["held_out"][name] for name in LABELS} == pytest.approx(shares)
+
+
+def test_with_known_evidence_a_sentence_succeeds_by_that_passage(compared, corpus, tmp_path):
+    store, ids = corpus.store, np.arange(len(corpus.store))
+    spans = [[tuple(span) for span in corpus.spans.of(i).tolist()] for i in ids.tolist()]
+    known = SpanStore.write(tmp_path / "known", store, spans, source=ids, evidence=ids)
+    text = MaskedTextSource(store, known, compared.config)
+    inputs = replace(compared.inputs, held_out=text)
+    found = compare_with_baselines(compared.config, inputs, compared.start, compared.trained)
+    for name, corpus_vectors in (("start", compared.start), ("realm", compared.trained)):
+        assert found["held_out"][name] == corpus_vectors.masked_recall(text.first(SIZE), 5)
+    assert found["held_out"]["bm25"] > 0.9 > compared.found["held_out"]["bm25"]
 
 
 def section(config, records, **shares):
