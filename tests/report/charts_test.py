@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from realm_jax.report import charts
 from realm_jax.report.charts import Line, bar_chart, line_chart
 from realm_jax.report.html import element, page
 from realm_jax.report.predictions import choose_examples
@@ -62,6 +63,22 @@ def test_lines_stay_inside_the_chart(points):
     text = ElementTree.tostring(figure, encoding="unicode")
     assert "nan" not in text and "inf" not in text
     assert len(text) < 30_000
+
+
+def test_a_long_line_is_drawn_with_means_of_neighbouring_points():
+    points = [(float(n), float(n % 2)) for n in range(1000)]  # three of them make a point
+    drawn = charts._downsample(points)
+    assert len(drawn) == 334 and drawn[:2] == [(1.0, 1 / 3), (4.0, 2 / 3)]
+    assert charts._downsample(points[:400]) == points[:400]
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(60, 60), (61, 0)])
+def test_many_swaps_are_not_marked(count, drawn):
+    line, steps = Line("a", [(0.0, 1.0), (99.0, 2.0)]), [float(n) for n in range(count)]
+    figure = line_chart("t", "u", [line], marks=steps)
+    marks = [part.get("class") for part in figure.iter("line")].count("swap")
+    keys = ["new index" in (part.text or "") + (part.tail or "") for part in figure.iter()]
+    assert (marks, any(keys)) == (drawn, drawn > 0)
 
 
 def test_bars_stay_inside_the_chart():
