@@ -42,6 +42,13 @@ def unused_flops(model, length, wanted):
     return (length - wanted) * by_hand
 
 
+def test_a_step_of_ict_scores_every_query_with_every_passage_of_the_batch():
+    config = config_lib.default()
+    layers = 4096 * sum(encoder_flops(config.model, 1, length, 1) for length in (96, 288))
+    heads = 2 * 4096 * 2 * (768**2 + 768 * 128) + 2 * 4096**2 * 128
+    assert train_flops(config, "ict", VOCABULARY) == pytest.approx(3 * (layers + heads))
+
+
 def test_remat_costs_one_more_forward_pass_of_the_layers():
     config = config_lib.default()
     plain = train_flops(config, "ict", VOCABULARY)
@@ -52,6 +59,13 @@ def test_remat_costs_one_more_forward_pass_of_the_layers():
     config.model.remat = "attention"
     scores = sum(12 * (6 * length * 768**2 + 2 * length**2 * 768) for length in (96, 288))
     assert recomputed_flops(config, "ict", VOCABULARY) == 4096 * scores
+
+
+def test_pooling_over_all_tokens_needs_the_whole_last_layer():
+    config = config_lib.default()
+    config.model.pooling = "mean"  # without a pooler; the projection stays
+    whole = encoder_flops(config.model, 8, 288) + 2 * 8 * 768 * 128
+    assert embed_flops(config, 8, 288) == whole
 
 
 @pytest.mark.parametrize(
