@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
 
+from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.data.inverse_cloze import InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.retrieval.exact_searcher import ExactSearcher
+from realm_jax.retrieval.retriever import NO_STEP
+from realm_jax.storage.layout import RunDir
+from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.realm_stage import RealmStage
 
 
 def masked(tiny, share, step=0, **rows):
@@ -39,6 +45,30 @@ def test_the_embedder_reads_the_title_and_the_reader_does_not(tiny):
     for row, title in enumerate(titles(tiny, batch.source)):
         expected = after_title(title, pieces(plain.queries, row), length)
         assert pieces(batch.embedded, row) == expected
+
+
+def test_a_training_step_searches_and_scores_with_the_titled_queries(tiny):
+    config = tiny_config(tiny.folder, stages__realm__title_share=1.0)
+    text = MaskedTextSource(tiny.store, tiny.spans, config)
+    index = IndexManager(RunDir(tiny.folder), config, {""}.__contains__, [], set)
+    stage, drawn, searched = RealmStage(config, tiny.store, text, text, index), text.batch(0, 8), []
+    vectors, ids = np.zeros((40, 8), np.float32), np.zeros((8, 4), np.int64)
+    published = PublishedIndex(0, ExactSearcher(vectors), np.arange(40), vectors, {}, "{}", {})
+    stage._retriever.candidates = lambda _, *given: searched.append(given[0]) or (ids, ids == 0)
+    stage._candidates(published, tiny.store, drawn, NO_STEP)
+    packed = stage.with_candidates(drawn, np.tile(np.arange(9), (8, 1)), 8)
+    for row in range(8):
+        expected = pieces(drawn.embedded, row)
+        assert pieces(searched[0], row) == expected != pieces(drawn.queries, row)
+        assert _row_at(packed.embedded, row)[: len(expected)] == expected
+        read = pieces(drawn.queries, row)  # of the reader
+        assert _row_at(packed.read, row * config.retrieval.candidates)[: len(read)] == read
+
+
+def _row_at(packed, number):
+    """The stream of the only group, from where a row begins."""
+    stream = np.concatenate([block.ids.reshape(-1) for block in packed.blocks])
+    return stream[packed.starts[0, number] :].tolist()
 
 
 def test_without_titles_both_read_the_same(tiny):
