@@ -15,7 +15,7 @@ from realm_jax.data.entity_permutation import RarePieces, permute_rows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
 from realm_jax.data.rows import NULL_PASSAGE, Rows, joint_rows
 
-_NEIGHBOURS = (-2, -1, 1, 2)  # offsets in passages; mostly the same document
+_NEIGHBOURS = (-2, -1, 1, 2)  # offsets among passages that exist; mostly the same document
 # Masking in the copying phase: many masked tokens, all of which occur in the passage.
 _COPYING_MASKS = {"scheme": "random_token", "rate": 0.2}
 _COPYING = {"neighbour_share": 0.0, "null_share": 0.0, "hidden_mask_share": 0.0}
@@ -59,7 +59,7 @@ class ReaderWarmupSource:
             True: (masked, copying),
             False: (text, stage),
         }
-        self._rare = RarePieces(store)
+        self._rare, self._live = RarePieces(store), store.live_ids()
 
     def batch(
         self, step: int, size: int, batch_rows: Int64[np.ndarray, "R"] | None = None
@@ -75,7 +75,8 @@ class ReaderWarmupSource:
         first, second = (text.source, text.evidence) if copying else (text.evidence, text.source)
         passages = np.where(first < 0, second, first)[:, None]
         negative = chance < stage.neighbour_share
-        passages[negative] = (passages[negative] + offset[negative, None]) % len(self._store)
+        place = np.searchsorted(self._live, passages[negative], side="right") - 1
+        passages[negative] = self._live[(place + offset[negative, None]) % len(self._live)]
         passages[chance >= 1 - stage.null_share] = NULL_PASSAGE
         joint = joint_rows(text.queries, self._store, passages, self._lengths.joint)
         joint = Rows(*(part[:, 0] for part in joint))

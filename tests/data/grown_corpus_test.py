@@ -12,6 +12,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data.inverse_cloze import InverseClozeSource
 from realm_jax.data.masked_text import MaskedTextSource
 from realm_jax.data.pretraining import PretrainingRows
+from realm_jax.data.reader_warmup import ReaderWarmupSource
 from realm_jax.data.rows import passage_rows
 
 REMOVED = range(10, 30)
@@ -39,6 +40,13 @@ def test_masked_sentences_are_of_passages_that_exist(tiny, grown):
     assert {2, len(grown) - 1} <= set(text.rows.tolist())
     assert sorted(text.batch(0, len(text)).source) == sorted(text.rows)
     PretrainingRows(tiny_config(tiny.folder), grown, 2).usual(text)
+
+
+def test_a_neighbour_that_the_reader_is_shown_exists(tiny, grown):
+    config = tiny_config(tiny.folder, stages__reader__neighbour_share=1.0)
+    text = MaskedTextSource(grown, SpanStore.open(None, grown), config)
+    joint = ReaderWarmupSource(config, grown, text).batch(0, 40).joint
+    assert joint.segments.sum(1).min() > 1  # a body, not only the closing [SEP]
 
 
 def test_rows_are_those_of_a_corpus_of_the_same_passages(tiny, grown):
