@@ -22,3 +22,42 @@ def test_the_retriever_learns_from_answers_that_the_reader_cannot_select(tiny):
     assert metrics["answer_in_hits"] == 1
     assert metrics["answer_in_read"] == 0
     np.testing.assert_allclose(metrics["retriever_loss"], np.log(2), rtol=1e-5)
+
+
+def stage_of(tiny, numbers, hits, vectors, **changes):
+    """A stage for these questions of the corpus, its networks, and the batch of all of them."""
+    config = tiny_config(tiny.folder, model__layers=1, **changes)
+    questions = [tiny.questions[number] for number in numbers]
+    source = QuestionSource(questions, np.array(hits), vectors, tiny.store, config)
+    stage = QaStage(config, tiny.store.vocabulary.size, source)
+    networks = stage.modules.bind(jax.jit(stage.modules.init)(jax.random.key(0)))
+    return stage, networks, jax.device_put(source.take(np.arange(len(questions))))
+
+
+def test_negatives_are_the_hits_of_the_whole_batch_and_positives_the_own_hits(tiny):
+    """Passage 4 is a hit of both questions, and counts once for each."""
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    hits = [[5, 4, 7], [10, 4, 8]]
+    stage, networks, batch = stage_of(tiny, (4, 10), hits, vectors, model__temperature=0.5)
+    _, metrics = stage.loss(networks, batch, None)
+    questions = np.asarray(networks.embedder.embed(*batch.questions), np.float64)
+    lost = []
+    for question, among in zip(questions, ([4, 5, 7, 8, 10], [10, 4, 8, 5, 7]), strict=True):
+        scores = vectors[among] @ question / 0.5  # the passage with the answer is the first
+        lost.append(np.log(np.exp(scores - scores[0]).sum()))
+    assert metrics["answer_in_hits"] == 1
+    np.testing.assert_allclose(metrics["retriever_loss"], np.mean(lost), rtol=1e-4)
+
+
+def test_the_reader_reads_the_most_relevant_hits_and_adds_their_relevance_to_span_scores(tiny):
+    """Only passage 4, the second hit, is relevant: spans of a second passage read have no share."""
+    zeros, read = np.zeros((40, 8), np.float32), {}
+    for count in (1, 2):
+        given = (tiny, [4], [[5, 4, 7]], zeros.copy())
+        stage, networks, batch = stage_of(*given, stages__qa__reader_passages=count)
+        question = networks.embedder.embed(*batch.questions)[0]
+        batch = batch._replace(vectors=batch.vectors.at[0, 1].set(10 * question))
+        _, read[count] = stage.loss(networks, batch, None)
+    assert read[1]["answer_in_read"] == read[2]["answer_in_read"] == 1
+    np.testing.assert_allclose(read[2]["reader_loss"], read[1]["reader_loss"], rtol=1e-5)
+    assert read[1]["reader_loss"] > 0.1
