@@ -7,7 +7,7 @@ import pytest
 from support.tiny_corpus import tiny_config
 
 from realm_jax.corpus.spans import SpanStore
-from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.masked_text import MaskedTextSource, _held_out
 from realm_jax.errors import InputError
 
 
@@ -61,6 +61,10 @@ def test_spans_beyond_the_query_length_are_never_drawn(tiny):
         hidden = batch.queries.ids == tiny.store.vocabulary.mask
         np.testing.assert_array_equal(hidden.sum(1), batch.weights.sum(1))
         assert (batch.positions < 15).all()
+
+
+def test_every_fiftieth_passage_is_held_out():
+    assert np.flatnonzero(_held_out(np.arange(1, 120))).tolist() == [49, 99]  # 50 and 100
 
 
 def test_held_out_and_training_passages_are_disjoint(tiny):

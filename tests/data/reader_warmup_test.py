@@ -75,6 +75,23 @@ def test_each_sentence_is_paired_with_its_passage_and_gold_is_the_masked_span(ti
     np.testing.assert_array_equal(reading.text.weights, text.weights)
 
 
+def test_the_passage_that_is_known_to_state_a_sentence_comes_before_its_source(tiny, tmp_path):
+    """Except in the copying phase."""
+    ids = np.arange(len(tiny.store))
+    spans = [[tuple(span) for span in tiny.spans.of(i).tolist()] for i in ids.tolist()]
+    stated = np.roll(ids, 7)
+    known = SpanStore.write(tmp_path / "s", tiny.store, spans, source=ids, evidence=stated)
+    steps = {"stages__reader__steps": 2, "stages__reader__copying_share": 0.5}
+    config = tiny_config(tiny.folder, **steps)
+    text = MaskedTextSource(tiny.store, known, config)
+    source = ReaderWarmupSource(config, tiny.store, text)
+    for step, shown in ((0, ids), (1, stated)):
+        joint, drawn = source.batch(step, B).joint, text.batch(step, B).source
+        for row, passage in enumerate(shown[drawn].tolist()):
+            read = body(joint, row)
+            np.testing.assert_array_equal(read, tiny.store.body_ids(passage)[: len(read)])
+
+
 def test_permuted_rows_stay_consistent(names):
     (source, plain), (usual, _) = source_of(names, permuted_share=1.0), source_of(names)
     reading, same, text = source.batch(1, B), usual.batch(1, B), plain.batch(1, B)
