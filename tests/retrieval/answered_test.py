@@ -10,7 +10,7 @@ from realm_jax.data.masked_text import MaskedText
 from realm_jax.data.rows import NULL_PASSAGE, query_rows
 from realm_jax.errors import ConfigError
 from realm_jax.report.baselines import _has
-from realm_jax.retrieval.answered import first_answered
+from realm_jax.retrieval.answered import _has_all, first_answered
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.inputs import open_inputs
@@ -70,6 +70,11 @@ def test_hidden_pieces_that_are_not_neighbours_may_be_apart_in_the_passage(
     wrong = text_of(store, [[1]])
     text, _ = first_answered([(wrong, candidates(3)), (apart, candidates(3))], store)
     assert (text.targets[0, 0] == body[0]) == answered
+
+
+def test_bytes_of_two_pieces_are_not_a_piece():
+    one = [np.array([1], np.int32).tobytes()]
+    assert _has_all(np.array([256, 1]), one) and not _has_all(np.array([256, 0]), one)
 
 
 def test_a_batch_with_more_draws_has_more_answers_and_is_repeated(tmp_path):
