@@ -1,10 +1,11 @@
 """FLOPs of each program, computed from the config.
 
-Only matrix products count (2 a b c for [a, b] x [b, c]); element-wise work does not. Every row has
-its maximum length, because the gain of packing (`data.packing`) depends on the corpus. The row that
-embeds the null passage (three word pieces) is not counted. A backward pass costs two forward
-passes. Recomputing activations costs one more forward pass of the layers (`model.remat=full`), or
-their projections to queries, keys and values and their scores (`attention`).
+Only matrix products count (2 a b c for [a, b] x [b, c]); element-wise work does not. Nor do the
+span head of stages `reader` and `qa` and the scores of `qa`. Every row has its maximum length,
+because the gain of packing (`data.packing`) depends on the corpus. The row that embeds the null
+passage (three word pieces) is not counted. A backward pass costs two forward passes. Recomputing
+activations costs one more forward pass of the layers (`model.remat=full`), or their projections to
+queries, keys and values and their scores (`attention`).
 """
 
 import itertools

@@ -64,6 +64,7 @@ def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, t
     assert len(lines) == len(tiny.questions)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_format_of_its_questions(realm, pretrained, tiny, tmp_path):
     workdir, path = tmp_path / "run", tmp_path / "questions.tsv"
     shutil.copytree(pretrained, workdir)

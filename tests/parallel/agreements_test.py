@@ -33,7 +33,8 @@ def asked(monkeypatch):
     return topics
 
 
-@pytest.mark.parametrize("mode", ["async", pytest.param("sync", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_realm_step_needs_two_agreements(asked, tiny, tmp_path, mode):
     config = tiny_config(
         tiny.folder, model__layers=1, stages__realm__steps=STEPS, refresh__mode=mode

@@ -92,7 +92,7 @@ def one_device():
 
 @pytest.mark.parametrize(
     "name",
-    ["ict", "realm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reader", "qa"))],
+    ["realm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reader", "ict", "qa"))],
 )
 def test_one_device_and_eight_give_the_same_steps(name, tiny):
     penalised = name in ("ict", "realm")

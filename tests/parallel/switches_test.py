@@ -48,7 +48,12 @@ def plain():
 
 
 @pytest.mark.parametrize(
-    "change", [{"model__remat": "full"}, {"model__remat": "attention"}, {"model__scan": False}]
+    "change",
+    [
+        {"model__remat": "full"},
+        pytest.param({"model__remat": "attention"}, marks=pytest.mark.slow),
+        {"model__scan": False},
+    ],
 )
 def test_remat_and_scan_change_the_program_but_not_the_gradients(plain, change):
     expected, program = plain

@@ -46,6 +46,7 @@ def config_of(tiny, newswire, **changes):
         "stages__tagger__steps": STEPS,
         "stages__tagger__row_length": 24,
         "model__dropout": 0.0,
+        "model__layers": 1,
     }
     learning = {"model__init_stddev": 0.1, "optimizer__b2": 0.98}
     changes = {**fixed, **learning, "stages__tagger__learning_rate": 5e-3, **changes}

@@ -127,6 +127,7 @@ def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
     assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
 
 
+@pytest.mark.slow
 def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(tiny, tmp_path):
     config = tiny_config(tiny.folder)
     trained = write_finished_run(tmp_path / "trained", tiny, config)

@@ -29,7 +29,7 @@ def run(tmp_path):
     """Config, run folder and params; the index of step 0 covers the first generation."""
     corpus = write_tiny_corpus(tmp_path, COUNT)
     # Every passage is a candidate of every query.
-    settings = {"refresh__every": EVERY, "retrieval__candidates": COUNT + 2}
+    settings = {"refresh__every": EVERY, "retrieval__candidates": COUNT + 2, "model__layers": 1}
     config = tiny_config(
         corpus.folder, masking__scheme="random_span", masking__rate=0.2, **settings
     )

@@ -276,6 +276,7 @@ def test_every_stage_whose_batches_are_saved_can_be_replayed(tiny, tmp_path):
         replay(str(tmp_path / "run"), config_of(tiny), epath.Path(tmp_path) / "qa.npz")
 
 
+@pytest.mark.slow
 def test_a_replay_with_micro_batches_gives_the_metrics_of_training(tiny, tmp_path):
     changes = {"optimizer__accumulate_steps": 2, "stages__ict__batch": 16}
     changes |= {"stages__ict__steps": 2, "checkpoint__every": 1}

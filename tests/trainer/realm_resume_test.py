@@ -132,6 +132,7 @@ def test_fewer_steps_than_already_trained_are_refused(tiny, uninterrupted):
     assert RunDir(uninterrupted).config.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_cannot_end_where_it_was_stopped_and_the_fix_ends_one_step_later(tiny, tmp_path):
     config = config_of(tiny)
     assert stop_while_waiting(tmp_path, config, built=[0, 2]).step == 4
