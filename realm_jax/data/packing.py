@@ -32,19 +32,24 @@ class Packed(NamedTuple):
     starts: Int32[Any, "G N"]  # position in the stream where row n begins
 
 
-def make_buckets(most: list[int], seen: Int[np.ndarray, "S N"] | None = None) -> tuple[Widths, ...]:
+def make_buckets(
+    most: list[int],
+    seen: Int[np.ndarray, "S N"] | None = None,
+    quantiles: tuple[float, ...] = _QUANTILES,
+) -> tuple[Widths, ...]:
     """The slot widths of each bucket; a bucket is at least as wide as the one before.
 
     Args:
       most: the maximum length of each of the N rows of a group, in any order.
       seen: row lengths of S sample groups. If None, only the last bucket is returned.
+      quantiles: of the sampled lengths, in ascending order; one bucket each. Each is compiled.
     """
     limits = np.sort(most)[::-1]
     step = max(8, limits[0] // _STEPS // 8 * 8)
     buckets = []
     if seen is not None:
         ranked = np.sort(seen, axis=1)[:, ::-1]
-        usual = (np.quantile(ranked, share, axis=0, method="higher") for share in _QUANTILES)
+        usual = (np.quantile(ranked, share, axis=0, method="higher") for share in quantiles)
         buckets = [np.minimum(-(-widths // step) * step, limits) for widths in usual]
     found: list[Widths] = []
     for bucket in [*buckets, limits]:

@@ -77,14 +77,17 @@ class ReaderStage(IndexFreeStage):
 
     @cached_property
     def _buckets(self) -> tuple[Widths, ...]:
-        """Sized for the rows of the copying phase and for those after it."""
+        """For all sampled rows of the copying phase and those after it; for any rows.
+
+        The stage is short: a third program would often take longer to compile than it saves.
+        """
         max_lengths = [self._lengths.joint] * self._size
         if not self._lengths.fitted:
             return make_buckets(max_lengths)
         steps = (0, self.settings.steps)
         samples = [self._source.batch(step, SAMPLE_QUERIES).joint for step in steps]
         lengths = np.concatenate([lengths_of([grouped(rows, SAMPLE_QUERIES)]) for rows in samples])
-        return make_buckets(max_lengths, sample_groups(lengths, self._size))
+        return make_buckets(max_lengths, sample_groups(lengths, self._size), quantiles=(1.0,))
 
     def loss(
         self, networks: SimpleNamespace, batch: ReaderBatch, key: Key[Array, ""] | None

@@ -142,11 +142,15 @@ def test_a_packed_reader_has_the_loss_and_gradients_of_padded_rows(tiny, config,
     assert found[0][1]["padding_share"] < 1 - padded.joint.mask.mean()
 
 
-@pytest.mark.parametrize(("fitted", "count"), [(True, 3), (False, 1)])
-def test_the_number_of_batch_shapes_is_that_of_the_config(tiny, config, fitted, count):
+@pytest.mark.parametrize(
+    ("fitted", "of_realm", "of_ict", "of_reader"), [(True, 3, 3, 2), (False, 1, 1, 1)]
+)
+def test_the_number_of_batch_shapes_is_that_of_the_config(
+    tiny, config, fitted, of_realm, of_ict, of_reader
+):
     config.lengths.fitted = fitted
     text = MaskedTextSource(tiny.store, tiny.spans, config)
     realm = RealmStage(config, tiny.store, text, text, index_of(tiny, config))
     ict, reader = IctStage(config, tiny.store), ReaderStage(config, tiny.store, text)
-    kinds = (*realm._usual, ict._buckets, reader._buckets)
-    assert [len(kind) for kind in kinds] == [count] * 5
+    assert [len(kind) for kind in realm._usual] == [of_realm] * 3
+    assert (len(ict._buckets), len(reader._buckets)) == (of_ict, of_reader)
