@@ -49,7 +49,7 @@ class Hub(BaseHTTPRequestHandler):
             siblings = [{"rfilename": name} for name in FILES]
             return self._send({"id": "org/made", "sha": COMMIT, "siblings": siblings})
         if path.startswith("/org/made/resolve/"):
-            content = FILES[path.rpartition("/")[2]]
+            content = FILES[path.removeprefix("/org/made/resolve/").partition("/")[2]]
             etag = f'"{hashlib.sha1(content).hexdigest()}"'
             return self._send(content, ETag=etag, X_Repo_Commit=COMMIT)
         return self._send({}, 404, X_Error_Code="RepoNotFound")
@@ -115,6 +115,16 @@ try:
 except RealmError as error:
     print("refused", error)
 """
+
+
+def test_the_vocabularies_of_an_export_with_several_networks_are_downloaded(
+    hub, tmp_path, monkeypatch
+):
+    for name in ("config.json", "vocab.txt", "model.safetensors"):
+        monkeypatch.setitem(FILES, f"reader/{name}", FILES[name])
+    code = "from pathlib import Path\nfolder = hub.download('org/made')\nprint(*sorted(p.name "
+    code += "for p in (folder / 'reader').iterdir()))"
+    assert called(code, hub, tmp_path) == "config.json model.safetensors vocab.txt"
 
 
 def test_a_model_is_downloaded_once_and_then_found_offline(hub, tmp_path):
