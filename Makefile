@@ -60,10 +60,12 @@ table2: $(VENV)/installed
 # interrupted command resumes. QUESTIONS has the encyclopedias and the files of questions.
 START ?= sentence-transformers/all-MiniLM-L6-v2
 QUESTIONS ?= $(DATA)
+# those of the records in experiments/results/table2_from_start; others are refused there
+ROW_FLAGS ?= --config.lengths.fitted=False --config.search.kind=mesh
 evidence: $(VENV)/installed
 	$(BIN)/python experiments/evidence.py --all --data=$(DATA) --start=$(START) $(ARGS)
-	$(BIN)/python experiments/table2.py --untrained --data=$(QUESTIONS) --start=$(START)
-	$(BIN)/python experiments/table2.py --all --data=$(QUESTIONS) --start=$(START)
+	$(BIN)/python experiments/table2.py --untrained --data=$(QUESTIONS) --start=$(START) $(ROW_FLAGS)
+	$(BIN)/python experiments/table2.py --all --data=$(QUESTIONS) --start=$(START) $(ROW_FLAGS)
 
 # Writes docs/reference/config.md from realm_jax/defaults.py.
 config-reference: $(VENV)/installed

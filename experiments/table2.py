@@ -11,7 +11,9 @@ Command:  python experiments/table2.py --all --data=DATA --home=runs/table2
           the encoder, BM25 and both, untrained: python experiments/table2.py --untrained \
               --start=FOLDER --data=DATA --home=runs/table2_from_start
           tables and plots of the finished runs: python experiments/table2.py --tables
-          other sizes: add --config.KEY=VALUE to any of them
+          other sizes: add --config.KEY=VALUE to any of them, and --records=FOLDER: records of
+          other sizes are refused in one folder. Those of the tables with --start have
+          --config.lengths.fitted=False --config.search.kind=mesh
 Hours:    docs/results.md has the minutes of a row; an interrupted command resumes
 Expect:   docs/results_random_weights.md, next to the numbers of the paper; with --start
           docs/evidence.md
@@ -129,7 +131,7 @@ def main() -> None:
         help="with --start: what marks X: a tagger's workdir, or `rules`; default: HOME/tagger, "
         "which is trained from the encoder",
     )
-    parser.add_argument("--records", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--records", type=Path, help="of the runs; default: those of the tables")
     parser.add_argument("--warm", action="store_true", help="only corpora, questions and reader")
     parser.add_argument(
         "--untrained", action="store_true", help="with --start: recall of untrained retrievers"
@@ -141,6 +143,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs of --all; default: 1")
     parser.add_argument("--tables", action="store_true", help="only write tables and plots")
     parser.add_argument("--no-tables", action="store_true", help="do not write tables and plots")
+    from table2_small.records import require_same_overrides
+
     arguments, overrides = parse_script(parser)
     default_records = RUNS_FROM_START if arguments.start else RUNS
     arguments.records = arguments.records or default_records
@@ -148,6 +152,8 @@ def main() -> None:
     failed = 0
     try:
         arguments.of_start = start_fields(arguments)
+        if arguments.row or arguments.all:
+            require_same_overrides(arguments.records, overrides)
         if arguments.all:
             failed = all_runs(arguments, overrides)
         elif arguments.untrained and arguments.start:

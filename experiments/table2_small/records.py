@@ -12,6 +12,7 @@ from evidence_runs.measure import commit
 from evidence_runs.rows import UNTRAINED
 from evidence_runs.start import Record, read_of_one_start, start_of
 
+from realm_jax.errors import MismatchError
 from realm_jax.storage import files
 
 
@@ -48,6 +49,23 @@ def require_same_start(records: Path, run: Record) -> None:
     """
     if run:
         read_of_one_start([*sorted(records.glob("*_*.json")), *records.glob(UNTRAINED)], run)
+
+
+def require_same_overrides(records: Path, overrides: list[str]) -> None:
+    """Raises a MismatchError if the folder has records of rows with other overrides.
+
+    Rows and seeds are compared with each other, so all of them need the same.
+    """
+    for path in sorted(records.glob("*_*.json")):
+        own = json.loads(path.read_text()).get("overrides", [])
+        if own != overrides:
+            raise MismatchError(
+                "records in this folder are from runs with other overrides",
+                where=path,
+                expected=" ".join(own) or "no overrides",
+                found=" ".join(overrides) or "no overrides",
+                fix="give the same overrides, or another --records=FOLDER and --home=FOLDER",
+            )
 
 
 def store(

@@ -113,6 +113,34 @@ def test_rows_of_two_encoders_or_taggers_are_refused(tmp_path, encoders, monkeyp
         rows.aggregate_rows(tmp_path)
 
 
+def test_rows_of_other_overrides_are_refused_in_one_folder(tmp_path, monkeypatch):
+    records.store(tmp_path / "realm_0.json", {"row": "realm"}, {}, ["--config.seed=1"], 0.0)
+
+    def run(*flags):
+        given = [f"--records={tmp_path}", f"--data={tmp_path / 'none'}", f"--home={tmp_path / 'a'}"]
+        monkeypatch.setattr(sys, "argv", ["table2.py", *given, *flags])
+        with pytest.raises(SystemExit) as ended:
+            table2.main()
+        return str(ended.value.code)
+
+    for chosen in (["--row=realm", "--seed=1"], ["--row=ict_only"], ["--all", "--seeds=2"]):
+        said = run(*chosen, "--config.seed=2")
+        assert "with other overrides" in said and "--config.seed=1\n" in said, said
+    assert "no overrides" in run("--row=ict_only")
+    assert run("--row=realm", "--config.seed=1") == "0"  # it exists
+
+
+def test_make_evidence_uses_the_overrides_of_the_records():
+    root = table2.RESULTS.parents[1]
+    shown = subprocess.run(
+        ["make", "-n", "evidence"], cwd=root, check=True, capture_output=True, text=True
+    ).stdout
+    commands = [line.split() for line in shown.splitlines() if "table2.py" in line]
+    given = [[one for one in command if one.startswith("--config.")] for command in commands]
+    kept = [json.loads(one.read_text()) for one in table2.RUNS_FROM_START.glob("*_*.json")]
+    assert len(given) == 2 and all(flags == one["overrides"] for one in kept for flags in given)
+
+
 def test_a_collection_is_complete_after_an_interrupted_unpacking(tmp_path, monkeypatch):
     made = write_judged_set(tmp_path / "made" / "adi")
     names = sorted((path.name for path in made.iterdir()), reverse=True)  # qrels.tsv is not last
