@@ -71,7 +71,8 @@ class Measurement:
 
         Raises:
           MismatchError: the folder has records that start from another encoder.
-          InputError: the record is of another recipe, or the run of other settings.
+          InputError: the record, or one of another seed, is of another recipe, or the run is of
+            other settings.
         """
         name, folder = self.judged.name, records / self.label if self.label else records
         path = folder / f"{name}.{self.system}.{self.seed}.json"
@@ -80,6 +81,8 @@ class Measurement:
         if path.exists():
             self._require_own(path)
             return
+        for other in sorted(folder.glob(f"{name}.{self.system}.*.json")):
+            self._require_own(other)  # seeds are averaged
         system = SYSTEMS[self.system]
         workdir, training = self._evaluated_run(system.run)
         if system.index:

@@ -21,7 +21,7 @@ from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 from table2_small import records, run_row
 
 from realm_jax.cli.scripts import require_same_settings
-from realm_jax.errors import MismatchError
+from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage.failpoints import armed
 from realm_jax.text.vocabulary import write_vocabulary
 
@@ -49,6 +49,13 @@ class Measured(Measurement):
 
     def _evaluate(self, workdir, flags):
         return {name: np.ones(4) for name in measure.MEASURES}
+
+
+class Trained(Measured):
+    """A measurement whose training is known without a run."""
+
+    def _evaluated_run(self, kind):
+        return self.home, {"curve": []}
 
 
 def test_the_digest_of_an_encoder_is_that_of_its_arrays(tmp_path, encoders):
@@ -82,6 +89,22 @@ def test_records_of_two_encoders_are_refused_in_one_folder(tmp_path, encoders):
     written.rename(tmp_path / "records" / written.name)
     with pytest.raises(MismatchError, match=r"another encoder[\s\S]*one \(.*\n.*other \("):
         aggregate.read_records(tmp_path / "records")
+
+
+def test_seeds_of_another_recipe_are_refused_under_one_label(tmp_path, encoders):
+    make = lambda system, seed, *overrides, label="few": Trained(  # noqa: E731
+        tmp_path / "adi", system, seed, str(encoders[0]), tmp_path, label, overrides
+    )
+    make("realm", 0, "--config.a=1").write(tmp_path)
+    for seed in (0, 1):
+        with pytest.raises(InputError, match=r"another recipe[\s\S]*a=1\n.*a=2\n"):
+            make("realm", seed, "--config.a=2").write(tmp_path)
+    make("realm", 1, "--config.a=1").write(tmp_path)
+    make("ict", 0, "--config.a=2").write(tmp_path)
+    make("realm", 2, "--config.a=2", label="other").write(tmp_path)
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json"))
+    expected = ["few/adi.ict.0.json", "few/adi.realm.0.json", "few/adi.realm.1.json"]
+    assert names == [*expected, "other/adi.realm.2.json"]
 
 
 def test_records_without_an_encoder_are_of_minilm(tmp_path, encoders):
