@@ -16,6 +16,7 @@ A question is answered from the passages of all articles, held-out ones too: the
 question is not given.
 """
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.cli.scripts import exit_with, parse_script, script_parser
+from realm_jax.cli.scripts import exit_with, parse_script, require_same_settings, script_parser
 from realm_jax.corpus.input_files import Wanted, streams
 from realm_jax.errors import InputError
 from realm_jax.runtime import realm_command
@@ -55,8 +56,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, help="folder of all results")
     arguments, overrides = parse_script(parser)
     home, start = arguments.home, arguments.start
-    home.mkdir(parents=True, exist_ok=True)
-    write_parts(read_articles(arguments.squad), home)
+    prepare(arguments.squad, start, home)
     corpus, workdir, weights = home / "corpus", home / "run", home / "weights"
     if not (corpus / "spans" / "MANIFEST.json").exists():
         build = ["corpus", "build", "--format=beir", f"--input={home / 'corpus.jsonl'}"]
@@ -70,6 +70,18 @@ def main() -> int:
     _realm("export", f"--workdir={workdir}", f"--to={weights}")
     sys.stdout.write((home / "scores.txt").read_text().splitlines()[-1] + "\n")
     return 0
+
+
+def prepare(squad: Path, start: str, home: Path) -> None:
+    """Writes the parts of SQuAD; what a folder has of another file or encoder is not used.
+
+    Raises:
+      InputError: not a SQuAD file, or the folder has results of another one or of another encoder.
+    """
+    articles = read_articles(squad)
+    digest = hashlib.sha256(json.dumps(articles).encode()).hexdigest()[:16]
+    require_same_settings(home, {"squad": digest, "start": start})
+    write_parts(articles, home)
 
 
 def read_articles(squad: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import squad_minilm
 import table2
 from evidence_runs import aggregate, measure, rows
 from evidence_runs.collections import unpack
@@ -249,6 +250,26 @@ def test_the_time_of_failed_and_interrupted_commands_counts(tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         measured._train("realm", tmp_path / "home" / "run")
     assert len(log.read_text().splitlines()) == 3
+
+
+def test_questions_of_another_squad_file_are_refused_in_one_folder(tmp_path):
+    def written(name, answer):
+        question = {"id": "q", "question": "Where?", "answers": [{"text": answer}]}
+        paragraph = {"context": f"In {answer}.", "qas": [question]}
+        articles = [{"title": title, "paragraphs": [paragraph]} for title in ("A", "B")]
+        (tmp_path / name).write_text(json.dumps({"data": articles}))
+        return tmp_path / name
+
+    one, same, other = written("one", "Ora"), written("same", "Ora"), written("other", "Ube")
+    home = tmp_path / "home"
+    for squad in (one, same):
+        squad_minilm.prepare(squad, "encoder", home)
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    assert {"corpus.jsonl", "train.json", "held_out.json"} <= before.keys()
+    for squad, start in ((other, "encoder"), (one, "another")):
+        with pytest.raises(InputError, match="results of other settings"):
+            squad_minilm.prepare(squad, start, home)
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
 WRITERS = {
