@@ -11,13 +11,15 @@ Only stage `reader` is trained, on facts that are not held out.
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli.demo_config import almanac_config
-from realm_jax.cli.scripts import parse_script, script_parser
+from realm_jax.cli.jobs import until_stopped
+from realm_jax.cli.scripts import exit_with, parse_script, script_parser
 from realm_jax.corpus.almanac_store import VOCABULARY, build_almanac, learn_vocabulary
 from realm_jax.defaults import STAGES
 from realm_jax.interop.names import SPAN_HEAD
@@ -42,7 +44,7 @@ def get_config(corpus: str = "runs/warm_start/corpus") -> ConfigDict:
     return config
 
 
-def main() -> None:
+def main() -> int:
     """Trains, then writes the weights into the package, or into the folder of --to."""
     parser = script_parser(__doc__)
     parser.add_argument("--workdir", default="runs/warm_start")
@@ -59,7 +61,14 @@ def main() -> None:
         key, _, value = override.removeprefix("--config.").partition("=")
         config_lib.set_key(config, key, value)
     config_lib.check(config)
-    run(arguments.workdir, config, stop)
+
+    def work() -> dict[str, Any]:
+        run(arguments.workdir, config, stop)
+        return {}
+
+    stopped = until_stopped(work)
+    if stopped:
+        return int(stopped["exit_code"])
     trained = final_params(RunDir(arguments.workdir), "reader")
     assert trained is not None
     reader, span_head = trained[1]["reader"], trained[1]["span_head"]
@@ -67,7 +76,8 @@ def main() -> None:
     save_bert(to, {**reader, SPAN_HEAD: span_head}, config.model)
     if not arguments.to:
         shutil.copyfile(RunDir(arguments.workdir).logs / "reader.jsonl", LOG)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -1,6 +1,7 @@
 """Records and shared files of the experiments: one encoder, interruptions, time of all commands."""
 
 import json
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import squad_minilm
 import table2
+import warm_start
 from evidence_runs import aggregate, measure, rows
 from evidence_runs.collections import unpack
 from evidence_runs.measure import Measurement
@@ -270,6 +272,13 @@ def test_questions_of_another_squad_file_are_refused_in_one_folder(tmp_path):
         with pytest.raises(InputError, match="results of other settings"):
             squad_minilm.prepare(squad, start, home)
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+def test_an_unknown_key_ends_the_warm_start_with_its_message(tmp_path, monkeypatch):
+    flags = [f"--workdir={tmp_path / 'run'}", f"--to={tmp_path / 'to'}", "--config.nowhere=1"]
+    monkeypatch.setattr(sys, "argv", ["warm_start.py", *flags])
+    with pytest.raises(SystemExit, match="unknown config key 'nowhere'"):
+        runpy.run_path(warm_start.__file__, run_name="__main__")
 
 
 WRITERS = {
