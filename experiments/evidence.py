@@ -88,7 +88,16 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> None:
         unknown = [name for name in chosen if name not in known]
         if unknown:
             raise InputError(f"no such {kind}", expected=", ".join(known), found=unknown[0])
-    for seed in arguments.seed or range(SEEDS):
+    seeds = arguments.seed or range(SEEDS)
+    if 0 not in seeds and not any(map(trained, systems)):
+        raise InputError(
+            "systems without training do not differ between seeds",
+            where="--seed",
+            expected="0, the seed of their records",
+            found=", ".join(map(str, seeds)),
+            fix="leave out --seed, or give --system=realm or another trained one",
+        )
+    for seed in seeds:
         for collection in collections:
             folder = unpack(arguments.data, collection, arguments.home)
             for system in systems:

@@ -21,6 +21,7 @@ from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
 from realm_jax.data.judged_sets import read_judged_set
+from realm_jax.errors import RealmError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.text.vocabulary import write_vocabulary
 
@@ -139,6 +140,14 @@ def test_a_recipe_is_compared_with_the_start_and_with_the_same_seeds_of_its_base
     assert lacks in table
     gains = "+0.025 (+0.000 to +0.075) | `ict`: +0.100 (+0.100 to +0.100)"
     assert f"| `three` | a change of ICT | adi | 0.425 | {gains} | – | – |" in table
+
+
+def test_a_seed_that_an_untrained_system_does_not_have_is_refused(tmp_path, monkeypatch):
+    flags = ["--system=bm25", "--system=start", "--seed=1", "--collection=adi", "--start=none"]
+    flags += [f"--data={write_judged_set(tmp_path / 'adi').parent}", f"--records={tmp_path}"]
+    monkeypatch.setattr("sys.argv", ["evidence.py", *flags])
+    with pytest.raises(RealmError, match="do not differ between seeds"):
+        evidence.main()
 
 
 def test_untrained_systems_run_with_the_config_of_the_experiment():
