@@ -35,6 +35,8 @@ def write_sentence_transformers(
 ) -> None:
     """Writes one tower; `SentenceTransformer(folder)` returns the vectors of `Model.embed`.
 
+    The transformer is written last: without the modules, its folder would be that of a BERT.
+
     In the paper's form a passage is encoded as the pair (title, body), a query as a string. In the
     other forms `encode_query` and `encode_document` take strings and add the prompts.
 
@@ -67,13 +69,14 @@ def write_sentence_transformers(
         )
     bert = {name: array for name, array in names.items() if name.startswith("bert.")}
     longest = form.longest or sizes.positions
-    write_network(folder, bert, sizes, vocabulary, longest)
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = ["Transformer", "Pooling", *_write_modules(folder, names, form, sizes.hidden)]
     write_json(folder / LENGTH, {"max_seq_length": longest, "do_lower_case": False})
     prompts = {"query": _separated(form.query_prompt), "document": _separated(form.passage_prompt)}
     similarity = "cosine" if form.normalise else "dot"
     write_json(folder / PROMPTS, {"prompts": prompts, "similarity_fn_name": similarity})
-    kinds = ["Transformer", "Pooling", *_write_modules(folder, names, form, sizes.hidden)]
     write_json(folder / MODULES, _listed(kinds))
+    write_network(folder, bert, sizes, vocabulary, longest)
 
 
 def _write_modules(

@@ -99,6 +99,17 @@ def test_form_and_arrays_survive_import_and_export(made, tmp_path):
     )
 
 
+def test_an_export_that_failed_is_not_read_as_a_bert_without_modules(made, tmp_path):
+    weights, folder = open_weights(made), tmp_path / "W"
+    folder.mkdir()
+    (folder / "2_Dense").touch()  # where a folder is to be written
+    arrays = weights.networks["embedder"]
+    with pytest.raises(FileExistsError):
+        write_sentence_transformers(folder, arrays, weights.sizes, weights.vocabulary)
+    with pytest.raises(RealmError, match="no weights here"):
+        open_weights(folder)
+
+
 def test_the_modules_of_the_current_sentence_transformers_are_read(folder):
     """Version 6 has other class paths and one pooling_mode, and writes tokenizer.json only."""
     expected = vectors(folder)
