@@ -5,12 +5,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax.data.embedder_rows import indexed_length
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.planning.chips import Slice, slice_of
 from realm_jax.planning.flops import embed_flops, evaluation_flops, train_flops
+from realm_jax.storage import files
 
 # Reports of the config experiments/realm_wikipedia.py
 REFERENCE_REPORTS = Path(__file__).with_name("realm_wikipedia.json")
@@ -26,7 +28,7 @@ def add_report(path: Path, report: dict[str, Any]) -> None:
     key = (report["topology"], report["name"])
     kept = [one for one in kept if (one["topology"], one["name"]) != key]
     kept = sorted([*kept, report], key=lambda one: (one["topology"], one["name"]))
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+    files.write_bytes(epath.Path(path), f"{json.dumps(kept, indent=1)}\n".encode())
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
