@@ -108,8 +108,8 @@ def encoder(config: Any) -> tuple[str, Callable[[], None]]:
 
 
 def seconds_by_operation(folder: Path) -> dict[str, float]:
-    """Reads a trace and returns the seconds of each HLO operation."""
-    (path,) = folder.rglob("*.trace.json.gz")
+    """Reads the newest trace in a folder and returns the seconds of each HLO operation."""
+    path = max(folder.rglob("*.trace.json.gz"), key=lambda one: one.stat().st_mtime_ns)
     seconds: dict[str, float] = collections.Counter()
     for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
         name = event.get("args", {}).get("hlo_op")

@@ -29,8 +29,8 @@ TINY = {
     "open_qa": [(("--data={data}",), ("squad-train-v1.1.json.xz", "questions"))],
     "overlap": [(("--size=tiny", ROWS, "--blocks=1"), ("overlap_ratio",))],
     "profiles": [
-        (("--size=tiny",), ("shares", "products")),
-        (("--size=tiny", "--of=embed"), ("shares", "products")),
+        (("--size=tiny", "--trace=kept"), ("shares", "products")),
+        (("--size=tiny", "--of=embed", "--trace=kept"), ("shares", "products")),
     ],
     "refresh": [(("--size=tiny", APPROXIMATE), ("options", "new index", "recall_at_8"))],
     "search": [
