@@ -7,7 +7,7 @@ from realm_jax.errors import InputError
 from realm_jax.storage import files
 
 _ID = re.compile(r"(?!\.+/)[\w.-]{1,96}/(?!\.+(?:@|$))[\w.-]{1,96}(?:@[\w./-]{1,128})?", re.ASCII)
-_FILES = ["*.json", "vocab.txt", "*/vocab.txt", "*.safetensors"]
+_FILES = ["*.json", "vocab.txt", "*/vocab.txt", "*.safetensors", "*_Dense/pytorch_model.bin"]
 _TORCH_FILES = ["pytorch_model*.bin", "*/pytorch_model.bin"]  # only of models without safetensors
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "tflite/*", "coreml/*", ".*"]
 

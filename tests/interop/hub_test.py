@@ -127,6 +127,15 @@ def test_the_vocabularies_of_an_export_with_several_networks_are_downloaded(
     assert called(code, hub, tmp_path) == "config.json model.safetensors vocab.txt"
 
 
+def test_a_linear_layer_that_has_no_safetensors_is_downloaded(hub, tmp_path, monkeypatch):
+    for name in ("config.json", "pytorch_model.bin"):
+        monkeypatch.setitem(FILES, f"2_Dense/{name}", b"{}")
+    monkeypatch.setitem(FILES, "pytorch_model.bin", b"the transformer, which has safetensors")
+    code = "folder = hub.download('org/made')\nprint(*sorted(str(p.relative_to(folder)) "
+    code += "for p in folder.rglob('*.bin')))"
+    assert called(code, hub, tmp_path) == "2_Dense/pytorch_model.bin"
+
+
 def test_a_model_is_downloaded_once_and_then_found_offline(hub, tmp_path):
     download = DOWNLOAD.format(name="org/made@main")
     names = "config.json model.safetensors vocab.txt"
