@@ -8,8 +8,11 @@ import json
 import logging
 from pathlib import Path
 
+from etils import epath
+
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.question_files import read_questions
+from realm_jax.storage import files
 from table2_small.questions import (
     DEV,
     SOURCES,
@@ -52,4 +55,6 @@ def keep_all_questions(home: Path, data: Path, store: PassageStore) -> None:
         training += kept
     write_questions(kept_file(home, TRAIN), training)
     log.info("questions: %s", counts)
-    (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
+    files.write_bytes(
+        epath.Path(folder / "counts.json"), f"{json.dumps(counts, indent=1)}\n".encode()
+    )

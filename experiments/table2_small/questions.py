@@ -12,10 +12,13 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from etils import epath
+
 from realm_jax.corpus.store import PassageStore
 from realm_jax.data.answers import accepted, contains_answer
 from realm_jax.data.open_qa import question_rows
 from realm_jax.data.question_files import Question, read_questions
+from realm_jax.storage import files
 from realm_jax.text.answer_form import folded, normalise_answer, plain
 from table2_small.titles import Titles
 
@@ -134,7 +137,9 @@ def keep_questions(home: Path, data: Path, store: PassageStore) -> None:
                 "said": len(said),
                 "kept": len(own),
             }
-    (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
+    files.write_bytes(
+        epath.Path(folder / "counts.json"), f"{json.dumps(counts, indent=1)}\n".encode()
+    )
 
 
 def read_source(data: Path, name: str) -> list[Question]:
