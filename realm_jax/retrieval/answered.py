@@ -39,7 +39,7 @@ def _answered(
     valid: Bool[np.ndarray, "B K"],
     store: PassageStore,
 ) -> Bool[np.ndarray, "B"]:
-    """Whether the body of a candidate has every run of hidden word pieces."""
+    """Whether the body of a candidate has every run of hidden word pieces, also within words."""
     runs = map(_runs, text.positions, text.targets, text.weights)
     found = [
         any(
