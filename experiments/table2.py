@@ -143,9 +143,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs of --all; default: 1")
     parser.add_argument("--tables", action="store_true", help="only write tables and plots")
     parser.add_argument("--no-tables", action="store_true", help="do not write tables and plots")
+    arguments, overrides = parse_script(parser)
     from table2_small.records import require_same_overrides
 
-    arguments, overrides = parse_script(parser)
     default_records = RUNS_FROM_START if arguments.start else RUNS
     arguments.records = arguments.records or default_records
     arguments.home = arguments.home or Path("runs") / default_records.name
