@@ -52,15 +52,15 @@ def main() -> int:
         "--to", type=Path, help="folder for the weights; default: that of the package"
     )
     arguments, overrides = parse_script(parser)
-    stop = runtime.start()
-    if not VOCABULARY.is_file():
-        learn_vocabulary(VOCABULARY)
-    build_almanac(Path(arguments.workdir) / "corpus")
     config = get_config(f"{arguments.workdir}/corpus")
     for override in overrides:
         key, _, value = override.removeprefix("--config.").partition("=")
         config_lib.set_key(config, key, value)
     config_lib.check(config)
+    stop = runtime.start()
+    if not VOCABULARY.is_file():
+        learn_vocabulary(VOCABULARY)
+    build_almanac(Path(arguments.workdir) / "corpus")
 
     def work() -> dict[str, Any]:
         run(arguments.workdir, config, stop)

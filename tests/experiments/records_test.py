@@ -279,6 +279,7 @@ def test_an_unknown_key_ends_the_warm_start_with_its_message(tmp_path, monkeypat
     monkeypatch.setattr(sys, "argv", ["warm_start.py", *flags])
     with pytest.raises(SystemExit, match="unknown config key 'nowhere'"):
         runpy.run_path(warm_start.__file__, run_name="__main__")
+    assert not list(tmp_path.iterdir())
 
 
 WRITERS = {

@@ -88,6 +88,7 @@ def test_a_compaction_of_the_corpus_does_not_stop_a_resumed_run(run, caplog):
     assert "not repeated bit for bit" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_generations_of_a_long_run_do_not_stay_open(run):
     config, folder, _, corpus = run
     knowledge, opened = Knowledge(corpus.store, config), []

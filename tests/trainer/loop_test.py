@@ -110,6 +110,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tiny,
     )
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_stage_are_those_of_all_processes(tiny, tmp_path):
     class Timed(IctStage):
         def batch(self, step, *batch_rows):
