@@ -12,10 +12,10 @@ import pytest
 import table2
 from evidence_runs import row_tables, rows
 from evidence_runs.aggregate import RESAMPLES
-from support import tiny_corpus
+from support import table2_data
 from support.table2_data import CITIES, COUNTRIES, documents, write_articles, write_data
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
-from table2_small import all_questions, corpora, encyclopedia, run_from_start, titles
+from table2_small import all_questions, corpora, encyclopedia, run_from_start
 from table2_small.bits import bits, from_bits
 from table2_small.questions import QuestionRule, kept_file, read_kept, read_source
 from table2_small.rows import ROWS_FROM_START, row_config
@@ -85,7 +85,7 @@ def test_answers_come_from_the_whole_encyclopedia_without_further_pre_training(t
 
 
 def test_the_config_has_the_sizes_of_the_encoder_except_given_keys(tmp_path):
-    write_vocabulary(tmp_path / "vocab.txt", tiny_corpus.vocabulary())
+    write_vocabulary(tmp_path / "vocab.txt", table2_data.tiny_vocabulary())
     form = {**LIKE_MINILM, "positions": 96}
     start = write_tiny_encoder(tmp_path / "start", tmp_path / "vocab.txt", form)
     base = table2.base_config(tmp_path, str(start), ["--config.model.layers=1"])
@@ -98,7 +98,7 @@ def test_the_config_has_the_sizes_of_the_encoder_except_given_keys(tmp_path):
 def text(tmp_path_factory):
     """X, with the vocabulary in the parent folder."""
     folder = tmp_path_factory.mktemp("text")
-    write_vocabulary(folder / "vocab.txt", tiny_corpus.vocabulary())
+    write_vocabulary(folder / "vocab.txt", table2_data.tiny_vocabulary())
     write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
     return PassageStore.open(folder / "wikipedia")
 
@@ -125,12 +125,11 @@ def test_a_first_sentence_that_does_not_fit_is_cut(tmp_path, text):
     assert len(words.pieces([kept])[0][0]) == 64 - 3 - len(words.pieces(["Ora"])[0][0])
 
 
-def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path, text, monkeypatch):
-    monkeypatch.setattr(titles, "RARE", 1.0)
+def test_a_span_is_kept_if_a_passage_that_its_sentence_names_states_it(tmp_path, text):
     vocabulary = text.path.parent / "vocab.txt"
     known = [
         ("Ora (country)", ["The capital of Ora is City0."]),
-        ("Ube", ["The capital of Ube is City0. The river in 1502 was Ilo."]),
+        ("Ube", ["The capital of Ube is City0. The Ilo was in 1502."]),
         ("River", ["City1 in 1501."]),
     ]
     stories = [
@@ -162,8 +161,7 @@ def test_the_text_is_the_first_articles_of_the_sample(tmp_path, most, count):
     assert list(dict.fromkeys(titles_of_rows)) == list(COUNTRIES[:count])
 
 
-def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, monkeypatch):
-    monkeypatch.setattr(titles, "RARE", 1.0)
+def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text):
     write_data(tmp_path, "")
     vocabulary = text.path.parent / "vocab.txt"
     leads = encyclopedia.beginnings(tmp_path / encyclopedia.ARTICLES, vocabulary, 0.25, 64)
@@ -179,8 +177,8 @@ def test_every_question_is_judged_and_none_of_them_trained_on(tmp_path, text, mo
     assert judged["trec"][1].expression and judged["trec"][1].answers == ("zebra|lion",)
     trained = {q.text for q in read_kept(tmp_path, all_questions.TRAIN)}
     # CITIES[1] is in CuratedTREC and CITIES[3] in TriviaQA; CITIES[2] is in NQ and in SQuAD
-    assert trained == {CITIES[0], CITIES[2], "What is it?"}  # a title has the piece ##t
-    assert counts["nq_train"]["kept"] == 3
+    assert trained == {CITIES[0], CITIES[2]}
+    assert counts["nq_train"]["kept"] == 2
     assert counts["squad"] == {"read": 1, "not_judged": 1, "kept": 1}
     rule, questions = QuestionRule(store), read_source(tmp_path, "nq_train")
     assert rule.kept(questions) == rule.said_and_kept(questions)[1] != questions
@@ -276,7 +274,7 @@ def test_the_contract_names_all_rows_and_sets():
 def test_the_text_is_marked_by_a_tagger_that_starts_from_the_encoder(tmp_path, text):
     lines = "Ora B-LOC\nis O\nold O\n\nUbe B-LOC\nis O\nnew O\n"
     (tmp_path / corpora.TAGGED).write_bytes(lzma.compress(lines.encode()))
-    write_vocabulary(tmp_path / corpora.VOCABULARY, tiny_corpus.vocabulary())
+    write_vocabulary(tmp_path / corpora.VOCABULARY, table2_data.tiny_vocabulary())
     form = {**LIKE_MINILM, "positions": 160}
     start = write_tiny_encoder(tmp_path / "start", tmp_path / corpora.VOCABULARY, form)
     steps = ["--config.stages.tagger.steps=2", "--config.stages.tagger.batch=8"]
@@ -291,7 +289,6 @@ def test_the_text_is_marked_by_a_tagger_that_starts_from_the_encoder(tmp_path, t
 
 @pytest.mark.slow
 def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(titles, "RARE", 1.0)
     data, home, records = tmp_path / "data", tmp_path / "runs", tmp_path / "records"
     data.mkdir()
     write_data(data, "")

@@ -9,8 +9,8 @@ import pytest
 import table2
 from safetensors.numpy import load_file
 from support import tiny_corpus
-from support.table2_data import CITIES, COUNTRIES, documents, write_questions
-from table2_small import aggregate, corpora, questions, run_row, tables, titles
+from support.table2_data import CITIES, COUNTRIES, documents, tiny_vocabulary, write_questions
+from table2_small import aggregate, corpora, questions, run_row, tables
 from table2_small.rows import COPYING, PAPER, READING, ROWS, in_order, row_config
 
 from realm_jax import config as config_lib
@@ -40,7 +40,6 @@ def value(config, key):
     return config
 
 
-SHOWN = 30  # tokens of a passage that count as shown
 NO_REALM = {"stages.realm.steps": (960, 1), "stages.realm.learning_rate": (3e-4, 0.0)}
 CANDIDATES_16 = {
     "retrieval.candidates": (4, 16),
@@ -157,7 +156,7 @@ def test_spans_to_copy_lie_in_the_shown_part_of_the_text(home):
     for row in range(len(text)):
         ends = text.sentences(row)
         for a, b in marked.of(row).tolist():
-            inside = ends[ends > a].min() <= SHOWN
+            inside = ends[ends > a].min() <= corpora.SHOWN_PIECES
             assert ([a, b] in shown.of(row).tolist()) == inside
     assert (shown.source == np.arange(len(text))).all()
 
@@ -170,10 +169,8 @@ def test_news_masks_spans_that_a_named_passage_contains(tmp_path, home):
     write_store(tmp_path / "news", stories, home / "vocab.txt", passage_pieces=64)
     news = PassageStore.open(tmp_path / "news")
     marked = mark_spans(news, tmp_path / "marked")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(titles, "RARE", 1.0)
-        (tmp_path / "knowledge").symlink_to(home / "knowledge")
-        corpora.tie_news(tmp_path, marked, news)
+    (tmp_path / "knowledge").symlink_to(home / "knowledge")
+    corpora.tie_news(tmp_path, marked, news)
     tied = corpora.SpanStore.open(tmp_path / "news_spans", news)
     words = [
         [news.vocabulary.decode(news.body_ids(row)[a:b]) for a, b in tied.of(row).tolist()]
@@ -200,6 +197,7 @@ def test_kept_questions_have_answers_in_few_passages(home, data):
     assert counts["nq_train"] == {"read": 8, "not_in_dev": 7, "said": 5, "kept": 3}
     assert counts["nq_held_out"]["kept"] == 1
     assert counts["trec"] == {"read": 2, "not_in_dev": 2, "said": 1, "kept": 1}
+    assert all(counts[name]["kept"] for name in questions.EVALUATED)
     assert {q.text for q in questions.read_kept(home, "nq_dev")} == {
         "What is twice in Ulm?",
         CITIES[5],
@@ -268,15 +266,13 @@ def data(tmp_path_factory):
 def home(tmp_path_factory, data):
     """Corpora and questions from articles that are longer than one passage."""
     folder = tmp_path_factory.mktemp("home")
-    write_vocabulary(folder / "vocab.txt", tiny_corpus.vocabulary())
-    write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=64)
+    write_vocabulary(folder / "vocab.txt", tiny_vocabulary())
+    pieces = corpora.TEXT_PIECES
+    write_store(folder / "wikipedia", documents(), folder / "vocab.txt", passage_pieces=pieces)
     text = PassageStore.open(folder / "wikipedia")
     marked = mark_spans(text, folder / "wikipedia" / "tagged_spans")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(titles, "RARE", 1.0)  # few titles, which occur in each other's articles
-        patched.setattr(corpora, "SHOWN_PIECES", SHOWN)  # passages are shorter than usual
-        corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
-        questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
+    corpora.cut_corpora(folder, marked, text, folder / "vocab.txt")
+    questions.keep_questions(folder, data, PassageStore.open(folder / "knowledge"))
     return folder
 
 

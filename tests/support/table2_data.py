@@ -17,14 +17,25 @@ COUNTRIES = ("Ora", "Ube", "Ilo", "Aru", "Eta", "Osk", "Ani", "Ulm")
 CITIES = [f"What is the capital of {country}?" for country in COUNTRIES]
 
 
+def tiny_vocabulary() -> list[str]:
+    """The vocabulary of `tiny_corpus`, in which a country is also one piece, as rare as its name.
+
+    Single characters are in every passage, so titles spelt with them would be no rare pieces.
+    """
+    return [*tiny_corpus.vocabulary(), *(country.lower() for country in COUNTRIES)]
+
+
 def documents() -> list[Document]:
-    """Articles longer than one passage; later sentences repeat the words of the first one."""
+    """Articles longer than one passage, whose first sentences name no other country."""
     return [_article(number, country) for number, country in enumerate(COUNTRIES)]
 
 
 def _article(number: int, country: str) -> Document:
     year = 1500 + number
-    sentences = [f"The capital of {country} is City{number} since {year}."]
+    sentences = [
+        f"The capital of {country} is City{number} since {year}.",
+        f"The river in {country} is Rio{number} since {year}.",
+    ] * 3  # more than fits into a passage of Z
     rivers = product(COUNTRIES, COUNTRIES, ("is", "was"))
     sentences += [
         f"The river in {a} {verb} {b} of {country} since {year}."
@@ -40,7 +51,7 @@ def write_data(folder: Path, tagged: str) -> None:
       folder: an existing folder.
       tagged: sentences with entity tags in CoNLL format.
     """
-    write_vocabulary(folder / corpora.VOCABULARY, tiny_corpus.vocabulary())
+    write_vocabulary(folder / corpora.VOCABULARY, tiny_vocabulary())
     (folder / corpora.TAGGED).write_bytes(lzma.compress(tagged.encode()))
     articles = "".join(
         f'<doc id="{row}" url="https://x?curid={row}" title="{one.title}">\n'
