@@ -138,29 +138,30 @@ def losses(workdir, stage):
 
 
 @pytest.mark.parametrize(
-    ("count", "devices", "mesh"),
+    ("count", "devices", "mesh", "stage"),
     [
-        (2, 2, {"mesh__fsdp": 2}),
-        pytest.param(4, 2, {"mesh__fsdp": 4, "mesh__model": 2}, marks=pytest.mark.slow),
-        pytest.param(2, 4, {"mesh__replica": 2}, marks=pytest.mark.slow),
+        (2, 2, {"mesh__fsdp": 2}, "ict"),
+        pytest.param(2, 2, {"mesh__fsdp": 2}, "reader", marks=pytest.mark.slow),
+        pytest.param(4, 2, {"mesh__fsdp": 4, "mesh__model": 2}, "ict", marks=pytest.mark.slow),
+        pytest.param(2, 4, {"mesh__replica": 2}, "ict", marks=pytest.mark.slow),
     ],
 )
 def test_several_processes_train_with_the_losses_of_one(
-    start, tiny, tmp_path, count, devices, mesh
+    start, tiny, tmp_path, count, devices, mesh, stage
 ):
-    config = tiny_config(tiny.folder, **WITHOUT_BUILDER, **mesh)
-    hosts = start(config, count, devices)
-    log, addresses = RunDir(tmp_path / "run").logs / "ict.jsonl", set()
+    settings = {**WITHOUT_BUILDER, "stages__ict__steps": 0, f"stages__{stage}__steps": 20}
+    hosts = start(tiny_config(tiny.folder, **settings, **mesh), count, devices)
+    log, addresses = RunDir(tmp_path / "run").logs / f"{stage}.jsonl", set()
     hosts.until(lambda: addresses.update(*map(listening, hosts.processes)) or log.exists())
     hosts.wait(*[0] * count)
     loopback = "0100007F"
     assert all(address.endswith(loopback) for address in addresses), addresses
     assert addresses or sys.platform != "linux"
-    single = tiny_config(tiny.folder, **WITHOUT_BUILDER)
+    single = tiny_config(tiny.folder, **settings)
     trainer.run(str(tmp_path / "single"), single, threading.Event())
-    expected = losses(tmp_path / "single", "ict")
+    expected = losses(tmp_path / "single", stage)
     assert len(expected) == 20
-    np.testing.assert_allclose(losses(tmp_path / "run", "ict"), expected, rtol=1e-3)
+    np.testing.assert_allclose(losses(tmp_path / "run", stage), expected, rtol=1e-3)
 
 
 @pytest.mark.slow
