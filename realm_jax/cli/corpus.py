@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument(
         "--beam",
-        type=str,  # may be empty: on this machine
+        type=str,  # may be empty: Beam then runs on this machine
         metavar="OPTIONS",
         help="split on a cluster with Apache Beam and these options (extra [beam]); also writes a "
         "TFDS dataset to OUT.tfds",

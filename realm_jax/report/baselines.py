@@ -133,7 +133,7 @@ def _held_out(inputs: Inputs, count: int) -> _Queries:
 
 
 def _has(pieces: list[int], part: list[int]) -> bool:
-    """Whether `part` is a contiguous part of `pieces`, which may end within a word."""
+    """Whether `part` is a contiguous part of `pieces`; its last word may be longer there."""
     size = len(part)
     return any(pieces[start : start + size] == part for start in range(len(pieces) - size + 1))
 

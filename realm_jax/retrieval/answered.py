@@ -39,7 +39,10 @@ def _answered(
     valid: Bool[np.ndarray, "B K"],
     store: PassageStore,
 ) -> Bool[np.ndarray, "B"]:
-    """Whether the body of a candidate has every run of hidden word pieces, also within words."""
+    """Whether the body of a candidate has every run of hidden word pieces.
+
+    The last word of a run may be longer in the body.
+    """
     runs = map(_runs, text.positions, text.targets, text.weights)
     found = [
         any(
