@@ -3,6 +3,7 @@
 This module runs before any test imports jax.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -24,6 +25,9 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"  # broadcasting over axes must 
 _PATHS = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 jaxtyping.install_import_hook("realm_jax", "beartype.beartype")
+# A trace makes many small objects that stay; with the thresholds of Python, their collection takes
+# a tenth of the time of tests that compile.
+gc.set_threshold(100_000, 50, 100)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
