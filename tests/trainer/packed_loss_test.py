@@ -120,7 +120,7 @@ def test_the_distance_penalty_does_not_depend_on_the_number_of_groups(tiny, conf
     assert_same(penalised(8), one_group)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, groups):
     stage = IctStage(config, tiny.store, groups)
     found = loss_and_gradients(stage, lambda n, b: stage.loss(n, b, None), stage.batch(0))
@@ -128,7 +128,7 @@ def test_packed_ict_has_the_loss_and_gradients_of_padded_rows(tiny, config, grou
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_packed_reader_has_the_loss_and_gradients_of_padded_rows(tiny, config, groups):
     """Rows with hidden [MASK] tokens are packed with all tokens behind these."""
     config.stages.reader.update(steps=4, copying_share=0.0, hidden_mask_share=0.5)
