@@ -128,7 +128,7 @@ def test_rows_of_cudnn_have_an_even_width(monkeypatch):
 
     monkeypatch.setattr(bert, "self_attention", attention)
     rows = jnp.ones((3, 11), jnp.int32)
-    networks.embedder.embed(rows, rows > 0, 0 * rows)
+    jax.jit(networks.embedder.embed)(rows, rows > 0, 0 * rows)
     assert set(widths) == {12}
 
 
@@ -140,5 +140,5 @@ def test_whole_tiles_may_be_wider_than_the_table_of_positions():
         modules = Modules(config.model, 30, ("embedder",))
         networks = modules.bind(jax.jit(modules.init)(jax.random.key(0)))
         rows = jnp.arange(60, dtype=jnp.int32).reshape(3, 20) % 30
-        hidden[attention] = networks.embedder.embed(rows, rows >= 0, 0 * rows)
+        hidden[attention] = jax.jit(networks.embedder.embed)(rows, rows >= 0, 0 * rows)
     np.testing.assert_allclose(hidden["pallas"], hidden["xla"], atol=1e-5)

@@ -24,6 +24,11 @@ def bound():
     return modules.bind(parameters)
 
 
+@pytest.fixture(scope="module")
+def embed(bound):
+    return jax.jit(bound.embedder.embed)
+
+
 def rows(length, used, body=4, count=3):
     rng = np.random.default_rng(0)
     ids = np.zeros((count, length), np.int32)
@@ -35,38 +40,39 @@ def rows(length, used, body=4, count=3):
 
 def span_logits(bound, widest):
     ids, mask, segments = rows(12, 9)
-    hidden = bound.reader.bert(ids, mask, segments)
-    return bound.span_head.span_logits(hidden, mask, segments, widest)
+    hidden = jax.jit(bound.reader.bert)(ids, mask, segments)
+    return jax.jit(bound.span_head.span_logits, static_argnums=3)(hidden, mask, segments, widest)
 
 
-def test_padding_does_not_change_the_vectors(bound):
-    short, long = (bound.embedder.embed(*rows(length, 10)) for length in (10, 24))
+def test_padding_does_not_change_the_vectors(embed):
+    short, long = (embed(*rows(length, 10)) for length in (10, 24))
     np.testing.assert_allclose(short, long, rtol=1e-5, atol=1e-5)
 
 
-def test_vectors_depend_on_segments_and_token_order(bound):
+def test_vectors_depend_on_segments_and_token_order(embed):
     ids, mask, segments = rows(10, 10)
-    usual = bound.embedder.embed(ids, mask, segments)
-    assert not np.allclose(usual, bound.embedder.embed(ids, mask, 0 * segments), atol=1e-4)
-    assert not np.allclose(usual, bound.embedder.embed(ids[:, ::-1], mask, segments), atol=1e-4)
+    usual = embed(ids, mask, segments)
+    assert not np.allclose(usual, embed(ids, mask, 0 * segments), atol=1e-4)
+    assert not np.allclose(usual, embed(ids[:, ::-1], mask, segments), atol=1e-4)
 
 
-def test_vectors_are_layer_normalised_and_not_unit_length(bound):
-    vectors = np.asarray(bound.embedder.embed(*rows(10, 10)))
+def test_vectors_are_layer_normalised_and_not_unit_length(embed):
+    vectors = np.asarray(embed(*rows(10, 10)))
     np.testing.assert_allclose(vectors.mean(-1), 0, atol=1e-5)
     np.testing.assert_allclose((vectors**2).mean(-1), 1, rtol=1e-4)
 
 
 def test_logits_are_computed_only_at_the_requested_positions(bound):
     parts = rows(12, 12)
-    every = bound.reader.mlm_logits(*parts, jnp.tile(jnp.arange(12), (3, 1)))
-    some = bound.reader.mlm_logits(*parts, jnp.array([[3, 7], [0, 1], [11, 11]]))
+    logits = jax.jit(bound.reader.mlm_logits)
+    every = logits(*parts, jnp.tile(jnp.arange(12), (3, 1)))
+    some = logits(*parts, jnp.array([[3, 7], [0, 1], [11, 11]]))
     assert every.shape == (3, 12, V)
     for row, places in enumerate([[3, 7], [0, 1], [11, 11]]):
         np.testing.assert_allclose(some[row], every[row, jnp.array(places)], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_selected_positions_have_the_same_vectors_and_gradients_as_all_positions(layers):
     modules, parameters = networks(model__layers=layers)
     parts, places = rows(12, 9), jnp.array([[3, 7, 3], [0, 1, 2], [8, 8, 0]])
@@ -110,20 +116,20 @@ def test_a_span_score_depends_only_on_its_ends(bound):
     assert len({scores[4, 0], scores[4, 1], scores[5, 0], scores[4, 2]}) == 4
 
 
-def test_dropout_needs_a_key_and_is_determined_by_it(bound):
+def test_dropout_needs_a_key_and_is_determined_by_it(embed):
     parts = rows(10, 10)
-    still = bound.embedder.embed(*parts)
-    np.testing.assert_array_equal(still, bound.embedder.embed(*parts))
-    one, again, two = (bound.embedder.embed(*parts, jax.random.key(seed)) for seed in (1, 1, 2))
+    still = embed(*parts)
+    np.testing.assert_array_equal(still, embed(*parts))
+    one, again, two = (embed(*parts, jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, still) and not np.array_equal(one, two)
 
 
-def test_bfloat16_activations_give_float32_vectors_close_to_the_exact_ones(bound):
+def test_bfloat16_activations_give_float32_vectors_close_to_the_exact_ones(embed):
     modules, parameters = networks(model__compute="bfloat16")
-    half = modules.bind(parameters).embedder.embed(*rows(10, 10))
+    half = jax.jit(modules.bind(parameters).embedder.embed)(*rows(10, 10))
     assert half.dtype == jnp.float32
-    np.testing.assert_allclose(half, bound.embedder.embed(*rows(10, 10)), atol=0.1)
+    np.testing.assert_allclose(half, embed(*rows(10, 10)), atol=0.1)
 
 
 def test_params_of_a_network_do_not_depend_on_the_other_networks():

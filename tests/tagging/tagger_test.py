@@ -93,7 +93,7 @@ def test_word_scores_are_the_networks_scores_of_first_tokens(tagger_run):
     made = jax.tree.map(jax.numpy.asarray, rows([window], 64, pieces))
     modules = Modules(wide(published).model, pieces.size, ("tagger",))
     network = modules.bind({"tagger": jax.device_put(published.parameters)}).tagger
-    expected = np.asarray(jax.nn.log_softmax(network.label_logits(*made)))[0]
+    expected = np.asarray(jax.nn.log_softmax(jax.jit(network.label_logits)(*made)))[0]
     starts = [0, *np.flatnonzero(np.diff(window.words)) + 1]
     assert len(starts) == len(sentence.words) == 10
     [scores] = tagger._scores([[sentence]], [len(sentence.words)])
@@ -120,9 +120,12 @@ def test_capitals_are_distinguished_although_tokens_are_lower_case(tiny):
     )
     np.testing.assert_array_equal(small.ids, large.ids)
 
+    @jax.jit
+    def logits(parameters, made):
+        return modules.bind(parameters).tagger.label_logits(*made)
+
     def scores(made):
-        made = jax.tree.map(jax.numpy.asarray, made)
-        return np.asarray(modules.bind(parameters).tagger.label_logits(*made))
+        return np.asarray(logits(parameters, made))
 
     np.testing.assert_array_equal(scores(small), scores(large))  # shape embeddings are zero
     drawn = jax.random.normal(jax.random.key(1), parameters["tagger"]["shape"].shape)
