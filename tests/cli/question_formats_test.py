@@ -15,6 +15,7 @@ from realm_jax.trainer import run as trainer
 from realm_jax.trainer.inputs import open_inputs
 
 STEPS = 2
+TUNED = 3  # the same in all tests, so that one program serves them
 OTHERS = ("webquestions", "trec", "squad")
 
 
@@ -51,8 +52,8 @@ def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, t
     shutil.copytree(pretrained, workdir)
     path.write_text(written(format, tiny.questions))
     asked = [f"--workdir={workdir}", f"--questions={path}", f"--format={format}", "--json"]
-    tuned = realm("finetune", *asked, "--config.stages.qa.steps=3")
-    assert tuned.json() == {"state": "done", "export_step": STEPS + 3}, tuned.err
+    tuned = realm("finetune", *asked, f"--config.stages.qa.steps={TUNED}")
+    assert tuned.json() == {"state": "done", "export_step": STEPS + TUNED}, tuned.err
     assert {"question_embedder", "span_head"} <= read_export(RunDir(workdir)).networks.keys()
     report = realm("eval", *asked).json()
     assert report["questions"] == len(tiny.questions)
@@ -103,7 +104,7 @@ def test_config_keys_of_questions_hold_without_their_flags(realm, pretrained, ti
     command = ["finetune", f"--workdir={workdir}", f"--questions={path}"]
     keys = {"questions_format": "trec", "questions_part": "all", "questions_without": str(without)}
     overrides = [f"--config.corpus.{key}={value}" for key, value in keys.items()]
-    assert realm(*command, *overrides, "--config.stages.qa.steps=1").code == 0
+    assert realm(*command, *overrides, f"--config.stages.qa.steps={TUNED}").code == 0
     assert keys.items() <= json.loads((workdir / "config.json").read_text())["corpus"].items()
 
 

@@ -1,5 +1,7 @@
 """A refresh reuses the partitions of the previous index as long as recall does not fall."""
 
+import shutil
+
 import numpy as np
 import pytest
 from support.tiny_corpus import tiny_config
@@ -55,6 +57,20 @@ def run(tmp_path):
     return RunDir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run with the index of step 0, and the index."""
+    run = RunDir(tmp_path_factory.mktemp("first"))
+    return run, publish(run, 0, config_of(), vectors(1))
+
+
+@pytest.fixture
+def begun(first, tmp_path):
+    """A copy of the run `first`."""
+    shutil.copytree(first[0].root, tmp_path / "begun")
+    return RunDir(tmp_path / "begun")
+
+
 @pytest.mark.parametrize("kind", ["scann", "faiss"])
 def test_partitions_are_kept_while_vectors_change_little(run, kind):
     config = config_of(search__kind=kind)
@@ -69,14 +85,13 @@ def test_partitions_are_kept_while_vectors_change_little(run, kind):
         assert recall(kept, rows) == recall(made.searcher, rows) > 0.9
 
 
-def test_partitions_are_retrained_if_recall_falls(run, caplog):
+def test_partitions_are_retrained_if_recall_falls(begun, caplog):
     caplog.set_level("INFO")
     config = config_of(builder__reencode_loss=0.0)
-    publish(run, 0, config, vectors(1))
-    made = publish(run, 10, config, vectors(2))
+    made = publish(begun, 10, config, vectors(2))
     rows = vectors(2)
     config = config_of(builder__reencode=False)
-    rebuilt = build_index(run, 10, config, CORPUS, rows, queries_of(rows))
+    rebuilt = build_index(begun, 10, config, CORPUS, rows, queries_of(rows))
     assert made.trained == rebuilt.trained == {"trained_step": 10, "trained_recall": rebuilt.recall}
     assert "partitions of step 0" in caplog.text and "training them again" in caplog.text
 
@@ -90,16 +105,14 @@ def test_partitions_are_retrained_if_recall_falls(run, caplog):
         {"search__dims_per_code": 2},
     ],
 )
-def test_partitions_are_retrained_if_the_config_says_so(run, other):
-    publish(run, 0, config_of(), vectors(1))
-    assert publish(run, 10, config_of(**other), vectors(1)).trained["trained_step"] == 10
+def test_partitions_are_retrained_if_the_config_says_so(begun, other):
+    assert publish(begun, 10, config_of(**other), vectors(1)).trained["trained_step"] == 10
 
 
-def test_partitions_of_a_damaged_index_are_not_reused(run, caplog):
-    publish(run, 0, config_of(), vectors(1))
-    codes = run.published_index / step_name(0) / "searcher" / "ah_codebook.pb"
+def test_partitions_of_a_damaged_index_are_not_reused(begun, caplog):
+    codes = begun.published_index / step_name(0) / "searcher" / "ah_codebook.pb"
     codes.write_bytes(codes.read_bytes()[:-1] + b"?")
-    assert publish(run, 10, config_of(), vectors(1)).trained["trained_step"] == 10
+    assert publish(begun, 10, config_of(), vectors(1)).trained["trained_step"] == 10
     assert "index of step 0 cannot be re-encoded" in caplog.text
 
 

@@ -139,11 +139,11 @@ def test_partitions_with_several_clusters_are_searched():
 
 
 def test_rows_in_two_partitions_are_found_with_fewer_leaves_searched():
-    vectors, queries = clustered(120_000)
+    vectors, queries = clustered(25_000)
     right, found = brute(vectors, queries, 10)[0], {}
     for soar in (False, True):
         options = OPTIONS.copy_and_resolve_references()
-        options.update(soar=soar, leaves_searched=1)
+        options.update(soar=soar, leaves=100, leaves_searched=1)
         searcher = build_searcher("scann", vectors, options, seed=3)
         rows, _ = searcher.search(queries, 10)
         assert all(len(set(row)) == 10 for row in rows)
@@ -327,7 +327,7 @@ def test_the_plan_follows_the_rules_of_scann():
 
 
 @pytest.mark.parametrize("kind", ["mesh", "scann", "faiss"])
-@pytest.mark.parametrize("size", [25_000, 120_000])
+@pytest.mark.parametrize("size", [25_000, pytest.param(120_000, marks=pytest.mark.slow)])
 def test_vectors_with_a_large_common_component_are_distinguished(kind, size, tmp_path):
     """As with a trained embedder, the common component is three times as large as the rest."""
     vectors, queries = clustered(size)
