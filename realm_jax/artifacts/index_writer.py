@@ -1,7 +1,6 @@
 """Extends the index of a finished run by the passages that its corpus has gained and lost."""
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,15 +21,14 @@ from realm_jax.artifacts.segments import delete_segments, publish_segment
 from realm_jax.corpus.store import PassageStore
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.storage import files
-from realm_jax.storage.flock import NoFlockError, exclusive
+from realm_jax.storage.flock import exclusive, warn_without_flock
 from realm_jax.storage.layout import INDEX_UPDATES, RunDir
 from realm_jax.storage.leases import retain
 
 _LOCK = "lock"  # in the folder of the updates; never deleted
 _WAITING = "waiting for another command that updates the index of this run"
+_ADVICE = "use one writer at a time"
 _KEEP = 2  # updates; a reader may be opening the one before the newest
-
-log = logging.getLogger(__name__)
 
 Embed = Callable[[PassageStore, Int64[np.ndarray, "R"]], Float32[np.ndarray, "R E"]]
 
@@ -63,19 +61,13 @@ def one_writer(run: RunDir) -> Iterator[None]:
     Without locks of the file system, `publish_update` refuses a writer that was overtaken before it
     publishes.
     """
-    with contextlib.ExitStack() as stack:
-        if not (files.is_local(run.index_updates) and _locked(run, stack)):
-            log.warning("%s has no file locks: use one writer at a time", run.index_updates)
+    if not files.is_local(run.index_updates):
+        warn_without_flock(run.index_updates, _ADVICE)
         yield
-
-
-def _locked(run: RunDir, stack: contextlib.ExitStack) -> bool:
+        return
     run.index_updates.mkdir(parents=True, exist_ok=True)
-    try:
-        stack.enter_context(exclusive(Path(run.index_updates / _LOCK), _WAITING))
-    except NoFlockError:
-        return False
-    return True
+    with exclusive(Path(run.index_updates / _LOCK), _WAITING, _ADVICE):
+        yield
 
 
 def extend(

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from realm_jax.corpus.store import VOCABULARY, PassageStore
 from realm_jax.corpus.store_writer import StoreWriter
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files
-from realm_jax.storage.flock import NoFlockError, exclusive
+from realm_jax.storage.flock import exclusive
 from realm_jax.storage.layout import MANIFEST
 
 # In the folder of the generations:
@@ -35,8 +34,6 @@ STAGING = "staging"
 _WAITING = "waiting for another command that changes this corpus"
 MOST_LAYERS = 8  # generations that are read together; more are merged
 NO_COUNTS = {"added": 0, "replaced": 0, "removed": 0}
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,7 @@ def _locked(corpus: str | Path, name: str) -> Iterator[Path]:
         PassageStore.open(corpus)  # raises the error, before a file is written
     folder = Path(names.parent_of(corpus))
     folder.mkdir(exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(exclusive(folder / name, f"{_WAITING}: {corpus}"))
-        except NoFlockError:
-            log.warning("%s has no file locks: change it with one process at a time", corpus)
+    with exclusive(folder / name, f"{_WAITING}: {corpus}", "change it with one process at a time"):
         yield folder
 
 

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, Int32, Int64
+from jaxtyping import Bool, Int, Int32, Int64, Shaped
 
 from realm_jax.data.rows import Rows
 from realm_jax.data.sampling import generator
@@ -98,6 +98,11 @@ def pack(parts: list[Rows], widths: Widths) -> Packed:
 def grouped(rows: Rows, groups: int) -> Rows:
     """Reshapes rows [B, ..., L] to [G, b ..., L]."""
     return Rows(*(part.reshape(groups, -1, part.shape[-1]) for part in rows))
+
+
+def ungrouped(leaf: Shaped[Any, "G b *rest"]) -> Shaped[Any, "B *rest"]:
+    """Reshapes an array [G, b, ...] to [B, ...]."""
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def lengths_of(parts: list[Rows]) -> Int64[np.ndarray, "G N"]:

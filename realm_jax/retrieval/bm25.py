@@ -12,9 +12,9 @@ so does the first use after the corpus was replaced, or after many of its passag
 changed, they are indexed in memory; see `GrownBm25`.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import DamageError, InputError
 from realm_jax.retrieval.bm25_words import Texts, library, tokenize, words_of
 from realm_jax.storage import commit, files, integrity
-from realm_jax.storage.flock import NoFlockError, exclusive
+from realm_jax.storage.flock import exclusive
 from realm_jax.storage.layout import BM25, MANIFEST
 
 KIND = FOLDER = BM25
@@ -230,16 +230,10 @@ def _build(folder: Path, store: PassageStore) -> dict[str, Any]:
     return commit.write_manifest(path, fields, commit.measure(path))
 
 
-@contextlib.contextmanager
-def _exclusive(corpus: Path) -> Iterator[None]:
+def _exclusive(corpus: Path) -> AbstractContextManager[None]:
     """Lets one process at a time build or open the index of a corpus.
 
     The lock is on the corpus manifest, so that no other file appears in the folder.
     """
-    with contextlib.ExitStack() as stack:
-        waiting = f"waiting for another command that opens the BM25 index of {corpus}"
-        try:
-            stack.enter_context(exclusive(corpus / MANIFEST, waiting, "rb"))
-        except NoFlockError:
-            log.warning("%s has no file locks: build with one process at a time", corpus)
-        yield
+    waiting = f"waiting for another command that opens the BM25 index of {corpus}"
+    return exclusive(corpus / MANIFEST, waiting, "build with one process at a time", "rb")

@@ -50,26 +50,38 @@ def try_flock(file: IO[Any], where: Path) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, waiting: str, mode: str = "ab") -> Iterator[None]:
-    """Holds the `flock` of a file; waits for its holder.
+def exclusive(path: Path, waiting: str, advice: str, mode: str = "ab") -> Iterator[None]:
+    """Holds the `flock` of a file; waits for its holder. Without `flock`, it only warns.
 
     Args:
       path: the file.
       waiting: logged once if its holder keeps it for more than a second.
+      advice: logged if the file system does not support `flock`; see `warn_without_flock`.
       mode: `ab` creates the file if it does not exist; `rb` needs no permission to write.
 
     Raises:
-      NoFlockError: the file system does not support it.
       RealmError: the file cannot be locked for another reason.
     """
     with path.open(mode) as file:
-        began, logged = time.monotonic(), False
-        while not try_flock(file, path):
-            if not logged and time.monotonic() - began > _QUIET_SECONDS:
-                log.info("%s", waiting)
-                logged = True
-            time.sleep(_POLL_SECONDS)
+        try:
+            _wait_for_flock(file, path, waiting)
+        except NoFlockError:
+            warn_without_flock(path.parent, advice)
         yield
+
+
+def warn_without_flock(folder: object, advice: str) -> None:
+    """Logs what to do because nothing excludes other processes, for example "run one at a time"."""
+    log.warning("%s has no file locks: %s", folder, advice)
+
+
+def _wait_for_flock(file: IO[Any], path: Path, waiting: str) -> None:
+    began, logged = time.monotonic(), False
+    while not try_flock(file, path):
+        if not logged and time.monotonic() - began > _QUIET_SECONDS:
+            log.info("%s", waiting)
+            logged = True
+        time.sleep(_POLL_SECONDS)
 
 
 def has_flock(folder: Path) -> bool:

@@ -15,7 +15,6 @@ from realm_jax.data.packing import (
     SAMPLE_QUERIES,
     Packed,
     Widths,
-    bucket_for,
     grouped,
     lengths_of,
     make_buckets,
@@ -24,7 +23,6 @@ from realm_jax.data.packing import (
 )
 from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
-from realm_jax.parallel import hosts
 from realm_jax.trainer.distance import reference_modules, with_penalty
 from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
@@ -61,9 +59,8 @@ class IctStage(IndexFreeStage):
         """See `Stage.batch`."""
         examples = self._source.batch(step, self.settings.batch, batch_rows)
         rows = self._rows(examples, len(examples.ids) // self._size)
-        bucket = bucket_for(lengths_of(rows), self._buckets)
-        bucket = max(hosts.all_gather("ict/bucket", step, bucket))
-        return IctBatch(pack(rows, self._buckets[bucket]), examples.ids.reshape(-1, self._size))
+        packed = self._packed(step, rows, self._buckets)
+        return IctBatch(packed, examples.ids.reshape(-1, self._size))
 
     @cached_property
     def _buckets(self) -> tuple[Widths, ...]:

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +17,16 @@ from realm_jax.data.packing import (
     SAMPLE_QUERIES,
     Packed,
     Widths,
-    bucket_for,
     grouped,
     lengths_of,
     make_buckets,
-    pack,
     sample_groups,
+    ungrouped,
 )
 from realm_jax.data.reader_warmup import ReaderWarmupBatch, ReaderWarmupSource
 from realm_jax.models.bert import rows_of_streams
 from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
-from realm_jax.parallel import hosts
 from realm_jax.trainer.stage import BatchRows, Evaluator, IndexFreeStage, Loss
 
 
@@ -67,11 +65,8 @@ class ReaderStage(IndexFreeStage):
         """See `Stage.batch`."""
         examples = self._source.batch(step, self.settings.batch, batch_rows)
         groups = len(examples.gold) // self._size
-        rows = [grouped(examples.joint, groups)]
-        bucket = bucket_for(lengths_of(rows), self._buckets)
-        bucket = max(hosts.all_gather("reader/bucket", step, bucket))
         return ReaderBatch(
-            pack(rows, self._buckets[bucket]),
+            self._packed(step, [grouped(examples.joint, groups)], self._buckets),
             jax.tree.map(lambda leaf: leaf.reshape(groups, self._size, *leaf.shape[1:]), examples),
         )
 
@@ -93,7 +88,7 @@ class ReaderStage(IndexFreeStage):
         self, networks: SimpleNamespace, batch: ReaderBatch, key: Key[Array, ""] | None
     ) -> Loss:
         """Masked-LM cross-entropy plus cross-entropy of the masked span in the passage."""
-        joint, text, gold, one_span = jax.tree.map(_flat, batch.examples)
+        joint, text, gold, one_span = jax.tree.map(ungrouped, batch.examples)
         size, width = joint.ids.shape
         streams = networks.reader.bert.packed(batch.rows.blocks, None, key)
         hidden = rows_of_streams(streams, batch.rows.starts, width)
@@ -120,7 +115,3 @@ class ReaderStage(IndexFreeStage):
     def evaluate(self, step: int, params: Parameters, evaluation: Evaluator) -> dict[str, float]:
         """No metrics: stage realm evaluates the reader."""
         return {}
-
-
-def _flat(grouped: Any) -> Any:
-    return grouped.reshape(-1, *grouped.shape[2:])

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int64, Key, Shaped
+from jaxtyping import Array, Float, Int64, Key
 from ml_collections import ConfigDict
 
 from realm_jax import losses
@@ -19,6 +19,7 @@ from realm_jax.corpus.store import PassageStore
 from realm_jax.data import sampling
 from realm_jax.data.embedder_rows import EmbedderRows
 from realm_jax.data.masked_text import MaskedText, MaskedTextSource
+from realm_jax.data.packing import ungrouped
 from realm_jax.data.pretraining import Buckets, PretrainingBatch, PretrainingRows
 from realm_jax.metrics import recall_at
 from realm_jax.models.modules import Modules, Parameters
@@ -164,10 +165,10 @@ class RealmStage:
         vectors = networks.embedder.embed_packed(*batch.embedded, keys[0])
         log_p = _token_log_p(networks, batch, keys[1])
         found = losses.realm_loss(
-            _flat(_scores(networks, batch, vectors)),
-            _flat(log_p),
-            _flat(batch.weights),
-            _flat(batch.valid),
+            ungrouped(_scores(networks, batch, vectors)),
+            ungrouped(log_p),
+            ungrouped(batch.weights),
+            ungrouped(batch.valid),
             self.settings.marginal,
             self.settings.retriever_loss,
         )
@@ -341,7 +342,3 @@ def _token_log_p(
     listed = losses.token_log_probs(logits, targets).reshape(positions.shape)
     found = jnp.take_along_axis(listed, batch.listed.reshape(groups, -1, 1), axis=1)
     return found.reshape(groups, size, -1, count).swapaxes(2, 3)
-
-
-def _flat(grouped: Shaped[Array, "G b *rest"]) -> Shaped[Array, "B *rest"]:
-    return grouped.reshape(-1, *grouped.shape[2:])

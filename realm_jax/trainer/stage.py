@@ -8,7 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int64, Key
 from ml_collections import ConfigDict
 
+from realm_jax.data.packing import Packed, Widths, bucket_for, lengths_of, pack
+from realm_jax.data.rows import Rows
 from realm_jax.models.modules import Modules, Parameters
+from realm_jax.parallel import hosts
 from realm_jax.trainer.state import TrainState
 
 BatchRows = np.ndarray | None  # row numbers [R] in a batch; None: all rows
@@ -115,6 +118,7 @@ class Stage(Protocol):
 class IndexFreeStage:
     """Base class of stages that search no index."""
 
+    name: str
     may_end = False
     reference: tuple[str, ...] = ()
 
@@ -134,3 +138,8 @@ class IndexFreeStage:
 
     def close(self) -> None:
         """Does nothing: `batch` waits for nothing."""
+
+    def _packed(self, step: int, parts: list[Rows], buckets: tuple[Widths, ...]) -> Packed:
+        """Packs rows [G, n_i, L_i] into the first bucket that fits those of every process."""
+        bucket = bucket_for(lengths_of(parts), buckets)
+        return pack(parts, buckets[max(hosts.all_gather(f"{self.name}/packing", step, bucket))])

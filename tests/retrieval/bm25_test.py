@@ -172,7 +172,7 @@ def test_a_process_that_waits_for_another_says_so(tmp_path, corpus, caplog):
     store = PassageStore.open(tmp_path / "corpus")
     caplog.set_level("INFO")
     with ThreadPoolExecutor(1) as pool:
-        with exclusive(store.path / MANIFEST, "", "rb"):
+        with exclusive(store.path / MANIFEST, "", "", "rb"):
             opened = pool.submit(Bm25.open, store)
             while not (opened.done() or caplog.messages):
                 time.sleep(0.01)

@@ -32,6 +32,16 @@ print(read_snapshot(run.snapshots / step_name(1)).params["w"].tolist())
 print(files.list_files(run.snapshots / step_name(1)))
 """
 
+EXCLUSIVE = """
+import logging, sys
+from pathlib import Path
+from realm_jax.storage.flock import exclusive
+
+logging.basicConfig()
+with exclusive(Path(sys.argv[1]), "waiting", "run one at a time"):
+    print("worked")
+"""
+
 
 @pytest.fixture(scope="module")
 def no_flock(tmp_path_factory):
@@ -54,6 +64,21 @@ def test_job_publishes_on_a_file_system_without_flock(no_flock, tmp_path):
     values, names = done.stdout.splitlines()
     assert values == str([float(number) for number in range(9)])
     assert "MANIFEST.json" in names and "WRITER.json" not in names
+
+
+def test_a_command_that_cannot_exclude_others_warns_and_works(no_flock, tmp_path):
+    """Such as a change of a corpus, an index update or a BM25 index."""
+    environment = {**os.environ, "LD_PRELOAD": str(no_flock), "NO_FLOCK": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", EXCLUSIVE, str(tmp_path / "file")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout == "worked\n"
+    assert f"{tmp_path} has no file locks: run one at a time" in done.stderr
 
 
 @pytest.mark.slow
