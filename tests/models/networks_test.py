@@ -116,6 +116,28 @@ def test_a_span_score_depends_only_on_its_ends(bound):
     assert len({scores[4, 0], scores[4, 1], scores[5, 0], scores[4, 2]}) == 4
 
 
+def test_span_scores_are_those_of_a_perceptron_over_both_ends(bound):
+    """ORQA section 4, with the epsilon of the released model, 1e-3."""
+    head, (_, mask, segments) = bound.span_head, rows(12, 9)
+    hidden = np.random.default_rng(1).normal(size=(3, 12, 16)).astype(np.float32)
+    scores = jax.jit(head.span_logits, static_argnums=3)(hidden, mask, segments, 3)
+    start, end = np.split(hidden @ np.asarray(head.ends.kernel[...]), 2, axis=-1)  # no bias yet
+    features = np.maximum(start[:, 5] + end[:, 7], 0)
+    spread = np.sqrt(features.var(-1, keepdims=True) + 1e-3)
+    normed = (features - features.mean(-1, keepdims=True)) / spread
+    expected = normed @ np.asarray(head.score.kernel[...])  # [3, 1]
+    np.testing.assert_allclose(scores[:, 5, 2], expected[:, 0], rtol=1e-4)
+
+
+def test_matrices_are_drawn_from_a_normal_distribution_cut_at_two_standard_deviations():
+    _, parameters = networks(model__init_stddev=0.1)
+    bert = parameters["embedder"]["bert"]
+    word = np.asarray(bert["word"])
+    assert 0.19 < abs(word).max() <= 0.2
+    assert abs(word.std() - 0.088) < 0.01  # of a unit normal distribution cut there: 0.88
+    assert not np.any(bert["norm"]["bias"]) and np.all(bert["norm"]["scale"][...] == 1)
+
+
 def test_dropout_needs_a_key_and_is_determined_by_it(embed):
     parts = rows(10, 10)
     still = embed(*parts)
