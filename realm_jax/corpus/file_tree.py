@@ -4,11 +4,15 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePath
 
+from etils import epath
+
+from realm_jax.config import is_config
 from realm_jax.corpus.glob_pattern import Glob, Reached, is_hidden
 from realm_jax.corpus.store_writer import TEXT, VOCABULARY
 from realm_jax.corpus.tally import Tally
 from realm_jax.errors import InputError
-from realm_jax.storage.layout import JOURNAL, MANIFEST
+from realm_jax.storage import files
+from realm_jax.storage.layout import CONFIG, GENERATIONS, JOURNAL, MANIFEST
 
 LEARNED = ".vocab.txt"  # end of the name of the vocabulary that a build learns, after that of --out
 
@@ -16,9 +20,10 @@ LEARNED = ".vocab.txt"  # end of the name of the vocabulary that a build learns,
 def matches(input: str, skipped: Tally | None = None) -> list[Path]:
     """The files of a path (file or folder) or a glob, sorted by path.
 
-    Symbolic links are followed; a file or folder that is reached twice is read once. Hidden files
-    and folders are left out unless the glob names them, and so are corpora, finished or not, and
-    their learned vocabularies: a corpus may lie beside the files that it is built from.
+    Symbolic links are followed; a file or folder that is reached twice is read once, by its path
+    without links if it has one: the ids of documents do not depend on links that come and go.
+    Hidden files and folders are left out unless the glob names them, and so are corpora, finished
+    or not, their learned vocabularies and run folders: these may lie beside the documents.
 
     Args:
       input: the path or glob.
@@ -35,35 +40,31 @@ def matches(input: str, skipped: Tally | None = None) -> list[Path]:
         found = list(_matching(glob, skipped)) if glob.folder.is_dir() else []
     else:
         found = [path] if path.is_symlink() or path.exists() else []
-    files = sorted(file for file in found if _is_file(file, skipped))
-    if not files:
+    readable = sorted(file for file in found if _is_file(file, skipped))
+    if not readable:
         raise InputError(
             "no input file",
             where=f"--input {input}",
             expected="a file, a folder with files or a glob that matches some",
             found=_what(path, skipped),
         )
-    return _each_once(files, skipped)
+    return _each_once(readable, skipped)
 
 
 def _matching(glob: Glob, skipped: Tally) -> Iterator[Path]:
     """The matches that are no folders; does not enter folders in which nothing can match."""
     seen = set()
     reached = {glob.folder: glob.start()}
-
-    def unreadable(error: OSError) -> None:
-        skipped.add("unreadable_folder", str(error.filename))
-
-    for parent, folders, names in os.walk(glob.folder, followlinks=True, onerror=unreadable):
+    for parent, folders, names in _walk(glob.folder, skipped):
         here = reached.pop(Path(parent))
         place = (os.path.realpath(parent), glob.remaining(here))
         if place in seen:  # reached by two links, or by a link to a folder above
-            skipped.add("repeated_link", parent)
-            folders.clear()
-            continue
-        seen.add(place)
-        if _is_corpus(names):
-            skipped.add("corpus_folder", parent)
+            reason = "repeated_link"
+        else:
+            reason = _what_is_left_out(Path(parent), folders, names, glob.folder)
+            seen.add(place)
+        if reason:
+            skipped.add(reason, parent)
             folders.clear()
             continue
         for name in names:
@@ -77,6 +78,19 @@ def _matching(glob: Glob, skipped: Tally) -> Iterator[Path]:
         reached |= {Path(parent, name): below[name] for name in folders}
 
 
+def _walk(folder: Path, skipped: Tally) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk` that follows links, but only after all folders that it reaches without them."""
+
+    def unreadable(error: OSError) -> None:
+        skipped.add("unreadable_folder", str(error.filename))
+
+    waiting = [folder]
+    for top in waiting:  # grows
+        for parent, folders, names in os.walk(top, onerror=unreadable):
+            yield parent, folders, names  # the caller removes folders that it does not enter
+            waiting += filter(Path.is_symlink, (Path(parent, name) for name in folders))
+
+
 def _after(
     glob: Glob, here: Reached, path: Path, is_wanted: Callable[[Reached], bool], skipped: Tally
 ) -> Reached:
@@ -88,9 +102,21 @@ def _after(
     return found
 
 
-def _is_corpus(names: Collection[str]) -> bool:
-    """Whether a folder with these files is a corpus, or one that is being built."""
-    return VOCABULARY in names and (JOURNAL in names or (MANIFEST in names and TEXT in names))
+def _what_is_left_out(
+    parent: Path, folders: Collection[str], names: Collection[str], top: Path
+) -> str | None:
+    """The reason to leave out a folder that this package has written; None if it is read."""
+    if VOCABULARY in names:  # compacted corpora have all texts in their generations
+        finished = MANIFEST in names and (TEXT in names or GENERATIONS in folders)
+        if finished or JOURNAL in names:
+            return "corpus_folder"
+    return "run_folder" if CONFIG in names and parent != top and _is_run(parent) else None
+
+
+def _is_run(folder: Path) -> bool:
+    config = folder / CONFIG
+    readable = config.is_file() and os.access(config, os.R_OK)
+    return readable and is_config(files.read_object(epath.Path(config)))
 
 
 def _is_learned_vocabulary(path: Path) -> bool:

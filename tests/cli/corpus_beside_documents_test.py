@@ -11,10 +11,13 @@ from realm_jax.corpus.store import PassageStore
 
 @pytest.mark.parametrize("format", ["text", "jsonl"])
 def test_a_corpus_beside_its_documents_is_not_read(realm, tmp_path, monkeypatch, format):
-    for name in ("Rome", "Oslo"):
+    def write(name):
         text = f"{name} is a city. It has a river."
         content = text if format == "text" else json.dumps({"_id": name, "text": text})
         (tmp_path / f"{name}.{'txt' if format == 'text' else format}").write_text(content)
+
+    write("Rome")
+    write("Oslo")
     monkeypatch.chdir(tmp_path)
     given = [f"--format={format}", "--input=.", "--json"]
     built = realm("corpus", "build", "--out=corpus", *given)
@@ -23,8 +26,14 @@ def test_a_corpus_beside_its_documents_is_not_read(realm, tmp_path, monkeypatch,
         added = realm("corpus", "add", "--to=corpus", *given)
         assert (added.json()["generation"], added.json()["added"]) == (1, 0), added.err
     assert added.json()["skipped"] == {"corpus_folder": 1, "learned_vocabulary": 1}
+    write("Lima")
+    realm("corpus", "add", "--to=corpus", *given)
+    realm("corpus", "compact", "corpus")
+    added = realm("corpus", "add", "--to=corpus", *given)
+    assert (added.json()["generation"], added.json()["added"]) == (3, 0), added.err
+    assert added.json()["skipped"] == {"corpus_folder": 1, "learned_vocabulary": 1}
     tried = realm("corpus", "add", "--to=corpus", *given, "--dry-run").json()
-    assert (tried["documents_tried"], tried["files"]) == (2, 2)
+    assert (tried["documents_tried"], tried["files"]) == (3, 3)
 
 
 @pytest.mark.parametrize("learnt", [True, False])

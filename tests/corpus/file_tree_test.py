@@ -3,6 +3,7 @@
 The expected matches are those of a shell with `**`.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -81,6 +82,29 @@ def test_a_folder_and_a_glob_of_all_its_files_count_the_same(monkeypatch):
     }
     for glob in ("tree/**", "tree/**/*", "tr*/**/*"):
         assert found(glob) == (files, skipped), glob
+
+
+def test_links_do_not_change_the_paths_of_files_that_are_reached_without_them():
+    before, _ = found("tree")
+    Path("tree/a link").symlink_to("n1")
+    Path("tree/n1/a link").symlink_to(Path.cwd() / "tree/n1/n2")
+    Path("tree/another link").symlink_to("a link")
+    for glob in ("tree", "tree/**"):
+        assert found(glob) == (before, {"hidden": 4, "repeated_link": 3}), glob
+    assert found("tree/*/*.md") == (["n1/c.md"], {"hidden": 2, "repeated_link": 2})
+
+
+def test_runs_below_the_input_are_left_out():
+    config = dict.fromkeys(["seed", "corpus", "model", "lengths", "stages"], {})
+    for name, content in {"run": json.dumps(config), "other": '{"seed": 0}', "cut": "{"}.items():
+        Path("tree", name, "export").mkdir(parents=True)
+        Path("tree", name, "export/README.md").write_text("Text.")
+        Path("tree", name, "config.json").write_text(content)
+    assert found("tree/**/*.md") == (
+        ["a.md", "cut/export/README.md", "n1/c.md", "n1/n2/d.md", "other/export/README.md"],
+        {"hidden": 3, "run_folder": 1},
+    )
+    assert found("tree/run") == (["run/config.json", "run/export/README.md"], {})
 
 
 def test_folders_in_which_nothing_can_match_are_not_entered(monkeypatch):
