@@ -38,6 +38,7 @@ from realm_jax.corpus.tally import Skipped
 from realm_jax.errors import InputError
 from realm_jax.monitoring.format import things
 from realm_jax.storage.appendable import has_shards
+from realm_jax.storage.flock import exclusive_folder
 from realm_jax.storage.integrity import OLD_MANIFEST
 from realm_jax.storage.layout import JOURNAL, MANIFEST
 
@@ -125,7 +126,7 @@ def _build(arguments: argparse.Namespace) -> dict[str, Any]:
         return dry_run_build(arguments)
     began, workers = time.monotonic(), arguments.workers
     knowledge = PassageStore.open(arguments.knowledge) if arguments.knowledge else None
-    with _remove_if_failed(Path(arguments.out)):
+    with _building(Path(arguments.out)), _remove_if_failed(Path(arguments.out)):
         report = _passages(arguments, knowledge)
         store = PassageStore.open(arguments.out)
         log.info("%d passages; marking salient spans", report["passages"])
@@ -220,6 +221,12 @@ def _by_beam(arguments: argparse.Namespace, vocabulary: Path) -> dict[str, Any]:
         **how(arguments),
     )
     return store_from_tfds(folder, arguments.out, vocabulary, pieces, skipped) | {"resumed": 0}
+
+
+def _building(out: Path) -> contextlib.AbstractContextManager[None]:
+    """Lets one process at a time write the folder and the vocabulary that it learns."""
+    waiting = f"waiting for another command that builds this corpus: {out}"
+    return exclusive_folder(out, waiting, "build with one process at a time")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import ProgressBar
 from realm_jax.errors import UsageError
+from realm_jax.storage.flock import exclusive_folder
 from realm_jax.storage.layout import RunDir
 from realm_jax.tagging.small_tagger import tagger_config
 
@@ -169,8 +170,13 @@ def _annotate(arguments: argparse.Namespace) -> dict[str, Any]:
         from realm_jax.cli.dry_run_corpus import dry_run_annotate
 
         return dry_run_annotate(arguments, store, out)
+    target = Path(arguments.out or arguments.corpus)  # a build locks the folder of the corpus, too
+    waiting = f"waiting for another command that writes {target}"
     try:
-        with ProgressBar("passages", len(store)) as progress:
+        with (
+            exclusive_folder(target, waiting, "mark with one process at a time"),
+            ProgressBar("passages", len(store)) as progress,
+        ):
             report = annotate_corpus(
                 store,
                 out,

@@ -58,11 +58,10 @@ def _matching(glob: Glob, skipped: Tally) -> Iterator[Path]:
     for parent, folders, names in _walk(glob.folder, skipped):
         here = reached.pop(Path(parent))
         place = (os.path.realpath(parent), glob.remaining(here))
+        reason = _what_is_left_out(Path(parent), folders, names, glob.folder)
         if place in seen:  # reached by two links, or by a link to a folder above
             reason = "repeated_link"
-        else:
-            reason = _what_is_left_out(Path(parent), folders, names, glob.folder)
-            seen.add(place)
+        seen.add(place)
         if reason:
             skipped.add(reason, parent)
             folders.clear()

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import IO, Any
 
 from realm_jax.errors import RealmError
 
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+# EBADF: of NFS, which locks only files that are open for writing.
+_UNSUPPORTED = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _POLL_SECONDS = 0.01
 _QUIET_SECONDS = 1.0  # shorter waits, as for a publication, are not logged
 
@@ -23,11 +25,11 @@ class NoFlockError(RealmError):
     """The file system does not support `flock`."""
 
 
-def try_flock(file: IO[Any], where: Path) -> bool:
+def try_flock(file: IO[Any] | int, where: Path) -> bool:
     """Whether this process now holds the `flock` of an open file.
 
     Args:
-      file: open.
+      file: open, or its descriptor.
       where: its path, for messages.
 
     Raises:
@@ -70,12 +72,38 @@ def exclusive(path: Path, waiting: str, advice: str, mode: str = "ab") -> Iterat
         yield
 
 
+@contextlib.contextmanager
+def exclusive_folder(folder: Path, waiting: str, advice: str) -> Iterator[None]:
+    """Holds the `flock` of a folder, which it creates; see `exclusive`. Leaves no file in it."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            try:
+                _wait_for_flock(descriptor, folder, waiting)
+            except NoFlockError:
+                warn_without_flock(folder, advice)
+            if _is_open_at(folder, descriptor):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_open_at(path: Path, descriptor: int) -> bool:
+    """False if another process has deleted the file or folder since it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def warn_without_flock(folder: object, advice: str) -> None:
     """Logs what to do because nothing excludes other processes, for example "run one at a time"."""
     log.warning("%s has no file locks: %s", folder, advice)
 
 
-def _wait_for_flock(file: IO[Any], path: Path, waiting: str) -> None:
+def _wait_for_flock(file: IO[Any] | int, path: Path, waiting: str) -> None:
     began, logged = time.monotonic(), False
     while not try_flock(file, path):
         if not logged and time.monotonic() - began > _QUIET_SECONDS:

@@ -1,5 +1,6 @@
-"""Builds of a corpus that were interrupted before they marked salient spans."""
+"""Builds of a corpus that were interrupted before they marked salient spans, or that wait."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ import pytest
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
 from realm_jax.errors import InputError
+from realm_jax.storage import flock
 
 
 def test_a_build_killed_before_marking_spans_resumes_with_them(build, tmp_path, notes, vocabulary):
@@ -58,3 +60,18 @@ def test_a_build_with_the_vocabulary_of_weights_resumes(
     assert build(notes, vocab=weights).code == 0
     (tmp_path / "out" / "spans" / "MANIFEST.json").unlink()
     build(notes, vocab=tmp_path / "none.txt").refused("no vocabulary file", "none.txt")
+
+
+def test_a_build_waits_for_another_one_of_the_same_folder(build, tmp_path, notes, monkeypatch):
+    out, first, waits = tmp_path / "out", contextlib.ExitStack(), []
+    first.enter_context(flock.exclusive_folder(out, "", ""))
+    monkeypatch.setattr(flock, "_QUIET_SECONDS", 0)
+
+    def release(_, message):
+        waits.append((message, [*out.iterdir()]))
+        first.close()
+
+    monkeypatch.setattr(flock.log, "info", release)
+    assert build(notes).code == 0
+    assert waits == [(f"waiting for another command that builds this corpus: {out}", [])]
+    build(notes).refused("the corpus already exists", out)

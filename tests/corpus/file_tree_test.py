@@ -95,7 +95,7 @@ def test_links_do_not_change_the_paths_of_files_that_are_reached_without_them():
 
 
 def test_runs_below_the_input_are_left_out():
-    config = dict.fromkeys(["seed", "corpus", "model", "lengths", "stages"], {})
+    config = dict.fromkeys(["seed", "corpus", "model", "lengths", "stages"], "")
     for name, content in {"run": json.dumps(config), "other": '{"seed": 0}', "cut": "{"}.items():
         Path("tree", name, "export").mkdir(parents=True)
         Path("tree", name, "export/README.md").write_text("Text.")

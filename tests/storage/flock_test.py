@@ -1,5 +1,6 @@
 """A run works on a file system without `flock`, which a preloaded library emulates."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -14,6 +15,8 @@ from etils import epath
 
 from realm_jax.artifacts.params import require_sharded_writes
 from realm_jax.errors import InputError
+from realm_jax.storage import flock
+from realm_jax.storage.flock import exclusive_folder
 
 SOURCE = Path(__file__).with_name("noflock.c")
 JOB = """
@@ -79,6 +82,32 @@ def test_a_command_that_cannot_exclude_others_warns_and_works(no_flock, tmp_path
     )
     assert done.stdout == "worked\n"
     assert f"{tmp_path} has no file locks: run one at a time" in done.stderr
+
+
+def test_a_folder_that_its_holder_deletes_is_created_and_locked_again(tmp_path, monkeypatch):
+    folder, holder = tmp_path / "folder", contextlib.ExitStack()
+    holder.enter_context(exclusive_folder(folder, "waiting", ""))
+    monkeypatch.setattr(flock, "_QUIET_SECONDS", 0)
+
+    def delete(*_):
+        folder.rmdir()
+        holder.close()
+
+    monkeypatch.setattr(flock.log, "info", delete)  # called by the process that waits
+    with exclusive_folder(folder, "waiting", ""):
+        descriptor = os.open(folder, os.O_RDONLY)
+        assert not flock.try_flock(descriptor, folder)
+        os.close(descriptor)
+    assert list(folder.iterdir()) == []
+
+
+def test_nfs_which_locks_no_file_that_is_read_only_has_no_flock(tmp_path, monkeypatch, caplog):
+    def refused(*_):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with exclusive_folder(tmp_path / "folder", "waiting", "run one at a time"):
+        assert f"{tmp_path / 'folder'} has no file locks: run one at a time" in caplog.text
 
 
 @pytest.mark.slow
