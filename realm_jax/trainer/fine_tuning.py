@@ -23,7 +23,7 @@ from realm_jax.retrieval.bm25 import Bm25
 from realm_jax.retrieval.host_retriever import HostRetriever
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir
-from realm_jax.trainer.init_params import pretrained_reader
+from realm_jax.trainer.init_params import pretrained_reader, require_reader_run
 from realm_jax.trainer.inputs import Inputs
 from realm_jax.trainer.knowledge import Knowledge
 from realm_jax.trainer.loop import train
@@ -64,16 +64,11 @@ def fine_tune(
     """
     settings = config.stages.qa
     other_reader = pretrained_reader(settings.reader_from, config)
-    fields = {
-        "questions": questions_hash(inputs.questions),
-        "index_step": index.step,
-        "retriever": settings.retriever,
-        "reader_from": hash_of(other_reader) if other_reader else "",
-    }
+    fields = _fields(config, inputs.questions, index.step, other_reader)
     hosts.agreed(
         "fine-tuning start",
         index.step,
-        lambda: _check_checkpoints(run_dir, inputs, fields, settings.steps),
+        lambda: _check_checkpoints(run_dir, fields, settings.steps),
     )
     stage = QaStage(config, inputs.knowledge.vocabulary.size, _searched(config, inputs, index))
     params = params | other_reader
@@ -95,9 +90,31 @@ def fine_tune(
     }
 
 
-def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
-    """Raises a MismatchError if the run was fine-tuned on other questions."""
-    expected = questions_hash(questions)
+def check_fine_tuning(run_dir: RunDir, config: ConfigDict, questions: list[Question]) -> None:
+    """Raises the errors of `fine_tune` that are known before a run writes anything."""
+    settings = config.stages.qa
+    if settings.reader_from:
+        require_reader_run(settings.reader_from, config)
+    if commit.latest(run_dir.checkpoints("qa")) is not None:
+        other_reader = pretrained_reader(settings.reader_from, config)
+        final_index = config.stages.realm.steps
+        fields = _fields(config, questions, final_index, other_reader)
+        _check_same_start(run_dir, fields, settings.steps)
+
+
+def _fields(
+    config: ConfigDict, questions: list[Question], index_step: int, other_reader: Parameters
+) -> dict[str, Any]:
+    """The fields in the manifests of checkpoints that say what the fine-tuning starts from."""
+    return {
+        "questions": questions_hash(questions),
+        "index_step": index_step,
+        "retriever": config.stages.qa.retriever,
+        "reader_from": hash_of(other_reader) if other_reader else "",
+    }
+
+
+def _check_questions(run_dir: RunDir, expected: str) -> None:
     for manifest in checkpoint_manifests(run_dir, "qa"):
         if manifest.get("questions") != expected:
             raise MismatchError(
@@ -109,18 +126,16 @@ def check_questions(run_dir: RunDir, questions: list[Question]) -> None:
             )
 
 
-def _check_checkpoints(run_dir: RunDir, inputs: Inputs, fields: dict[str, Any], steps: int) -> None:
+def _check_checkpoints(run_dir: RunDir, fields: dict[str, Any], steps: int) -> None:
     """Fine-tuning on an older index starts again, with the index of further pre-training.
 
     Only process 0 calls it: no other one may read the checkpoints that it deletes.
 
-    Raises:
-      MismatchError: see `check_questions`; or `retriever` or `reader_from` was another one.
-      InputError: the run was fine-tuned on this index for more than `steps` steps.
+    Raises: see `_check_same_start`.
     """
-    check_questions(run_dir, inputs.questions)
+    _check_same_start(run_dir, fields, steps)
     index_step = fields["index_step"]
-    tuned_on = {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
+    tuned_on = _tuned_on(run_dir, index_step)
     if tuned_on - {index_step}:
         log.warning(
             "fine-tuning starts again: its checkpoints used the index of step %d, and the run has "
@@ -129,7 +144,24 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, fields: dict[str, Any], 
             index_step,
         )
         files.delete_tree(run_dir.checkpoints("qa"))
-    _check_same_start(run_dir, fields)
+
+
+def _tuned_on(run_dir: RunDir, index_step: int) -> set[int]:
+    """Steps of the indexes of all checkpoints; `index_step` for those that do not record it."""
+    return {m.get("index_step", index_step) for m in checkpoint_manifests(run_dir, "qa")}
+
+
+def _check_same_start(run_dir: RunDir, fields: dict[str, Any], steps: int) -> None:
+    """Checks that checkpoints can be continued, or are of an older index and will be deleted.
+
+    Raises:
+      MismatchError: the questions, or on this index `retriever` or `reader_from`, were others.
+      InputError: the run was fine-tuned on this index for more than `steps` steps.
+    """
+    _check_questions(run_dir, fields["questions"])
+    if _tuned_on(run_dir, fields["index_step"]) - {fields["index_step"]}:
+        return
+    _check_settings(run_dir, fields)
     done = commit.latest(run_dir.checkpoints("qa"))
     if done is not None and done > steps:
         raise InputError(
@@ -142,7 +174,7 @@ def _check_checkpoints(run_dir: RunDir, inputs: Inputs, fields: dict[str, Any], 
         )
 
 
-def _check_same_start(run_dir: RunDir, fields: dict[str, Any]) -> None:
+def _check_settings(run_dir: RunDir, fields: dict[str, Any]) -> None:
     for manifest in checkpoint_manifests(run_dir, "qa"):
         for key in ("retriever", "reader_from"):
             before = manifest.get(key, fields[key])  # earlier versions did not record it

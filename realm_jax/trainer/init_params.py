@@ -115,14 +115,24 @@ def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
     """
     if not workdir:
         return {}
-    other = RunDir(workdir)
+    theirs, other = require_reader_run(workdir, config), RunDir(workdir)
     trained = final_params(other, "realm")
-    if trained is None or not other.config.exists():
-        raise InputError(
-            "no pre-trained reader",
-            where=f"config.stages.qa.reader_from={workdir}",
-            expected="the workdir of a pre-trained run",
-        )
+    if trained is None:
+        raise _no_reader(workdir)
+    require_pretrained(other, theirs)
+    return {"reader": trained[1]["reader"]}
+
+
+def require_reader_run(workdir: str, config: ConfigDict) -> ConfigDict:
+    """The config of the run whose reader fine-tuning starts from; it may still be training.
+
+    Raises:
+      InputError: there is no run.
+      MismatchError: its model differs.
+    """
+    other = RunDir(workdir)
+    if not other.config.exists():
+        raise _no_reader(workdir)
     theirs = config_lib.from_json(other.config.read_text(), where=other.config)
     require_same_model(
         config,
@@ -131,5 +141,12 @@ def pretrained_reader(workdir: str, config: ConfigDict) -> Parameters:
         where=other.config,
         fix="pre-train both runs with the same config.model and config.lengths",
     )
-    require_pretrained(other, theirs)
-    return {"reader": trained[1]["reader"]}
+    return theirs
+
+
+def _no_reader(workdir: str) -> InputError:
+    return InputError(
+        "no pre-trained reader",
+        where=f"config.stages.qa.reader_from={workdir}",
+        expected="the workdir of a pre-trained run",
+    )

@@ -21,7 +21,7 @@ from realm_jax.storage import commit, files, follow
 from realm_jax.storage.disk_space import free_bytes
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.disk_estimate import run_bytes
-from realm_jax.trainer.fine_tuning import check_questions
+from realm_jax.trainer.fine_tuning import check_fine_tuning
 from realm_jax.trainer.init_params import (
     load_question_networks,
     load_start_params,
@@ -29,6 +29,7 @@ from realm_jax.trainer.init_params import (
 )
 from realm_jax.trainer.inputs import Inputs, open_inputs
 from realm_jax.trainer.resume import (
+    check_earlier_stages,
     check_run_config,
     check_steps_not_reduced,
     require_pretrained,
@@ -178,9 +179,11 @@ def _check_workdir(
     if stages == ("qa",):
         require_pretrained(run_dir, config)
         pretrained_reader(config.stages.qa.reader_from, config)
+    else:
+        check_earlier_stages(run_dir, config)
     check_steps_not_reduced(run_dir, config)
     if inputs.questions and config.stages.qa.steps:
-        check_questions(run_dir, inputs.questions)
+        check_fine_tuning(run_dir, config, inputs.questions)
 
 
 def _num_params(config: ConfigDict, vocabulary_size: int) -> dict[str, int]:

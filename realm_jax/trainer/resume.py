@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import CONFIG, RunDir, step_name
 
 
 def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
@@ -85,6 +85,33 @@ def check_steps_not_reduced(run_dir: RunDir, config: ConfigDict) -> None:
             if config.stages[stage].steps or stage == "realm":
                 _check_stage(run_dir, config, stage)
             return
+
+
+def check_earlier_stages(run_dir: RunDir, config: ConfigDict) -> None:
+    """Raises an InputError if a stage before the newest has other steps than the newest began with.
+
+    They would be trained without an effect: the newest stage resumes from its own checkpoint. The
+    report would count them.
+    """
+    stages = ("reader", "ict", "realm")
+    newest = {stage: commit.latest(run_dir.checkpoints(stage)) for stage in stages}
+    last = max((n for n, stage in enumerate(stages) if newest[stage] is not None), default=0)
+    step = newest[stages[last]]
+    if step is None:
+        return
+    folder = run_dir.checkpoints(stages[last]) / step_name(step)
+    before = config_lib.with_current_keys(files.read_object(folder / CONFIG)).get("stages", {})
+    for stage in stages[:last]:
+        found = config.stages[stage].steps
+        expected = before.get(stage, {}).get("steps", found)  # earlier versions; damage
+        if found != expected:
+            raise InputError(
+                f"stage {stages[last]} has begun, so stage {stage} cannot get other steps",
+                where=folder,
+                expected=f"config.stages.{stage}.steps {expected}",
+                found=f"config.stages.{stage}.steps {found}",
+                fix=f"--config.stages.{stage}.steps={expected}, or choose another --workdir",
+            )
 
 
 def _check_stage(run_dir: RunDir, config: ConfigDict, stage: str) -> None:

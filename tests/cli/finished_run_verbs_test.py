@@ -8,6 +8,7 @@ import pytest
 from support.finished_run import STEP, publish_random_index, random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
+from realm_jax.data.open_qa import Question, questions_hash
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
 
@@ -257,6 +258,24 @@ def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
     assert copied.config.read_bytes() == kept
     command[2] = f"--questions={tmp_path / 'none'}"
     realm(*command).refused("no question file", "train.jsonl")
+
+
+def test_a_refused_second_fine_tuning_changes_nothing(realm, copied, tmp_path):
+    """It once kept the refused settings, so that the command of the first one was refused too."""
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
+    fields = {"kind": "checkpoint", "index_step": STEP, "retriever": "dense", "reader_from": ""}
+    fields["questions"] = questions_hash([Question("Who?", ("me",))])
+    commit.publish(copied.checkpoints("realm"), STEP, lambda folder: None, fields)
+    commit.publish(copied.checkpoints("qa"), 4, lambda folder: None, fields)
+    command = ["finetune", f"--workdir={copied.workdir}", f"--questions={questions}"]
+    kept = copied.config.read_bytes()
+    fewer = realm(*command, "--config.stages.qa.steps=2", "--dry-run")
+    fewer.refused("fine-tuned for more steps", "--config.stages.qa.steps=4")
+    other = realm(*command, "--config.stages.qa.retriever=bm25")
+    other.refused("another stages.qa.retriever", "dense", "bm25")
+    assert copied.config.read_bytes() == kept
+    assert realm(*command, "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 import pytest
 from support.tiny_corpus import tiny_config
 
+from realm_jax import config as config_lib
 from realm_jax.errors import ConfigError, InputError
-from realm_jax.storage import commit
+from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.prepare import prepare
-from realm_jax.trainer.resume import check_steps_not_reduced
+from realm_jax.trainer.resume import check_earlier_stages, check_steps_not_reduced
 
 
 def test_cudnn_cannot_hide_single_tokens(tiny, tmp_path):
@@ -29,3 +30,34 @@ def test_a_stage_cannot_end_before_its_checkpoint(tmp_path, step, concluded, lea
     assert error.value.fix == f"--config.stages.ict.steps={least}, or more"
     for steps in (0, least):
         check_steps_not_reduced(run, tiny_config(stages__reader__steps=1, stages__ict__steps=steps))
+
+
+def test_a_stage_gets_no_other_steps_once_a_later_one_has_begun(tiny, tmp_path):
+    """It once trained them, in vain: the later stage resumed from its own checkpoint."""
+    run, fields = RunDir(tmp_path), {"kind": "checkpoint"}
+    began = tiny_config(tiny.folder, stages__reader__steps=1, stages__ict__steps=2)
+    write = lambda folder: files.write_bytes(  # noqa: E731
+        folder / "config.json", config_lib.to_json(began).encode()
+    )
+    commit.publish(run.checkpoints("ict"), 1, write, fields)
+    check_earlier_stages(run, tiny_config(stages__reader__steps=1, stages__ict__steps=3))
+    for reader in (0, 3):
+        changed = tiny_config(tiny.folder, stages__reader__steps=reader, stages__ict__steps=2)
+        with pytest.raises(InputError, match="stage ict has begun") as error:
+            check_earlier_stages(run, changed)
+        assert str(error.value.fix).startswith("--config.stages.reader.steps=1,")
+    with pytest.raises(InputError, match="stage ict has begun"):
+        prepare(str(tmp_path), changed)
+
+
+def test_a_missing_reader_of_another_run_is_found_before_pre_training(tiny, tmp_path):
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "What is the capital of Ora?", "answers": ["Ino0"]}\n')
+    changes = {
+        "corpus__questions": str(questions),
+        "stages__qa__reader_from": str(tmp_path / "none"),
+        "stages__realm__steps": 2,
+    }
+    prepare(str(tmp_path / "run"), tiny_config(tiny.folder, **changes))  # it is not fine-tuned
+    with pytest.raises(InputError, match=r"no pre-trained reader[\s\S]*none"):
+        prepare(str(tmp_path / "run"), tiny_config(tiny.folder, stages__qa__steps=2, **changes))
