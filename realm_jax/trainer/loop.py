@@ -144,8 +144,7 @@ class _BetweenSteps:
         if _due(step, config.refresh.every):
             self.flush()
             self.publisher.publish(step, state.parameters)
-            if hosts.is_leader():
-                heartbeat.beat(self.run, "trainer", stage=stage.name, step=step)
+            self._beat(step)
         evaluates = not is_first and _due(step, stage.settings.evaluate_every)
         if evaluates and stage.may_end and self._evaluate_and_end(step, state):
             return True
@@ -169,6 +168,11 @@ class _BetweenSteps:
         own = {"concluded": concluded, "seconds": seconds}
         fields = {**self.fields(int(state.step)), **own}
         self.checkpoints.save(state, fields)
+        self._beat(int(state.step))  # the log may be up to `report.every` steps behind
+
+    def _beat(self, step: int) -> None:
+        if hosts.is_leader():
+            heartbeat.beat(self.run, "trainer", stage=self.stage.name, step=step)
 
     def _evaluate_and_end(self, step: int, state: TrainState) -> bool:
         self.flush()

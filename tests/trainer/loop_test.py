@@ -18,6 +18,7 @@ from realm_jax.artifacts.required import checkpoint_manifests
 from realm_jax.errors import DamageError, InputError, MismatchError, RealmError, Stopped
 from realm_jax.parallel.sharding import make_mesh
 from realm_jax.storage import commit
+from realm_jax.storage.heartbeat import last_beat
 from realm_jax.storage.layout import PARAMETERS, RunDir, step_name
 from realm_jax.storage.logs import read_log
 from realm_jax.trainer import loop
@@ -317,7 +318,9 @@ def test_an_error_in_the_prefetch_thread_is_raised_by_train(tiny, tmp_path):
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_both_shapes(tiny, tmp_path):
-    with pytest.raises(Stopped):
-        run(tmp_path, tiny, stages__ict__evaluate_every=2)
+    with pytest.raises(Stopped, match="step 2"):
+        run(tmp_path, tiny, stages__ict__evaluate_every=2, refresh__every=STEPS)
+    beat = last_beat(RunDir(tmp_path), "trainer")
+    assert (beat["stage"], beat["step"]) == ("ict", 2)  # `realm status` shows where it stopped
     with pytest.raises(MismatchError, match=r"\(4,\)[\s\S]*\(8,\)"):
         run(tmp_path, tiny, model__embedding=4)
