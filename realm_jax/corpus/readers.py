@@ -4,7 +4,6 @@ Every reader is a generator, so memory does not grow with the corpus. What is no
 `skipped` by reason. Malformed input raises an `InputError` that names file and line.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
@@ -18,9 +17,7 @@ from realm_jax.corpus.tally import Skipped
 from realm_jax.corpus.wiki_dump import read_mediawiki
 from realm_jax.corpus.wikiextractor import read_wikiextractor
 from realm_jax.errors import InputError
-
-# JSON escapes can encode an unpaired surrogate, which UTF-8 cannot represent.
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from realm_jax.text.surrogates import UNPAIRED_SURROGATE
 
 
 def read_jsonl(
@@ -133,7 +130,7 @@ def _complete(documents: Iterator[Document], skipped: Skipped) -> Iterator[Docum
         title, body = document.title.strip(), document.body.strip()
         if not body:
             skipped.add("empty_body", document.where)
-        elif any(map(_SURROGATE.search, (title, body, document.id))):
+        elif any(map(UNPAIRED_SURROGATE.search, (title, body, document.id))):
             skipped.add("not_unicode", document.where)
         else:
             yield replace(document, title=title, body=body)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from realm_jax.errors import InputError
+from realm_jax.text.surrogates import UNPAIRED_SURROGATE
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON escapes can encode an unpaired surrogate
 # ['Noregur' 'Norge'] as a text: an array or a list that was printed and saved as one answer.
 _PRINTED_ARRAY = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
 # Escapes of characters or classes, repeated dots, and groups with alternatives. The letter of a
@@ -63,7 +63,7 @@ def checked_question(where: str, text: Any, answers: Any, more: dict[str, Any]) 
     if not isinstance(evidence, int) or isinstance(evidence, bool) or evidence < -1:
         expected = "evidence that is a passage id, or -1 if unknown"
         raise invalid_question(where, expected, repr(evidence))
-    if any(map(_SURROGATE.search, (text, *texts))):
+    if any(map(UNPAIRED_SURROGATE.search, (text, *texts))):
         raise invalid_question(where, "Unicode text", "an unpaired surrogate")
     return Question(text.strip(), texts, **more, where=where)
 

@@ -65,6 +65,7 @@ def test_a_part_is_one_file_of_the_folder_and_all_are_all_files(folder):
         ("qrels.tsv", b"q1\t\xff\t1\n", ["UTF-8"]),
         ("queries.jsonl", '{"_id": "q1"}\n', ["queries.jsonl:1", "_id"]),
         ("queries.jsonl", "[" * 100_000, ["queries.jsonl:1"]),
+        ("queries.jsonl", '{"_id": "q1", "text": "\\ud83d"}\n', ["queries.jsonl:1", "surrogate"]),
     ],
 )
 def test_malformed_files_are_refused_with_their_line(folder, name, content, words):
