@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from realm_jax import interop
+    from realm_jax.inference.arguments import AnyPath
     from realm_jax.inference.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "interop", "open"]
 
 
-def open(workdir: str, paths: Mapping[str, str] | None = None) -> Run:
+def open(workdir: AnyPath, paths: Mapping[str, AnyPath] | None = None) -> Run:
     """A finished run, to ask, to retrieve and to embed with.
 
     Args:
@@ -28,7 +29,7 @@ def open(workdir: str, paths: Mapping[str, str] | None = None) -> Run:
         `{"corpus.knowledge": "/data/wiki"}`.
 
     Raises:
-      InputError: the run is not finished.
+      InputError: the run is not finished, or a key of `paths` is not that of an input.
       DamageError: names the file.
       MismatchError: index and corpus do not belong together.
     """

@@ -1,6 +1,7 @@
 """A finished run in Python: `run = realm_jax.open("runs/demo")`, then ask, retrieve or embed."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -9,10 +10,18 @@ import numpy as np
 from jaxtyping import Float, Float32
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.run_config import NO_PATHS, Paths
+from realm_jax.artifacts.run_config import NO_PATHS
 from realm_jax.data.rows import query_rows
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answer, Answerer
+from realm_jax.inference.arguments import (
+    AnyPath,
+    count_of,
+    paths_of,
+    require_text,
+    texts_of,
+    whole_number,
+)
 from realm_jax.inference.fill_mask import MASK, Filling, MaskFiller, with_mask
 from realm_jax.inference.padded_batches import padded_batches
 from realm_jax.inference.passage_writer import PassageWriter
@@ -55,9 +64,9 @@ class Run:
         self._answerer, self._index = answerer, answerer.index
 
     @classmethod
-    def open(cls, workdir: str, paths: Paths = NO_PATHS) -> "Run":
-        """See `Answerer.open`."""
-        return cls(Answerer.open(workdir, paths))
+    def open(cls, workdir: AnyPath, paths: Mapping[str, AnyPath] = NO_PATHS) -> "Run":
+        """See `realm_jax.open`."""
+        return cls(Answerer.open(os.fspath(workdir), paths_of(paths)))
 
     def __repr__(self) -> str:
         export = self._answerer.export
@@ -83,7 +92,7 @@ class Run:
 
     def passage(self, i: int) -> tuple[str, str]:
         """Title and body of passage `i`."""
-        store = self._answerer.store
+        store, i = self._answerer.store, whole_number(i, "passage")
         if not store.is_live(np.array([i]))[0]:
             raise InputError("no such passage", expected=f"0 to {len(store) - 1}", found=i)
         return store.title(i), store.body(i)
@@ -100,17 +109,18 @@ class Run:
           The answer, its probability and the passages that were read.
 
         Raises:
-          InputError: the question is empty, too long or has a `[MASK]`, or the run was not
-            fine-tuned.
+          InputError: the question is empty, too long or has a `[MASK]`, `k` is not a number of at
+            least 1, or the run was not fine-tuned.
         """
-        _require_text(question, "question")
+        require_text(question, "question")
         return self.ask_all([question], k, retriever=retriever)[0]
 
     def ask_all(
         self, questions: Sequence[str], k: int | None = None, *, retriever: str = "dense"
     ) -> list[Answer]:
         """Answers many questions in batches of up to 64; see `ask`."""
-        questions = [with_mask(question) for question in _texts(questions, "questions")]
+        questions = [with_mask(question) for question in texts_of(questions, "questions")]
+        k = None if k is None else count_of(k, "k")
         for question in questions:
             if MASK in question:
                 raise InputError(
@@ -129,8 +139,8 @@ class Run:
         Raises:
           InputError: `text` or `answer` is not a string; or see `MaskFiller.fill`.
         """
-        _require_text(text, "text")
-        _require_text("" if answer is None else answer, "answer")
+        require_text(text, "text")
+        require_text("" if answer is None else answer, "answer")
         return self._filler.fill(text, answer)
 
     def retrieve(
@@ -154,13 +164,10 @@ class Run:
           no word in common with a text have BM25 score 0 and come last.
 
         Raises:
-          InputError: `k` is less than 1, there is no such retriever, or see `encode_query`.
+          InputError: `k` is not a number of at least 1, there is no such retriever, or see
+            `encode_query`.
         """
-        if k < 1:
-            raise InputError(
-                "too few passages requested", where="k", expected="at least 1", found=k
-            )
-        many, store = _texts(texts, "texts"), self._answerer.store
+        many, store, k = texts_of(texts, "texts"), self._answerer.store, count_of(k, "k")
         answerer = self._answerer.by(retriever, fusion)
         if not many:
             return []
@@ -191,7 +198,7 @@ class Run:
         Raises:
           InputError: a text is not a string, is empty, or is longer than `lengths.query`.
         """
-        many = [with_mask(text) for text in _texts(texts, "texts")]
+        many = [with_mask(text) for text in texts_of(texts, "texts")]
         tuned = [self._tuned and MASK not in text for text in many]
         vectors = self._zeros(len(many))
         for embedder, wanted in (("question_embedder", True), ("embedder", False)):
@@ -234,7 +241,7 @@ class Run:
         Raises:
           InputError: a text is not a string, is empty, or is longer than `lengths.passage`.
         """
-        bodies, of_each = _texts(texts, "texts"), _texts(titles, "titles")
+        bodies, of_each = texts_of(texts, "texts"), texts_of(titles, "titles")
         of_each = of_each * len(bodies) if isinstance(titles, str) else of_each
         if len(of_each) != len(bodies):
             raise InputError(
@@ -294,26 +301,3 @@ class Run:
     @cached_property
     def _writer(self) -> PassageWriter:
         return PassageWriter(self._index, self._answerer.store.vocabulary, self.config)
-
-
-def _texts(texts: Any, where: str) -> list[str]:
-    """Returns one text or several as a list.
-
-    Raises:
-      InputError: one of them is not a string.
-    """
-    several = isinstance(texts, Iterable) and not isinstance(texts, str)
-    many = list(texts) if several else [texts]
-    for text in many:
-        _require_text(text, where)
-    return many
-
-
-def _require_text(value: object, where: str) -> None:
-    if not isinstance(value, str):
-        raise InputError(
-            "the value is not a text",
-            where=where,
-            expected="a string",
-            found=f"{type(value).__name__} {value!r}"[:60],
-        )

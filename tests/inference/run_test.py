@@ -3,6 +3,7 @@
 import json
 import re
 from inspect import unwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +52,16 @@ def test_many_texts_are_searched_in_parts_with_the_same_hits(run, monkeypatch):
         assert [[hit.id for hit in one] for one in parts] == [
             [hit.id for hit in one] for one in whole
         ]
+
+
+def test_a_run_is_opened_with_the_paths_of_its_inputs_and_no_other_keys(answerer, accents):
+    run = realm.open(answerer.run.workdir, {"corpus.knowledge": Path(accents.folder)})
+    assert run.config.corpus.knowledge == str(accents.folder)
+    for key in ("corpus.knowlege", "model.hidden"):
+        with pytest.raises(
+            InputError, match=r"config key.*\n.*paths\n.*corpus\.knowledge.*\n.*" + key
+        ):
+            realm.open(answerer.run.workdir, {key: "x"})
 
 
 def test_open_returns_a_run_with_a_description(filler_of, run, accents):
@@ -125,7 +136,11 @@ def test_an_embedded_passage_has_its_vector_in_the_index(run, accents):
         (lambda run: run.ask_all(["?", "a " * 50]), "too long"),
         (lambda run: run.fill("no blank"), r"one \[MASK\]"),
         (lambda run: run.retrieve("?", 0), "at least 1"),
+        (lambda run: run.ask("?", k=0), "at least 1"),
+        (lambda run: run.ask("?", k=-1), "at least 1"),
         (lambda run: run.retrieve(["?", " "]), "empty"),
+        (lambda run: run.retrieve("a \ud83d b", retriever="bm25"), "not Unicode"),
+        (lambda run: run.encode_document("\udce9"), "not Unicode"),
         (lambda run: run.embed("a " * 50), "too long to be a query"),
         (lambda run: run.encode_document("a " * 50), "the passage is too long"),
         (lambda run: run.encode_document(["a", "b"], ["c"]), "2 titles"),
@@ -147,6 +162,8 @@ def test_invalid_calls_are_refused_with_the_reason(run, call, words):
         (lambda run: unwrap(Run.fill)(run, MASK, 1850), "answer", "int 1850"),
         (lambda run: unwrap(Run.encode_query)(run, 5), "texts", "int 5"),
         (lambda run: unwrap(Run.encode_document)(run, ["a"], [3]), "titles", "int 3"),
+        (lambda run: unwrap(Run.retrieve)(run, {"q1": "who?"}), "texts", "dict {'q1'"),
+        (lambda run: unwrap(Run.encode_query)(run, {"who?"}), "texts", "set {'who?'}"),
     ],
 )
 def test_an_argument_that_is_not_a_string_is_refused_by_name(run, call, where, found):
@@ -155,6 +172,21 @@ def test_an_argument_that_is_not_a_string_is_refused_by_name(run, call, where, f
         call(run)
     assert refused.value.where == where
     assert refused.value.found.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("call", "where", "found"),
+    [
+        (lambda run: unwrap(Run.retrieve)(run, "who?", None), "k", "NoneType None"),
+        (lambda run: unwrap(Run.retrieve)(run, "who?", 2.5), "k", "float 2.5"),
+        (lambda run: unwrap(Run.ask_all)(run, ["who?"], "3"), "k", "str '3'"),
+        (lambda run: unwrap(Run.passage)(run, 1.0), "passage", "float 1.0"),
+    ],
+)
+def test_a_count_that_is_no_whole_number_is_refused_by_name(run, call, where, found):
+    with pytest.raises(InputError, match="not a whole number") as refused:
+        call(run)
+    assert (refused.value.where, refused.value.found) == (where, found)
 
 
 def test_a_run_without_fine_tuning_retrieves_but_refuses_questions(filler_of):
