@@ -1,4 +1,4 @@
-"""`--vocab` of `realm corpus build`: a file, or the folder or Hub name of weights."""
+"""`--vocab` of the verbs: a file, or the folder or Hub name of weights."""
 
 from pathlib import Path
 
@@ -35,16 +35,26 @@ def given_vocabulary(
     return theirs
 
 
-def _file_of(vocab: str, converted: Path) -> Path:
+def named_file(vocab: str) -> Path:
+    """The file of `vocab`: itself, or the `vocab.txt` or `tokenizer.json` of weights.
+
+    Raises:
+      InputError: the weights have no vocabulary.
+    """
     from realm_jax.interop.hub import download, is_hub_id
-    from realm_jax.interop.vocabulary_files import read_pieces, vocabulary_of
+    from realm_jax.interop.vocabulary_files import vocabulary_of
+
+    is_file = vocab.endswith((".txt", ".json")) or not is_hub_id(vocab)
+    path = Path(vocab) if is_file else download(vocab)
+    return vocabulary_of(path) if path.is_dir() else path
+
+
+def _file_of(vocab: str, converted: Path) -> Path:
+    from realm_jax.interop.vocabulary_files import TOKENIZER, read_pieces
     from realm_jax.text.vocabulary import write_vocabulary
 
-    folder = download(vocab) if is_hub_id(vocab) and not vocab.endswith(".txt") else Path(vocab)
-    if not folder.is_dir():
-        return folder
-    found = vocabulary_of(folder)
-    if found.name == VOCABULARY:
+    found = named_file(vocab)
+    if found.name != TOKENIZER:
         return found
     converted.parent.mkdir(parents=True, exist_ok=True)
     write_vocabulary(converted, read_pieces(found))

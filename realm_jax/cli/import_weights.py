@@ -8,6 +8,7 @@ from typing import Any
 
 from realm_jax import runtime
 from realm_jax.cli.arguments import add_flag, add_json, positive
+from realm_jax.cli.corpus_vocabulary import named_file
 from realm_jax.errors import InputError
 
 EXAMPLE = "realm import --from=downloads/bert-base-uncased --to=weights/bert"
@@ -26,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", required=True, help="new folder, for --config.model.start")
     parser.add_argument(
-        "--vocab", help="vocab.txt of these weights; default: the one in the same folder"
+        "--vocab",
+        help="vocab.txt or tokenizer.json of these weights, or a folder or ORG/NAME with one of "
+        "them; default: the one in the same folder",
     )
     parser.add_argument(
         "--heads", type=positive, help="number of attention heads, if the weights do not contain it"
@@ -56,7 +59,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             fix=f"realm import --from={shlex.quote(str(source.parent))} "
             f"--to={shlex.quote(str(to))} --block-records",
         )
-    vocabulary = Path(arguments.vocab) if arguments.vocab else None
+    vocabulary = named_file(arguments.vocab) if arguments.vocab else None
     weights = open_weights(source, arguments.heads, vocabulary)
     if not weights.missing:
         require_shapes(weights)

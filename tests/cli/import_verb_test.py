@@ -113,9 +113,12 @@ def test_weights_without_a_vocabulary_are_imported_with_a_warning(realm, theirs,
     warned = realm("import", f"--from={source}", f"--to={tmp_path / 'a'}")
     assert warned.code == 0
     assert "warning: no vocab.txt" in warned.err and "--vocab=FILE" in warned.err
-    again = realm("import", f"--from={source}", f"--to={tmp_path / 'b'}", f"--vocab={vocabulary}")
-    assert "warning" not in again.err
-    assert (tmp_path / "b" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+    for given, to in ((vocabulary, "b"), (tmp_path, "c")):  # as for `realm corpus build`
+        again = realm("import", f"--from={source}", f"--to={tmp_path / to}", f"--vocab={given}")
+        assert again.code == 0 and "warning" not in again.err
+        assert (tmp_path / to / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+    refused = realm("import", f"--from={source}", f"--to={tmp_path / 'd'}", f"--vocab={source}")
+    refused.refused("no vocabulary in the folder", source)
 
 
 def test_invalid_folders_are_refused_with_their_path(realm, theirs, tmp_path):
