@@ -80,6 +80,8 @@ def _answers(arguments: argparse.Namespace) -> dict[str, Any]:
         f"bound for these passages: {report['reader_oracle']:.1%}), F1 {report['f1']:.1%}; "
         f"{recalls}\n"
     )
+    if not answerer.networks.has("question_embedder"):
+        sys.stderr.write("no question is answered: this run has no reader for questions\n")
     if not arguments.json:
         sys.stdout.writelines(map(_row, predictions.read()))
     return report | ({} if predictions.error is None else _not_written(predictions))

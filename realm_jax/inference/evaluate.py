@@ -48,7 +48,7 @@ def evaluate(
     return {
         "questions": len(judged),
         "exact_match": float(np.mean([one.right for one in judged])),
-        "f1": float(np.mean([answer_f1(one.answer.answer, one.question) for one in judged])),
+        "f1": float(np.mean([one.f1 for one in judged])),
         "recall_at": _recall([one.answer_rank for one in judged]),
         "reader_oracle": float(np.mean([one.readable for one in judged])),
         "evidence_recall_at": _recall(known) if known else {},
@@ -62,7 +62,7 @@ class Judged:
     Attributes:
       question: with accepted answers.
       answer: of the model.
-      right: whether it is an accepted answer.
+      right: whether it is an accepted answer; False if there is none, as without a reader.
       readable: whether a span of the passages read is an accepted answer.
       answer_rank: of the first passage whose text has an accepted answer.
       evidence_rank: of the passage that is known to state the fact.
@@ -74,6 +74,11 @@ class Judged:
     readable: bool
     answer_rank: int | None
     evidence_rank: int | None
+
+    @property
+    def f1(self) -> float:
+        """SQuAD's F1; 0 without an answer, also if an accepted one, as `The`, has no words."""
+        return answer_f1(self.answer.answer, self.question) if self.answer.answer else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         answer = self.answer.as_dict()
@@ -125,7 +130,7 @@ def _judge(answerer: Answerer, questions: list[Question], deepest: int) -> list[
         Judged(
             question=question,
             answer=given[i],
-            right=is_right(given[i].answer, question),
+            right=bool(given[i].answer) and is_right(given[i].answer, question),
             readable=bool(readable[i]),
             answer_rank=_answer_rank(answerer, answers[i], found[i, :deepest]),
             evidence_rank=_rank(found[i, :deepest] == question.evidence),

@@ -70,7 +70,8 @@ class Run:
 
     def __repr__(self) -> str:
         export = self._answerer.export
-        what = "answers questions" if self.answers_questions else "fills blanks"
+        what = "finds passages" if self.answers_questions else "fills blanks"
+        what = "answers questions" if self._tuned else what
         return (
             f"<realm_jax.Run of step {export.step}, index of step {self._index.step}: "
             f"{len(self)} passages, {what}>"
@@ -208,7 +209,7 @@ class Run:
 
     @property
     def _tuned(self) -> bool:
-        return self._answerer.question_embedder == "question_embedder" and self.answers_questions
+        return self._answerer.networks.has("question_embedder")
 
     def embed(self, texts: str | Sequence[str], kind: str = "query") -> Float32[np.ndarray, "*B E"]:
         """Embeds queries or passages, with the prompt of their kind if the encoder has prompts.

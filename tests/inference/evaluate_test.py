@@ -99,6 +99,13 @@ def test_exact_match_recall_and_oracle_equal_hand_computed_values(fixed, tmp_pat
     assert records[1]["passages"][1]["text"] == fixed.store.body(4)
 
 
+def test_no_answer_is_never_right(fixed):
+    """A run without a reader gives none; `The` and `.*` would match an empty text."""
+    questions = [Question("q1", ("The",)), Question("q5", (".*",), expression=True)]
+    report = evaluate(fixed.with_results({"q1": "", "q5": ""}, FOUND, 2), questions)
+    assert (report["exact_match"], report["f1"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("deepest", "answers", "evidence"),
     [

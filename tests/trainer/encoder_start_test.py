@@ -90,6 +90,7 @@ def test_an_encoder_as_it_is_can_be_asked_and_embeds_with_its_prompts(as_is, tin
     best = run.retrieve("river in ube", k=3)
     answer = run.ask("river in ube", k=3)
     assert [hit.id for hit in best] == [passage.id for passage in answer.passages]
+    assert "finds passages" in repr(run)
     assert not answer.answer and sum(p.p_z for p in answer.passages) == pytest.approx(1)
     scores = np.array([hit.score for hit in best]) / 0.05
     p_z = np.exp(scores - scores.max())
