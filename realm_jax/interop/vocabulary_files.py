@@ -75,11 +75,9 @@ def require_uncased(folder: Path, vocabulary: Path) -> None:
     """
     config, tokenizer = folder / "tokenizer_config.json", folder / TOKENIZER
     settings = _json(config) if config.is_file() else {}
-    normalizer = (_json(tokenizer).get("normalizer") or {}) if tokenizer.is_file() else {}
-    if not isinstance(normalizer, dict):
-        normalizer = {}
-    keeps_case = settings.get("do_lower_case") is False or normalizer.get("lowercase") is False
-    keeps_accents = False in (settings.get("strip_accents"), normalizer.get("strip_accents"))
+    steps = _normalizers(_json(tokenizer).get("normalizer")) if tokenizer.is_file() else []
+    keeps_case = False in (settings.get("do_lower_case"), *(s.get("lowercase") for s in steps))
+    keeps_accents = False in [step.get("strip_accents") for step in (settings, *steps)]
     cased = [p for p in read_pieces(vocabulary) if p != p.lower() and not p.startswith("[")]
     if keeps_case or keeps_accents or cased:
         found = "do_lower_case false" if keeps_case else "strip_accents false"
@@ -90,6 +88,15 @@ def require_uncased(folder: Path, vocabulary: Path) -> None:
             found=f"word pieces such as {', '.join(cased[:3])}" if cased else found,
             fix=_CASED_FIX,
         )
+
+
+def _normalizers(normalizer: Any) -> list[dict[str, Any]]:
+    """The steps of the normalizer of a `tokenizer.json`; a sequence holds others."""
+    if not isinstance(normalizer, dict):
+        return []
+    inner = normalizer.get("normalizers")
+    steps = inner if isinstance(inner, list) else []
+    return [normalizer, *(found for step in steps for found in _normalizers(step))]
 
 
 def _json(path: Path) -> dict[str, Any]:

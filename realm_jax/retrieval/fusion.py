@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from realm_jax.errors import InputError
+
 RETRIEVERS = ("dense", "bm25", "hybrid")  # the dense and the BM25 ranking, and their fusion
 DEPTH = 100  # least number of passages of each ranking that are fused, and the end of the scale
 # Usual share of the vectors by kind. That of the sum was chosen on eleven judged collections
@@ -31,6 +33,15 @@ class Fusion:
 
     kind: str = "weighted_sum"
     weight: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in DENSE_WEIGHTS:
+            known = " or ".join(DENSE_WEIGHTS)
+            raise InputError("no such fusion", expected=known, found=repr(self.kind))
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise InputError(
+                "the share of the vectors is out of range", expected="0 to 1", found=self.weight
+            )
 
     def __call__(self, first: Ranked, second: Ranked, k: int) -> Ranked:
         """The k best passages of both rankings; equal scores are in the order of ids.

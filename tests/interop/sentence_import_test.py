@@ -192,6 +192,12 @@ def _cased(folder):
     change(folder / "tokenizer_config.json", do_lower_case=False)
 
 
+def _cased_in_a_sequence(folder):
+    step = {"type": "BertNormalizer", "lowercase": False}
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "NFC"}, step]}
+    (folder / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer}))
+
+
 def _capitals(folder):
     pieces = [piece.replace("the", "The") for piece in vocabulary()]
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
@@ -254,6 +260,7 @@ def _other_vocabulary(folder):
     [
         (_roberta, "roberta", "all-MiniLM-L6-v2"),
         (_cased, "cased", "uncased model"),
+        (_cased_in_a_sequence, "cased", "uncased model"),
         (_capitals, "The", "uncased model"),
         (_nan, "16 of 16", "download the weights again"),
         (_pointer, "Git LFS pointer", "lfs pull"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.cli import arguments
+from realm_jax.errors import InputError
 from realm_jax.retrieval import fusion
 from realm_jax.retrieval.fusion import DENSE_WEIGHTS, NO_PASSAGE, Fusion
 
@@ -18,6 +19,19 @@ def test_reciprocal_ranks_are_added():
     assert ids.tolist() == [[2, 4, 8, 7]]
     expected = [1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63]
     np.testing.assert_allclose(scores[0] * 2, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight", "words"),
+    [
+        ("rank", None, "reciprocal_rank"),
+        ("weighted_sum", 2.0, "0 to 1"),
+        ("weighted_sum", -0.1, "0"),
+    ],
+)
+def test_other_kinds_and_shares_are_refused(kind, weight, words):
+    with pytest.raises(InputError, match=words):
+        Fusion(kind, weight)
 
 
 def test_weighted_sum_scales_scores_of_each_ranking_to_0_to_1():
