@@ -70,8 +70,8 @@ class Run:
 
     def __repr__(self) -> str:
         export = self._answerer.export
-        what = "finds passages" if self.answers_questions else "fills blanks"
-        what = "answers questions" if self._tuned else what
+        untuned = "finds passages" if self.answers_questions else "fills blanks"
+        what = "answers questions" if self._tuned else untuned
         return (
             f"<realm_jax.Run of step {export.step}, index of step {self._index.step}: "
             f"{len(self)} passages, {what}>"
