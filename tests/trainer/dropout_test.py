@@ -7,17 +7,19 @@ import pytest
 from jax.sharding import Mesh
 from support.tiny_corpus import tiny_config
 
-from realm_jax.data.masked_text import MaskedTextSource
+from realm_jax.data.rows import Rows
+from realm_jax.models.modules import Modules
 from realm_jax.parallel.sharding import MESH_AXES, batch_sharding
-from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.ict_stage import IctStage
-from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.optimizer import make_optimizer
-from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.state import make_state
+from realm_jax.trainer.state import make_state, stream_key
 from realm_jax.trainer.step import make_step
 
-LAYERS, PARTS = 3, 2
+LAYERS, PARTS = 2, 2
+
+
+def numbers(key):
+    return tuple(np.asarray(jax.random.key_data(key)).tolist())
 
 
 class Keys(list):
@@ -40,39 +42,35 @@ def masks(monkeypatch):
     return found
 
 
-def test_no_two_masks_of_a_loss_have_the_same_key(tiny, masks):
-    """Embeddings, attention and two sums in each layer, and the vectors of the embedder."""
-    config = tiny_config(tiny.folder, model__layers=LAYERS, stages__realm__steps=2)
-    text = MaskedTextSource(tiny.store, tiny.spans, config)
-    known = {tiny.store.corpus_hash}
-    index = IndexManager(RunDir(tiny.folder), config, known.__contains__, [], set)
-    stage = RealmStage(config, tiny.store, text, text, index)
-    drawn = text.batch(0, 8)
-    batch = stage.with_candidates(drawn, np.tile(np.arange(6), (8, 1)), 8)
-    params = jax.jit(stage.modules.init)(jax.random.key(0))
-    loss = jax.jit(lambda p, b, key: stage.loss(stage.modules.bind(p), b, key)[0])
-    jax.block_until_ready(loss(params, batch, jax.random.key(1)))
+def test_no_two_masks_of_a_network_have_the_same_key(masks):
+    """Embeddings, attention of each block, two sums in each layer, and the vectors."""
+    modules = Modules(tiny_config(model__layers=LAYERS).model, 30, ("embedder",))
+    params = jax.jit(modules.init)(jax.random.key(0))
+    ids = [np.ones((2, 3, width), np.int32) for width in (16, 8)]
+    blocks = [Rows(one, one > 0, 0 * one) for one in ids]
+    starts = np.arange(6, dtype=np.int32)[None].repeat(2, 0)
+    embed = jax.jit(lambda params, *given: modules.bind(params).embedder.embed_packed(*given))
+    jax.block_until_ready(embed(params, blocks, starts, jax.random.key(1)))
     jax.effects_barrier()
-    widths = [len(packed.blocks) for packed in (batch.embedded, batch.read)]
-    assert len(masks) == 1 + sum(1 + LAYERS * (blocks + 2) for blocks in widths)
+    assert len(masks) == 1 + LAYERS * (len(blocks) + 2) + 1
     assert len(set(masks)) == len(masks)
 
 
 class Recording(IctStage):
     """Records the key of each micro-batch."""
 
-    def __init__(self, name, config, store):
+    def __init__(self, config, store):
         super().__init__(config, store, PARTS)
-        self.name, self.keys = name, Keys()
+        self.keys = Keys()
 
     def loss(self, networks, batch, key):
         self.keys.record(key)
         return networks.embedder.bert.word[...].sum(), {"loss": jnp.float32(0)}
 
 
-def keys_of_steps(tiny, name, seed):
+def keys_of_two_steps(tiny, seed):
     config = tiny_config(tiny.folder, model__layers=1, stages__ict__steps=2)
-    stage = Recording(name, config, tiny.store)
+    stage = Recording(config, tiny.store)
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1, 1), MESH_AXES)
     optimizer = make_optimizer(config.optimizer, stage.settings)
     params = jax.jit(stage.modules.init)(jax.random.key(0))
@@ -88,8 +86,10 @@ def keys_of_steps(tiny, name, seed):
 
 
 def test_keys_differ_between_micro_batches_steps_stages_and_seeds(tiny):
-    found = keys_of_steps(tiny, "ict", 0)
+    found = keys_of_two_steps(tiny, 0)
     assert len(set(found)) == len(found) == 2 * PARTS
-    other = keys_of_steps(tiny, "reader", 0) + keys_of_steps(tiny, "ict", 1)
-    assert len(set(found + other)) == 6 * PARTS
-    assert keys_of_steps(tiny, "ict", 0) == found
+    keys = [stream_key(0, "dropout/reader", 0), stream_key(1, "dropout/ict", 0)]
+    others = [jax.random.fold_in(key, part) for key in keys for part in range(PARTS)]
+    ours = [jax.random.fold_in(stream_key(0, "dropout/ict", 1), part) for part in range(PARTS)]
+    assert set(map(numbers, ours)) < set(found)
+    assert not set(map(numbers, others)) & set(found)
