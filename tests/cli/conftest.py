@@ -1,6 +1,7 @@
 """Runs `realm` in this process, and provides a finished run folder."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from support.other_formats import state_dict, write_hugging_face_folder
 from support.tiny_corpus import tiny_config
 
 from realm_jax.cli.main import main
+from realm_jax.storage.layout import RunDir
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,13 @@ def get_config():
 """
     )
     return path
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of the finished run that a test may change."""
+    shutil.copytree(finished.workdir, tmp_path / "run")
+    return RunDir(tmp_path / "run")
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_other_files_in_the_output_folder_are_kept(realm, tmp_path, notes, dry_r
 
 def test_an_output_path_that_is_a_file_is_refused(build, tmp_path, notes):
     (tmp_path / "out").write_text("mine")
-    build(notes).refused("Not a directory", tmp_path / "out")
+    build(notes).refused("a file has this name", tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 

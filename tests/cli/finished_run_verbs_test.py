@@ -1,4 +1,4 @@
-"""ask, eval, finetune and check on finished, unfinished, mismatched and damaged runs."""
+"""ask, eval and check on finished, unfinished, mismatched and damaged runs."""
 
 import json
 import shutil
@@ -8,18 +8,9 @@ import pytest
 from support.finished_run import STEP, publish_random_index, random_params
 from support.tiny_corpus import tiny_config, write_tiny_corpus
 
-from realm_jax.data.open_qa import Question, questions_hash
-from realm_jax.storage import commit
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import step_name
 
 QUESTION = "What is the capital of Ora?"
-
-
-@pytest.fixture
-def copied(finished, tmp_path):
-    """A copy of the finished run that a test may damage."""
-    shutil.copytree(finished.workdir, tmp_path / "run")
-    return RunDir(tmp_path / "run")
 
 
 def test_ask_prints_all_documented_fields(realm, finished, tiny):
@@ -242,40 +233,6 @@ def test_report_writes_a_page_and_a_card(realm, copied, tmp_path):
     assert "Recall@5" not in page  # no evidence is known in this corpus
     assert (copied.export / "README.md").read_text("utf-8").startswith("---\nlibrary_name: realm")
     realm("report", f"--workdir={tmp_path / 'none'}").refused("no run here", "none")
-
-
-def test_finetune_refuses_a_run_without_pre_training(realm, copied, tmp_path):
-    folder = tmp_path / "questions"
-    folder.mkdir()
-    (folder / "train.jsonl").write_text('{"question": "Who?", "answers": ["me"]}\n')
-    command = ["finetune", f"--workdir={copied.workdir}", f"--questions={folder}"]
-    kept = copied.config.read_bytes()
-    realm(*command).refused("pre-training is not finished", "step 4", "realm run")
-    assert copied.config.read_bytes() == kept  # a refused command changes nothing
-    checkpoints = copied.checkpoints("realm")
-    commit.publish(checkpoints, 6, lambda folder: None, {"kind": "checkpoint"})
-    realm(*command).refused("more steps than the config asks for", "step 4", "stages.realm.steps=6")
-    assert copied.config.read_bytes() == kept
-    command[2] = f"--questions={tmp_path / 'none'}"
-    realm(*command).refused("no question file", "train.jsonl")
-
-
-def test_a_refused_second_fine_tuning_changes_nothing(realm, copied, tmp_path):
-    """It once kept the refused settings, so that the command of the first one was refused too."""
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
-    fields = {"kind": "checkpoint", "index_step": STEP, "retriever": "dense", "reader_from": ""}
-    fields["questions"] = questions_hash([Question("Who?", ("me",))])
-    commit.publish(copied.checkpoints("realm"), STEP, lambda folder: None, fields)
-    commit.publish(copied.checkpoints("qa"), 4, lambda folder: None, fields)
-    command = ["finetune", f"--workdir={copied.workdir}", f"--questions={questions}"]
-    kept = copied.config.read_bytes()
-    fewer = realm(*command, "--config.stages.qa.steps=2", "--dry-run")
-    fewer.refused("fine-tuned for more steps", "--config.stages.qa.steps=4")
-    other = realm(*command, "--config.stages.qa.retriever=bm25")
-    other.refused("another stages.qa.retriever", "dense", "bm25")
-    assert copied.config.read_bytes() == kept
-    assert realm(*command, "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pwd
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ from realm_jax.cli.jobs import builder_command
 from realm_jax.inference.prediction_file import PredictionFile
 from realm_jax.retrieval.search_process import SearchProcess
 from realm_jax.retrieval.searcher import build_searcher
-from realm_jax.storage.layout import RunDir, path_of
+from realm_jax.storage.layout import path_of
 
 QUESTION = "What is the capital of Ora?"
 # The installed script, whose folder is the first entry of sys.path.
@@ -34,13 +33,6 @@ if __name__ == "__main__":
 """
 TRAPS = ("random", "socket", "pickle", "queue", "tokenize", "numpy", "jax", "realm_jax", "secrets")
 TRAP = "raise SystemExit('imported from the current folder: ' + __name__)\n"
-
-
-@pytest.fixture
-def copied(finished, tmp_path):
-    """A copy of the finished run."""
-    shutil.copytree(finished.workdir, tmp_path / "run")
-    return RunDir(str(tmp_path / "run"))
 
 
 @pytest.fixture

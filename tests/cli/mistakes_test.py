@@ -129,7 +129,7 @@ MISTAKES = {
         2,
         ["--format", "'epub'", "'text'"],
     ),
-    "no vocabulary there": (f"{BUILD} --vocab={{new}}", 1, ["no vocabulary file", "vocab.txt"]),
+    "no vocabulary there": (f"{BUILD} --vocab={{new}}.txt", 1, ["no vocabulary file", "vocab.txt"]),
     "a corpus that is there already": (
         "corpus build --format=text --input={notes} --out={corpus}",
         1,
