@@ -103,7 +103,7 @@ def test_workers_of_a_build_import_nothing_from_the_current_folder(script, traps
 
 
 def test_the_builder_imports_nothing_from_the_current_folder(copied, traps, tmp_path):
-    command = [*builder_command(copied.workdir, tiny_config()), "--dry-run"]
+    command = [*builder_command(str(copied.workdir), tiny_config()), "--dry-run"]
     settings = environment(tmp_path)
     done = subprocess.run(
         command, cwd=traps, env=settings, capture_output=True, check=False, timeout=300
