@@ -83,9 +83,10 @@ def test_packed_rows_have_the_vectors_of_padded_rows(tiny, form):
 def test_scores_have_a_temperature_and_the_null_passage_a_learned_one(tiny):
     config = config_of("mean, temperature")
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))
-    params = modules.init(jax.random.key(0))
+    params = jax.jit(modules.init)(jax.random.key(0))
     queries, passages = jnp.eye(2, 16), jnp.ones((2, 16))
 
+    @jax.jit
     def scores(params):
         embedder = modules.bind({"embedder": params}).embedder
         found = embedder.scores("be,ke->bk", queries, passages)
