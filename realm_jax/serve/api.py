@@ -73,7 +73,7 @@ def fill(body: schema.Fill, run: Run) -> schema.Filled:
 @router.get("/examples")
 def examples(run: Run) -> schema.Examples:
     """Lists inputs to try: questions of the run, or sentences with one `[MASK]`."""
-    return schema.Examples(examples=run.examples())
+    return schema.Examples(examples=run.examples)
 
 
 @router.get("/passages")

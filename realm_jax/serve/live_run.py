@@ -43,7 +43,7 @@ class ReadOnlyError(InputError):
 
 
 class LiveRun:
-    """Answers questions and applies changes to passages; thread-safe, one call at a time.
+    """Answers questions and applies changes to passages, one at a time; thread-safe.
 
     Changes are written into the corpus and the run, so they last, and other servers of the run see
     them. A changed passage is embedded with the parameters published in the index, so that all
@@ -140,22 +140,25 @@ class LiveRun:
             self._editor.warm_up()
 
     def about(self) -> dict[str, Any]:
-        """Returns a description of the run as JSON values."""
-        with self._lock:
-            self._look()
-            a = self._answerer
-            return {
-                "version": __version__,
-                "step": a.export.step,
-                "index_step": a.index.step,
-                "passages": a.index.searcher.size,
-                "answers_questions": self.answers_questions,
-                "k": a.config.stages.qa.reader_passages,
-                "most_passages": self.most_passages,
-                "retriever": self._retriever,
-                "edits_version": self._version,
-                "read_only": self._read_only,
-            }
+        """Returns a description of the run as JSON values; does not wait for other calls."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+        a = self._answerer
+        return {
+            "version": __version__,
+            "step": a.export.step,
+            "index_step": a.index.step,
+            "passages": a.index.searcher.size,
+            "answers_questions": self.answers_questions,
+            "k": a.config.stages.qa.reader_passages,
+            "most_passages": self.most_passages,
+            "retriever": self._retriever,
+            "edits_version": self._version,
+            "read_only": self._read_only,
+        }
 
     @property
     def _version(self) -> int:
@@ -165,13 +168,9 @@ class LiveRun:
         return len(dict.fromkeys(hashes[start.generation - 1 :])) - 1
 
     @functools.cached_property
-    def _examples(self) -> list[str]:
-        return example_inputs(self._answerer, questions=self.answers_questions)
-
     def examples(self) -> list[str]:
-        """Returns inputs to try; see `example_inputs`."""
-        with self._lock:
-            return self._examples
+        """Inputs to try; see `example_inputs`."""
+        return example_inputs(self._answerer, questions=self.answers_questions)
 
     def ask(
         self, question: str, k: int | None = None, retriever: str | None = None

@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -166,6 +167,21 @@ def test_refused_changes_have_no_effect(live, answerer, monkeypatch):
     with pytest.raises(InputError, match="too many changes"):
         live.undo()
     assert len(live.changes()["passages"]) == 1
+
+
+def test_a_probe_of_the_health_does_not_wait_for_answers(live, monkeypatch):
+    begun, go_on, ask = threading.Event(), threading.Event(), Answerer.ask
+
+    def slow(*arguments):
+        begun.set()
+        return ask(*arguments) if go_on.wait(30) else None
+
+    monkeypatch.setattr(Answerer, "ask", slow)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(live.ask, QUESTION)
+        assert begun.wait(30) and live.about()["step"] > 0 and live.examples is not None
+        go_on.set()
+        assert answer.result()["answer"]
 
 
 def test_the_last_passage_cannot_be_removed(live, answerer):

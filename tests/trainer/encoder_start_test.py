@@ -100,7 +100,7 @@ def test_an_encoder_as_it_is_can_be_asked_and_embeds_with_its_prompts(as_is, tin
 def test_a_server_of_an_encoder_shows_no_answer_from_memory_and_no_blanks(as_is):
     live = LiveRun.open(str(as_is.workdir))
     reply = live.ask("river in ube")
-    assert (reply["answer"], reply["closed_book"], live.examples()) == ("", None, [])
+    assert (reply["answer"], reply["closed_book"], live.examples) == ("", None, [])
     assert reply["passages"]
 
 
