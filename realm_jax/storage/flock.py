@@ -65,9 +65,7 @@ def exclusive(path: Path, waiting: str, advice: str, mode: str = "ab") -> Iterat
       RealmError: the file cannot be locked for another reason.
     """
     with path.open(mode) as file:
-        try:
-            _wait_for_flock(file, path, waiting)
-        except NoFlockError:
+        if not _locked(file, path, waiting):
             warn_without_flock(path.parent, advice)
         yield
 
@@ -79,9 +77,7 @@ def exclusive_folder(folder: Path, waiting: str, advice: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            try:
-                _wait_for_flock(descriptor, folder, waiting)
-            except NoFlockError:
+            if not _locked(descriptor, folder, waiting):
                 warn_without_flock(folder, advice)
             if _is_open_at(folder, descriptor):
                 yield
@@ -103,13 +99,18 @@ def warn_without_flock(folder: object, advice: str) -> None:
     log.warning("%s has no file locks: %s", folder, advice)
 
 
-def _wait_for_flock(file: IO[Any] | int, path: Path, waiting: str) -> None:
+def _locked(file: IO[Any] | int, path: Path, waiting: str) -> bool:
+    """Waits for the `flock`; returns False if the file system does not support it."""
     began, logged = time.monotonic(), False
-    while not try_flock(file, path):
-        if not logged and time.monotonic() - began > _QUIET_SECONDS:
-            log.info("%s", waiting)
-            logged = True
-        time.sleep(_POLL_SECONDS)
+    try:
+        while not try_flock(file, path):
+            if not logged and time.monotonic() - began > _QUIET_SECONDS:
+                log.info("%s", waiting)
+                logged = True
+            time.sleep(_POLL_SECONDS)
+    except NoFlockError:
+        return False
+    return True
 
 
 def has_flock(folder: Path) -> bool:
