@@ -1,6 +1,5 @@
 """An index of segments: made one after the other, by one or several workers, published as one."""
 
-import gc
 import itertools
 import shutil
 import threading
@@ -54,12 +53,12 @@ def test_segments_are_of_equal_size_and_a_mesh_index_has_one(tiny):
 
 
 def test_segments_are_built_one_after_the_other_and_published_as_one_index(
-    run, publish, embedded, tiny, tmp_path, monkeypatch
+    run, publish, embedded, tiny, tmp_path, monkeypatch, collect_garbage
 ):
     vectors, embed_corpus = [], segment_maker.embed_corpus
 
     def only_one(*given):
-        gc.collect()
+        collect_garbage()
         assert all(one() is None for one in vectors), "an earlier segment is still in memory"
         made = embed_corpus(*given)
         vectors.append(weakref.ref(made))

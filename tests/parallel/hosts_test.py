@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 PATIENCE = 900.0
 GROUPS = {"mesh__groups": 8}  # dropout then does not depend on the number of devices
 FITTED = {"lengths__fitted": True}
-WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 20, **GROUPS, **FITTED}
+WITHOUT_BUILDER = {"model__layers": 1, "stages__ict__steps": 8, **GROUPS, **FITTED}
 WITH_BUILDER = {
     "model__layers": 1,
     "stages__realm__steps": 100_000,  # until stopped
@@ -149,7 +149,7 @@ def losses(workdir, stage):
 def test_several_processes_train_with_the_losses_of_one(
     start, tiny, tmp_path, count, devices, mesh, stage
 ):
-    settings = {**WITHOUT_BUILDER, "stages__ict__steps": 0, f"stages__{stage}__steps": 20}
+    settings = {**WITHOUT_BUILDER, "stages__ict__steps": 0, f"stages__{stage}__steps": 8}
     hosts = start(tiny_config(tiny.folder, **settings, **mesh), count, devices)
     log, addresses = RunDir(tmp_path / "run").logs / f"{stage}.jsonl", set()
     hosts.until(lambda: addresses.update(*map(listening, hosts.processes)) or log.exists())
@@ -160,7 +160,7 @@ def test_several_processes_train_with_the_losses_of_one(
     single = tiny_config(tiny.folder, **settings)
     trainer.run(str(tmp_path / "single"), single, threading.Event())
     expected = losses(tmp_path / "single", stage)
-    assert len(expected) == 20
+    assert len(expected) == 8
     np.testing.assert_allclose(losses(tmp_path / "run", stage), expected, rtol=1e-3)
 
 

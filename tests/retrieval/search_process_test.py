@@ -1,6 +1,5 @@
 """A searcher in another process: same results and errors, and the process always ends."""
 
-import gc
 import os
 import signal
 import socket
@@ -144,11 +143,11 @@ def test_errors_of_the_searcher_are_raised_in_the_caller(saved, queries, tmp_pat
         SearchProcess(damaged)
 
 
-def test_it_ends_when_the_searcher_is_deleted(saved):
+def test_it_ends_when_the_searcher_is_deleted(saved, collect_garbage):
     apart = SearchProcess(saved)
     pid = apart._process.pid
     del apart
-    gc.collect()
+    collect_garbage()
     until_gone(pid)
 
 

@@ -89,12 +89,9 @@ def test_packed_realm_has_the_loss_and_gradients_of_padded_rows(
         assert found[0][1]["padding_share"] < 0.25 < 1 - np.mean([r.mask.mean() for r in read])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "found",
-    [
-        pytest.param(6, id="all candidates", marks=pytest.mark.slow),
-        pytest.param(1, id="one passage found"),
-    ],
+    "found", [pytest.param(6, id="all candidates"), pytest.param(1, id="one passage found")]
 )
 def test_the_distance_penalty_does_not_depend_on_the_number_of_groups(tiny, config, hits, found):
     config.stages.realm.distance_penalty = 3.0

@@ -29,11 +29,10 @@ STEPS, POLL = 6, 0.02
 TIMEOUT = 300.0
 
 
-def config_of(tiny):
-    shapes = {"lengths__fitted": True}
-    return tiny_config(
-        tiny.folder, model__layers=1, stages__realm__steps=STEPS, checkpoint__every=3, **shapes
-    )
+def config_of(tiny, fitted=False):
+    """`fitted` compiles several batch shapes, as by default, which takes most of a minute."""
+    steps = {"stages__realm__steps": STEPS, "checkpoint__every": 3}
+    return tiny_config(tiny.folder, model__layers=1, lengths__fitted=fitted, **steps)
 
 
 def changed(config, **changes):
@@ -101,21 +100,26 @@ def test_a_run_swaps_at_every_snapshot_and_exports(uninterrupted):
     assert sorted(export.networks) == ["embedder", "reader"]
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [pytest.param(False, id="stopped", marks=pytest.mark.slow), pytest.param(True, id="killed")],
-)
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    tiny, uninterrupted, tmp_path, killed
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    tiny, uninterrupted, tmp_path
 ):
-    """Stopped at step 4 while waiting for its index, or killed with a checkpoint of step 3."""
+    """Killed after step 4, with a checkpoint of step 3."""
     config = config_of(tiny)
-    error = stop_while_waiting(tmp_path, config, built=[0, 2])
-    assert (error.stage, error.step) == ("realm", 4)
-    if killed:
-        shutil.rmtree(RunDir(tmp_path).checkpoints("realm") / step_name(4))
+    stop_while_waiting(tmp_path, config, built=[0, 2])
+    shutil.rmtree(RunDir(tmp_path).checkpoints("realm") / step_name(4))
     run_with_builder(tmp_path, config)
     jax.tree.map(np.testing.assert_array_equal, checkpoint(tmp_path), checkpoint(uninterrupted))
+
+
+@pytest.mark.slow
+def test_a_stopped_and_resumed_run_with_fitted_lengths_equals_an_uninterrupted_one(tiny, tmp_path):
+    """Stopped at step 4, while it waits for the index of that step."""
+    config, stopped, whole = config_of(tiny, fitted=True), tmp_path / "stopped", tmp_path / "whole"
+    error = stop_while_waiting(stopped, config, built=[0, 2])
+    assert (error.stage, error.step) == ("realm", 4)
+    for workdir in (stopped, whole):
+        run_with_builder(workdir, config)
+    jax.tree.map(np.testing.assert_array_equal, checkpoint(stopped), checkpoint(whole))
 
 
 def test_a_finished_run_is_not_changed_by_a_rerun(tiny, uninterrupted):
