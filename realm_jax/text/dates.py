@@ -7,6 +7,7 @@ year. A prefix `mid-` is included. A month or weekday without day or year is not
 is a number that counts something.
 """
 
+import functools
 import re
 
 _MONTH = (
@@ -40,7 +41,7 @@ _NOT_COUNTED = (
     r"|page|foot|mile|acre|seat|man\b))"
 )
 
-_DATE = re.compile(
+_DATE = (
     r"(?<![\w$£€.,:/+=#-])(?:[Mm]id-?\s?)?(?:"
     + "|".join(
         [
@@ -66,6 +67,12 @@ _DATE = re.compile(
 )
 
 
+@functools.cache
+def _pattern() -> re.Pattern[str]:
+    """The compiled expression. Compilation takes 0.2 s, for which most commands need not wait."""
+    return re.compile(_DATE)
+
+
 def date_spans(text: str) -> list[tuple[int, int]]:
     """Character spans (start, stop) of the dates in `text`, in order and without overlap."""
-    return [match.span() for match in _DATE.finditer(text)]
+    return [match.span() for match in _pattern().finditer(text)]

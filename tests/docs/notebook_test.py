@@ -22,6 +22,7 @@ def folder_with_a_run(tmp_path, monkeypatch, documented_run):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_cells_run_in_order(cells, folder_with_a_run, capsys):
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert len(code) > 5

@@ -34,6 +34,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_all_pages_exist_and_the_api_pages_show_docstrings(site):
     for page in documented.PAGES[1:]:
         assert (site / page.relative_to(documented.ROOT / "docs").with_suffix(".html")).is_file()
@@ -45,6 +46,7 @@ def test_all_pages_exist_and_the_api_pages_show_docstrings(site):
     assert re.search(r"retrieval\.candidates\s+8\b", shown)
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_other_servers(site):
     assert _LOADED.findall(
         '<link rel=x href="https://a.b/c.css"><script src=//a.b/c></script>'

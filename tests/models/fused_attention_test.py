@@ -62,9 +62,8 @@ def outputs(attention, form, operands, drop):
     return jax.jit(jax.grad(loss, has_aux=True))(projected)
 
 
-@pytest.mark.parametrize(
-    ("rate", "seed"), [pytest.param(0.0, None, marks=pytest.mark.slow), (0.3, 5)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "seed"), [(0.0, None), (0.3, 5)])
 def test_the_kernel_and_its_gradients_equal_plain_jax_on_a_mesh(operands, rate, seed):
     """Streams are on two devices and heads on two; dropout is that of one device."""
     form, drop = Form(SIZE, rate, interpret=True), None if seed is None else jax.random.key(seed)

@@ -138,18 +138,21 @@ def losses(workdir, stage):
 
 
 @pytest.mark.parametrize(
-    ("count", "devices", "mesh", "stage"),
+    ("count", "devices", "mesh", "stage", "fitted"),
     [
-        (2, 2, {"mesh__fsdp": 2}, "ict"),
-        pytest.param(2, 2, {"mesh__fsdp": 2}, "reader", marks=pytest.mark.slow),
-        pytest.param(4, 2, {"mesh__fsdp": 4, "mesh__model": 2}, "ict", marks=pytest.mark.slow),
-        pytest.param(2, 4, {"mesh__replica": 2}, "ict", marks=pytest.mark.slow),
+        (2, 2, {"mesh__fsdp": 2}, "ict", False),  # one batch shape, which is compiled sooner
+        pytest.param(2, 2, {"mesh__fsdp": 2}, "reader", True, marks=pytest.mark.slow),
+        pytest.param(
+            4, 2, {"mesh__fsdp": 4, "mesh__model": 2}, "ict", True, marks=pytest.mark.slow
+        ),
+        pytest.param(2, 4, {"mesh__replica": 2}, "ict", True, marks=pytest.mark.slow),
     ],
 )
 def test_several_processes_train_with_the_losses_of_one(
-    start, tiny, tmp_path, count, devices, mesh, stage
+    start, tiny, tmp_path, count, devices, mesh, stage, fitted
 ):
-    settings = {**WITHOUT_BUILDER, "stages__ict__steps": 0, f"stages__{stage}__steps": 8}
+    settings = WITHOUT_BUILDER | {"stages__ict__steps": 0, "lengths__fitted": fitted}
+    settings |= {f"stages__{stage}__steps": 8}
     hosts = start(tiny_config(tiny.folder, **settings, **mesh), count, devices)
     log, addresses = RunDir(tmp_path / "run").logs / f"{stage}.jsonl", set()
     hosts.until(lambda: addresses.update(*map(listening, hosts.processes)) or log.exists())

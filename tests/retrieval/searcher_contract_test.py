@@ -57,7 +57,7 @@ def built():
     return get
 
 
-APPROXIMATE = [(kind, size) for kind in ("scann", "faiss") for size in (3001, 25_000, 120_000)]
+APPROXIMATE = [(kind, size) for size in (3001, 25_000, 120_000) for kind in ("scann", "faiss")]
 SIZES = [("exact", 3001), ("mesh", 3001), *APPROXIMATE]
 
 
@@ -203,9 +203,7 @@ def test_repeated_and_concurrent_searches_give_the_same_results(built, kind, siz
         np.testing.assert_array_equal(scores, first[1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"), [("exact", 3001), *(one for one in APPROXIMATE if one[1] < 120_000)]
-)
+@pytest.mark.parametrize(("kind", "size"), [("exact", 3001), *APPROXIMATE[:4]])
 def test_the_same_seed_builds_the_same_index(built, kind, size):
     searcher, vectors, queries = built(kind, size)
     again = build_searcher(kind, vectors, OPTIONS, seed=3)

@@ -135,6 +135,7 @@ def test_without_a_vocabulary_file_one_is_trained_once(tiny, newswire, tmp_path)
     assert (tmp_path / "vocab.txt").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_training_starts_from_imported_bert_weights(trained, tiny, newswire, tmp_path):
     from realm_jax.interop.save import save_bert
     from realm_jax.models.modules import Modules

@@ -25,7 +25,8 @@ def bert_after(workdir, stage, module):
     return trained[module]["bert"]
 
 
-@pytest.mark.parametrize("from_reader", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("from_reader", [True, False])
 def test_ict_starts_from_the_encoder_of_the_reader_if_configured(tiny, tmp_path, from_reader):
     config = tiny_config(
         tiny.folder,
