@@ -110,7 +110,7 @@ class IndexManager:
           RealmError: no suitable index was published in time, or one cannot be opened.
         """
         due = self._due(step)
-        if due is not None and (self.current is None or due.step != self.current.step):
+        if due is not None:
             self.current = due
             self._probe(due)
             failpoint("index.swapped")

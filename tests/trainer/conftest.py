@@ -18,9 +18,10 @@ def make_manager(run):
     """Creates index managers, and closes them after the test."""
     made = []
 
-    def make(mode="async", replay=(), stop=None, **changes):
+    def make(mode="async", replay=(), stop=None, required=set, **changes):
         config = tiny_config(refresh__mode=mode, **changes)
-        made.append(IndexManager(run, config, {CORPUS}.__contains__, list(replay), set, stop))
+        accepts = {CORPUS}.__contains__
+        made.append(IndexManager(run, config, accepts, list(replay), required, stop))
         return made[-1]
 
     yield make

@@ -17,7 +17,7 @@ from realm_jax.retrieval.search_process import MIN_ROWS, SearchProcess
 from realm_jax.retrieval.searcher import build_searcher
 from realm_jax.storage.heartbeat import beat
 from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
-from realm_jax.storage.leases import retain
+from realm_jax.storage.leases import leased, retain
 from realm_jax.trainer import index_manager
 from realm_jax.trainer.index_watcher import IndexWatcher
 from realm_jax.trainer.prefetch import AHEAD
@@ -98,6 +98,23 @@ def test_an_index_that_another_process_has_refused_does_not_stop_later_ones(
     until(lambda: index.offer(5) == [4, None])
     index.accept([[4, None], [4, 2], index.offer(5)])
     assert index.for_step(5).step == 4
+
+
+def test_processes_swap_at_the_step_by_which_all_have_opened_an_index(
+    run, make_manager, monkeypatch
+):
+    monkeypatch.setattr(hosts, "process_count", lambda: 2)
+    publish(run, 0)
+    index = make_manager()
+    index.for_step(0)
+    publish(run, 2)
+    until(lambda: index.offer(3) == [2, None])
+    index.accept([index.offer(3), [None, None]])
+    assert index.for_step(3).step == 0
+    index.accept([index.offer(4), [2, None]])
+    assert index.for_step(4).step == 2
+    publish(run, 4)
+    until(lambda: index.offer(5) == [4, None])
 
 
 def test_a_damaged_index_is_refused(run, make_manager, caplog):
@@ -206,6 +223,8 @@ def test_a_mesh_index_is_probed_at_the_swap(run, make_manager, monkeypatch):
 def test_newer_indexes_are_used_after_the_end_of_the_replay(run, make_manager):
     publish(run, 0, 2, 4)
     index = make_manager(replay=[(0, 0), (3, 2)])
+    assert search(index, 2) == 0
+    assert "index watcher" not in {thread.name for thread in threading.enumerate()}
     assert search(index, 3) == 2
     steps = iter(range(4, 1_000_000))
     until(lambda: search(index, next(steps)) == 4)
@@ -263,6 +282,16 @@ def test_sync_fails_if_the_index_it_needs_was_deleted(run, make_manager):
         search(index, 2)
 
 
+def test_sync_waits_although_an_index_of_an_earlier_corpus_is_newer(run, make_manager):
+    publish(run, 0)
+    publish(run, 4, corpus="earlier")
+    index = make_manager("sync", refresh__wait_seconds=0.2)
+    assert search(index, 1) == 0
+    with pytest.raises(RealmError, match="of step 2") as error:
+        search(index, 2)
+    assert "was deleted" not in str(error.value)
+
+
 def test_a_stale_index_is_warned_about_once_with_the_state_of_the_builder(
     run, make_manager, caplog
 ):
@@ -293,3 +322,18 @@ def test_retention_keeps_the_index_in_use(run, make_manager):
     index = make_manager("sync")
     search(index, 1)
     assert retain(run, PUBLISHED_INDEX, keep=1) == [2]
+
+
+def test_required_indexes_and_those_of_recent_batches_are_leased(run, make_manager):
+    publish(run, *range(0, 12, 2))
+    index = make_manager("sync", required=lambda: {0})
+    assert [search(index, step) for step in range(1, 11, 2)] == [0, 2, 4, 6, 8]
+    assert search(index, 10) == 10
+    assert leased(run, PUBLISHED_INDEX) == {0, 4, 6, 8, 10}
+
+
+def test_the_index_in_use_is_leased_during_a_replay(run, make_manager):
+    publish(run, *range(0, 12, 2))
+    index = make_manager("sync", replay=[(step, step) for step in range(0, 10, 2)])
+    assert [search(index, step) for step in (1, 2)] == [0, 2]
+    assert leased(run, PUBLISHED_INDEX) == {0, 2, 4, 6, 8}
