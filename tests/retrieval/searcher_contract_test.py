@@ -13,7 +13,6 @@ from realm_jax import config as configs
 from realm_jax.errors import ConfigError, DamageError, InputError, MismatchError
 from realm_jax.retrieval import exact_searcher, mesh_searcher
 from realm_jax.retrieval.mesh_searcher import MeshSearcher, search_on_mesh
-from realm_jax.retrieval.search_plan import make_plan
 from realm_jax.retrieval.searcher import build_searcher, check_vectors, load_searcher
 from realm_jax.retrieval.searcher_files import DESCRIPTION
 
@@ -314,16 +313,6 @@ def test_a_partitioned_search_with_too_few_hits_is_repeated_exactly(kind):
     searcher = build_searcher(kind, vectors, options)
     rows, scores = searcher.search(queries, 5000)
     assert np.isfinite(scores).all() and all(len(set(row)) == 5000 for row in rows)
-
-
-def test_the_plan_follows_the_rules_of_scann():
-    plans = [make_plan(n, E, OPTIONS) for n in (19_999, 20_000, 100_000, 13_000_000)]
-    assert [(p["leaves"], p["leaves_searched"], p["reorder"]) for p in plans] == [
-        (0, 0, 0),
-        (0, 0, 100),
-        (316, 32, 100),
-        (3606, 361, 100),
-    ]
 
 
 @pytest.mark.parametrize("kind", ["mesh", "scann", "faiss"])
