@@ -227,7 +227,7 @@ def to_json(config: ConfigDict, workdir: str | os.PathLike[str] | None = None) -
 
 
 def from_json(
-    text: str, where: object, workdir: str | os.PathLike[str] | None = None
+    text: str | bytes, where: object, workdir: str | os.PathLike[str] | None = None
 ) -> ConfigDict:
     """The inverse of `to_json`, checked and locked.
 

@@ -16,6 +16,7 @@ from etils import epath
 from jaxtyping import Int64
 
 from realm_jax.artifacts.published_index import PublishedIndex, Vectors, open_index
+from realm_jax.artifacts.required import mean_snapshot_step
 from realm_jax.errors import DamageError
 from realm_jax.retrieval.searcher import Searcher
 from realm_jax.storage import commit, sealed
@@ -45,18 +46,6 @@ def probe_hash_of(index: PublishedIndex) -> str:
     return probe_hash(index.searcher, index.rows, index.vectors)
 
 
-def snapshot_steps(manifest: dict[str, Any]) -> list[int]:
-    """Step of the snapshot of each segment of a published index, given its manifest."""
-    return [entry["snapshot_step"] for entry in manifest.get("segments", [])] or [manifest["step"]]
-
-
-def mean_snapshot_step(manifest: dict[str, Any]) -> int | float:
-    """Step of the snapshot of a published index: the mean over its segments, given its manifest."""
-    steps = snapshot_steps(manifest)
-    mean = sum(steps) / len(steps)
-    return int(mean) if mean == int(mean) else mean
-
-
 def log_swap(run: RunDir, step: int, index: PublishedIndex, found: str) -> None:
     """Adds a line to `logs/swaps.jsonl`: the trainer searches `index` from `step` on.
 
@@ -84,7 +73,7 @@ def log_index(
     """Adds a line to `logs/indexes.jsonl` for the index of `step`, unless it is the last one."""
     manifest = commit.read_manifest(run.published_index / step_name(step))
     last = last_record(run.indexes)
-    is_new = last is None or manifest is None or last["checksum"] != sealed.checksum(manifest)
+    is_new = last is None or manifest is None or last.get("checksum") != sealed.checksum(manifest)
     if manifest is not None and is_new:
         record = _record(manifest, probe_hash(searcher, rows, vectors))
         _log(run.indexes).append({"step": step, **record})
@@ -95,7 +84,7 @@ def log_missing_indexes(run: RunDir) -> None:
 
     Reads the whole log; a builder calls it once, when it starts.
     """
-    logged = {record["index_step"] for record in read_log(run.indexes)}
+    logged = {record["index_step"] for record in read_log(run.indexes, "index_step")}
     for step in sorted(set(commit.steps(run.published_index)) - logged):
         try:
             index = open_index(run.published_index / step_name(step))

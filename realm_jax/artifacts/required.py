@@ -42,7 +42,7 @@ def logged_swaps(run: RunDir) -> list[dict[str, Any]]:
     step and of later steps.
     """
     found: list[dict[str, Any]] = []
-    for record in read_log(run.swaps):
+    for record in read_log(run.swaps, "step", "index_step"):
         found = [earlier for earlier in found if earlier["step"] < record["step"]]
         found.append(record)
     return found
@@ -51,6 +51,18 @@ def logged_swaps(run: RunDir) -> list[dict[str, Any]]:
 def snapshot_step_of(swap: dict[str, Any]) -> int | float:
     """Mean snapshot step of the index in a record of `logged_swaps`."""
     return swap.get("mean_snapshot_step", swap["index_step"])  # earlier versions did not log it
+
+
+def snapshot_steps(manifest: dict[str, Any]) -> list[int]:
+    """Step of the snapshot of each segment of a published index, given its manifest."""
+    return [entry["snapshot_step"] for entry in manifest.get("segments", [])] or [manifest["step"]]
+
+
+def mean_snapshot_step(manifest: dict[str, Any]) -> int | float:
+    """Step of the snapshot of a published index: the mean over its segments, given its manifest."""
+    steps = snapshot_steps(manifest)
+    mean = sum(steps) / len(steps)
+    return int(mean) if mean == int(mean) else mean
 
 
 def required_indexes(run: RunDir, refresh: ConfigDict) -> set[int]:

@@ -1,5 +1,6 @@
-"""The config of a snapshot or an export, with the inputs of its run at their current paths."""
+"""The config of a run, a snapshot or an export, with the inputs at their current paths."""
 
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -8,9 +9,10 @@ from ml_collections import ConfigDict
 from realm_jax import config as config_lib
 from realm_jax import config_paths
 from realm_jax.corpus.store import PassageStore
-from realm_jax.errors import InputError, MismatchError
-from realm_jax.storage import files
-from realm_jax.storage.layout import RunDir
+from realm_jax.defaults import STAGES
+from realm_jax.errors import ConfigError, InputError, MismatchError
+from realm_jax.storage import commit, files
+from realm_jax.storage.layout import CONFIG, VOCABULARY, RunDir, step_name
 
 Paths = Mapping[str, str]
 NO_PATHS: Paths = MappingProxyType({})
@@ -39,12 +41,34 @@ def run_config(run: RunDir, config_json: str, where: object, paths: Paths = NO_P
 
 
 def newest_config(run: RunDir, paths: Paths = NO_PATHS) -> ConfigDict | None:
-    """The config with which the run was last started; None if its folder has none."""
+    """The config with which the run was last started; None if its folder has none.
+
+    Raises:
+      ConfigError: see `config.from_json`; names what replaces a damaged file.
+    """
     content = files.read_bytes(run.config)
     if content is None:
         return None
-    text = content.decode(errors="replace")  # JSON is checked next
-    return _set_paths(config_lib.from_json(text, run.config, run.workdir), paths)
+    try:
+        config = config_lib.from_json(content, run.config, run.workdir)
+    except ConfigError as error:
+        raise ConfigError(
+            error.problem,
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            fix=error.fix or replacement(run),
+        ) from error
+    return _set_paths(config, paths)
+
+
+def replacement(run: RunDir) -> str:
+    """What replaces a damaged config.json: the copy in a checkpoint, of the last stage first."""
+    for stage in reversed(STAGES):
+        step = commit.latest(run.checkpoints(stage))
+        if step is not None:
+            return f"replace it by its copy {run.checkpoints(stage) / step_name(step) / CONFIG}"
+    return "delete it, and run the command with the --config with which the run was started"
 
 
 def _set_paths(config: ConfigDict, paths: Paths) -> ConfigDict:
@@ -85,16 +109,27 @@ def open_corpus(folder: str) -> PassageStore:
 def check_vocabulary(run: RunDir, store: PassageStore) -> None:
     """Raises a MismatchError if the corpus has another vocabulary than the run.
 
-    The networks of the run would read its word pieces as other ones.
+    The networks of the run would read its word pieces as other ones. If the corpus is that of the
+    start of the run, one of the two files was altered.
     """
     if not run.vocabulary.exists():
         return  # a run of an earlier version, or one that has not started
     expected = files.digest(run.vocabulary)["sha256"]
-    if store.vocabulary.sha256 != expected:
+    if store.vocabulary.sha256 == expected:
+        return
+    if files.read_object(run.corpora).get("knowledge") in store.lineage:
         raise MismatchError(
-            "the corpus has another vocabulary than the run",
-            where=store.path,
-            expected=f"the vocabulary of {run.vocabulary}",
-            found="another one, as a build without --vocab learns it from its input",
-            fix=f"delete the corpus and build it again with --vocab={run.vocabulary}",
+            "the vocabulary of the run or that of its corpus was altered",
+            where=run.vocabulary,
+            expected=f"the content of {store.path / VOCABULARY}",
+            found="other content, though the corpus was not built again since the run was started",
+            fix=f"realm check {shlex.quote(str(store.path))}; if the corpus is valid, replace the "
+            "file of the run by that of the corpus",
         )
+    raise MismatchError(
+        "the corpus has another vocabulary than the run",
+        where=store.path,
+        expected=f"the vocabulary of {run.vocabulary}",
+        found="another one, as a build without --vocab learns it from its input",
+        fix=f"delete the corpus and build it again with --vocab={run.vocabulary}",
+    )

@@ -9,7 +9,7 @@ from etils import epath
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.index_update import listed_segments
-from realm_jax.artifacts.run_config import NO_PATHS, Paths
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, replacement
 from realm_jax.artifacts.run_inputs import input_problems
 from realm_jax.corpus import store as corpus_store
 from realm_jax.errors import DamageError, RealmError
@@ -149,7 +149,7 @@ def _corpora(folder: epath.Path) -> list[epath.Path]:
 def _run_problems(folder: epath.Path) -> Problems:
     run = RunDir(folder)
     if run.config.exists() and _json(run.config) is None:
-        yield _problem(CONFIG, "JSON", "something else")
+        yield {**_problem(CONFIG, "JSON", "something else"), "fix": replacement(run)}
     yield from _sealed_problems(run.end_marker)
     for parent in step_parents(folder):
         yield from _prefixed(str(parent.relative_to(folder)), _step_problems(parent))

@@ -52,10 +52,11 @@ def job_config(arguments: argparse.Namespace) -> ConfigDict:
     Raises:
       ConfigError: neither exists, or see `config.load`.
     """
-    kept = RunDir(arguments.workdir).config
-    if arguments.config is None and kept.exists():
-        config = config_lib.from_json(kept.read_text(), kept, arguments.workdir)
-        config = config.copy_and_resolve_references()
+    from realm_jax.artifacts.run_config import newest_config
+
+    kept = newest_config(RunDir(arguments.workdir)) if arguments.config is None else None
+    if kept is not None:
+        config = kept.copy_and_resolve_references()
         config.unlock()
         for key, text in arguments.overrides.items():
             config_lib.set_key(config, key, text)

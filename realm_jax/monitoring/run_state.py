@@ -94,4 +94,4 @@ def read_run_state(run: RunDir, *, clock: Callable[[], float] = time.time) -> Ru
 
 def read_last_refresh(run: RunDir) -> dict[str, Any]:
     """Reads the record of the last finished refresh; {} if there is none."""
-    return (read_log(run.logs / "index_builder.jsonl") or [{}])[-1]
+    return (read_log(run.logs / "index_builder.jsonl", "step") or [{}])[-1]

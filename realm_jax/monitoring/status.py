@@ -4,7 +4,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from realm_jax.artifacts.required import index_step_of_export, logged_swaps, snapshot_step_of
+from realm_jax.artifacts.required import (
+    index_step_of_export,
+    logged_swaps,
+    mean_snapshot_step,
+    snapshot_step_of,
+)
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import commit, files
@@ -46,7 +51,7 @@ def read_config_and_logs(run: RunDir) -> tuple[dict[str, Any], Logs]:
     if not (run.config.exists() or run.heartbeats.exists()):
         raise InputError("no run here", where=run.workdir, expected="a folder of `realm run`")
     config = files.read_object(run.config)
-    return config, {stage: read_log(run.logs / f"{stage}.jsonl") for stage in STAGES}
+    return config, {stage: read_log(run.logs / f"{stage}.jsonl", "step") for stage in STAGES}
 
 
 def summarize(run: RunDir, config: dict[str, Any], logs: Logs, now: float) -> dict[str, Any]:
@@ -89,7 +94,8 @@ def _searched(
     if stage == "done":
         exported = index_step_of_export(run)
         found = commit.latest(run.published_index) if exported is None else exported
-        return found, found
+        manifest = _manifest(run, found)
+        return found, mean_snapshot_step(manifest) if manifest else found
     if stage != "realm" or step is None:
         return None, None
     # The log of swaps runs ahead: a swap is logged when the batch of its step is prefetched.
@@ -97,14 +103,18 @@ def _searched(
     return (swaps[-1]["index_step"], snapshot_step_of(swaps[-1])) if swaps else (None, None)
 
 
-def _index_age(run: RunDir, index_step: int | None, now: float) -> float | None:
+def _manifest(run: RunDir, index_step: int | None) -> dict[str, Any]:
+    """The manifest of an index; {} if there is none, or it is damaged, which `check` reports."""
     if index_step is None:
-        return None
+        return {}
     try:
-        manifest = commit.read_manifest(run.published_index / step_name(index_step))
+        return commit.read_manifest(run.published_index / step_name(index_step)) or {}
     except (DamageError, MismatchError):
-        return None  # `realm check` reports the damage
-    snapshot_time = (manifest or {}).get("snapshot_time")
+        return {}
+
+
+def _index_age(run: RunDir, index_step: int | None, now: float) -> float | None:
+    snapshot_time = _manifest(run, index_step).get("snapshot_time")
     return None if snapshot_time is None else round(max(now - snapshot_time, 0.0), 1)
 
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from realm_jax.artifacts.index_update import newest_update
 from realm_jax.artifacts.required import logged_swaps, snapshot_step_of
-from realm_jax.artifacts.run_config import NO_PATHS, Paths, run_config
+from realm_jax.artifacts.run_config import NO_PATHS, Paths, newest_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files
@@ -83,11 +83,12 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
 
     Raises:
       InputError: the folder holds no run.
+      ConfigError: see `newest_config`.
       DamageError: a manifest is damaged; names it.
     """
     run = RunDir(workdir)
-    content = files.read_bytes(run.config)
-    if content is None:
+    config = newest_config(run, paths)
+    if config is None:
         raise InputError("no run here", where=workdir, expected="a folder of `realm run`")
     logs = {stage: _records(run, stage) for stage in STAGES}
     export = _newest_manifest(run.export)
@@ -100,10 +101,10 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
             index = {**index, "passages": update.passages}
     return RunData(
         folder=run,
-        config=run_config(run, content.decode(), run.config, paths),
+        config=config,
         records={stage: records for stage, records in logs.items() if records},
         swaps=[(r["step"], snapshot_step_of(r)) for r in logged_swaps(run)],
-        refreshes=drop_repeated(read_log(run.logs / "index_builder.jsonl")),
+        refreshes=drop_repeated(read_log(run.logs / "index_builder.jsonl", "step")),
         export=export,
         index=index,
         measured=_measured(run, export),
@@ -112,7 +113,7 @@ def read_run(workdir: str, paths: Paths = NO_PATHS) -> RunData:
 
 def _records(run: RunDir, stage: str) -> list[Record]:
     """The log of a stage. The last record of one that ended early is at its last trained step."""
-    found = drop_repeated(read_log(run.logs / f"{stage}.jsonl"))
+    found = drop_repeated(read_log(run.logs / f"{stage}.jsonl", "step"))
     return [r | {"step": int(r["trained_steps"])} if "trained_steps" in r else r for r in found]
 
 

@@ -70,9 +70,13 @@ def _next_number(path: epath.Path) -> int:
     return max(map(int, names), default=-1) + 1
 
 
-def read_log(path: epath.Path) -> list[dict[str, Any]]:
-    """The records of a log; incomplete lines, of a killed or a concurrent writer, are skipped."""
-    return _records(log_bytes(path))
+def read_log(path: epath.Path, *numbers: str) -> list[dict[str, Any]]:
+    """The records of a log; damaged lines, as a killed or a concurrent writer leaves, are skipped.
+
+    `numbers`: names of the whole numbers that each record must have.
+    """
+    found = _records(log_bytes(path))
+    return [one for one in found if all(isinstance(one.get(name), int) for name in numbers)]
 
 
 def _records(content: bytes) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from realm_jax.artifacts.audit_log import mean_snapshot_step, snapshot_steps
+from realm_jax.artifacts.required import mean_snapshot_step, snapshot_steps
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_wait import builder_state, start_command
 

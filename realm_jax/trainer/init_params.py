@@ -7,7 +7,7 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from realm_jax import config as config_lib
+from realm_jax.artifacts.run_config import newest_config
 from realm_jax.errors import InputError
 from realm_jax.interop.warm_start import load_for_questions, load_networks
 from realm_jax.models.modules import Modules, Parameters
@@ -131,9 +131,9 @@ def require_reader_run(workdir: str, config: ConfigDict) -> ConfigDict:
       MismatchError: its model differs.
     """
     other = RunDir(workdir)
-    if not other.config.exists():
+    theirs = newest_config(other)
+    if theirs is None:
         raise _no_reader(workdir)
-    theirs = config_lib.from_json(other.config.read_text(), where=other.config)
     require_same_model(
         config,
         theirs,

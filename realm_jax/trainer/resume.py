@@ -8,6 +8,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax.artifacts.run_config import newest_config
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import CONFIG, RunDir, step_name
@@ -34,8 +35,8 @@ def save_corpora(run_dir: RunDir, corpora: Mapping[str, str]) -> None:
 
 def check_run_config(run_dir: RunDir, config: ConfigDict) -> None:
     """Raises a MismatchError if the model differs from the one that the run started with."""
-    if run_dir.config.exists():
-        before = config_lib.from_json(run_dir.config.read_text(), where=run_dir.config)
+    before = newest_config(run_dir)
+    if before is not None:
         require_same_model(
             before,
             config,

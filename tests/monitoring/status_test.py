@@ -7,7 +7,7 @@ from support.tiny_corpus import tiny_config
 from realm_jax import config as config_lib
 from realm_jax.errors import InputError
 from realm_jax.monitoring.status import read_status
-from realm_jax.storage import files, follow, heartbeat
+from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.layout import RunDir
 
 NOW = 1000.0
@@ -91,6 +91,18 @@ def test_a_finished_run_reports_the_index_of_its_export(tmp_path, tiny):
     found = status(run)
     assert (found["stage"], found["step"], found["steps"]) == ("done", STEP, STEP)
     assert (found["index_step"], found["staleness_steps"], found["ended"]) == (STEP, 0, True)
+
+
+def test_a_finished_run_is_as_stale_as_the_segments_of_its_index(run):
+    """With refresh.mode=rolling, its index has segments of earlier snapshots too."""
+    steps = [{"snapshot_step": step} for step in (0, 20, 40)]
+    for folder, fields in (
+        (run.published_index, {"kind": "published_index", "segments": steps}),
+        (run.export, {"kind": "export", "index_step": 40}),
+    ):
+        commit.publish(folder, 40, lambda _: None, fields)
+    heartbeat.beat(run, "trainer", clock=lambda: NOW, stage="done", step=40)
+    assert (status(run)["index_step"], status(run)["staleness_steps"]) == (40, 20)
 
 
 def test_a_run_without_heartbeats_and_logs_has_unknown_values(tmp_path):

@@ -3,8 +3,7 @@
 import pytest
 from support.tiny_corpus import tiny_config
 
-from realm_jax.artifacts.audit_log import mean_snapshot_step
-from realm_jax.artifacts.required import snapshot_step_of
+from realm_jax.artifacts.required import mean_snapshot_step, snapshot_step_of
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.index_age import IndexAge
 from realm_jax.trainer.swap_log import staleness
