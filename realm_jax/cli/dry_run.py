@@ -18,6 +18,7 @@ from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.disk_estimate import index_bytes
 from realm_jax.trainer.inputs import cut_pieces
 from realm_jax.trainer.prepare import STAGES, prepare
+from realm_jax.trainer.resume import CONTINUES, other_settings
 
 
 def dry_run(
@@ -43,6 +44,7 @@ def dry_run(
             for one in prepared.stages
         ],
         "refresh_every": config.refresh.every,
+        "other_settings": other_settings(prepared.run_dir, config),
         "ended": prepared.ended,
         "corpus_change": None if prepared.corpus_change is None else str(prepared.corpus_change),
         "bytes": prepared.disk_bytes,
@@ -119,6 +121,8 @@ def _run_lines(report: dict[str, Any]) -> list[str]:
         if stage["stage"] == "realm":
             line += f"; a snapshot and its index every {report['refresh_every']:,} steps"
         lines.append(line)
+    if report["other_settings"]:
+        lines += [f"settings  {CONTINUES}:", f"          {report['other_settings']}"]
     if report["corpus_change"]:
         lines.append("index     would be built again: the knowledge corpus has changed;")
         lines.append(f"          {report['corpus_change']}")

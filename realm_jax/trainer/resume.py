@@ -8,10 +8,14 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
+from realm_jax import config_paths
 from realm_jax.artifacts.run_config import newest_config
+from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import CONFIG, RunDir, step_name
+
+CONTINUES = "the next steps have other settings than the finished ones, which stay"
 
 
 def save_run_config(run_dir: RunDir, config: ConfigDict) -> None:
@@ -113,6 +117,31 @@ def check_earlier_stages(run_dir: RunDir, config: ConfigDict) -> None:
                 found=f"config.stages.{stage}.steps {found}",
                 fix=f"--config.stages.{stage}.steps={expected}, or choose another --workdir",
             )
+
+
+def other_settings(run_dir: RunDir, config: ConfigDict) -> str:
+    """The settings in which `config` differs from those of the steps of an unfinished stage.
+
+    "" if no stage continues from a checkpoint, or none differs. Paths, the settings of other stages
+    and those of the report do not count.
+    """
+    for stage in STAGES:
+        step = commit.latest(run_dir.checkpoints(stage))
+        if step is not None and step < config.stages[stage].steps:
+            kept = files.read_object(run_dir.checkpoints(stage) / step_name(step) / CONFIG)
+            return _differences(ConfigDict(config_lib.with_current_keys(kept)), config, stage)
+    return ""
+
+
+def _differences(before: ConfigDict, config: ConfigDict, stage: str) -> str:
+    left_out = ("report.", *(f"stages.{name}." for name in STAGES if name != stage))
+    known = set(config_lib.keys(before))  # those of an earlier version are fewer
+    found = []
+    for key in config_lib.keys(config):
+        if key in known and key not in config_paths.KEYS and not key.startswith(left_out):
+            old, new = config_lib.value_of(before, key), config_lib.value_of(config, key)
+            found += [f"{key} {new} (before: {old})"] if new != old else []
+    return ", ".join(found)
 
 
 def _check_stage(run_dir: RunDir, config: ConfigDict, stage: str) -> None:

@@ -39,7 +39,13 @@ from realm_jax.trainer.prepare import MODULES, PreparedRun, prepare
 from realm_jax.trainer.publisher import NoPublisher, Publisher, probe_queries
 from realm_jax.trainer.reader_stage import ReaderStage
 from realm_jax.trainer.realm_stage import RealmStage
-from realm_jax.trainer.resume import check_steps_not_reduced, save_corpora, save_run_config
+from realm_jax.trainer.resume import (
+    CONTINUES,
+    check_steps_not_reduced,
+    other_settings,
+    save_corpora,
+    save_run_config,
+)
 from realm_jax.trainer.same_inputs import inputs_of, require_same_inputs
 from realm_jax.trainer.stage import Stage
 from realm_jax.trainer.swap_log import SwapLog
@@ -135,6 +141,8 @@ class _Training:
         if hosts.is_leader():
             warn_if_bits_differ(self._mesh.devices.flat[0].platform)
             check_steps_not_reduced(self._run_dir, self._config)
+            if changed := other_settings(self._run_dir, self._config):
+                log.warning("%s: %s", CONTINUES, changed)
             save_run_config(self._run_dir, self._config)
             save_corpora(self._run_dir, corpora_of(self._inputs))
             self._keep_vocabulary()

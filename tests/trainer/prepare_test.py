@@ -1,5 +1,7 @@
 """What stops a run before it writes anything."""
 
+import threading
+
 import pytest
 from support.tiny_corpus import tiny_config
 
@@ -8,7 +10,12 @@ from realm_jax.errors import ConfigError, InputError
 from realm_jax.storage import commit, files
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.prepare import prepare
-from realm_jax.trainer.resume import check_earlier_stages, check_steps_not_reduced
+from realm_jax.trainer.resume import (
+    check_earlier_stages,
+    check_steps_not_reduced,
+    other_settings,
+)
+from realm_jax.trainer.run import run as train
 
 
 def test_cudnn_cannot_hide_single_tokens(tiny, tmp_path):
@@ -48,6 +55,34 @@ def test_a_stage_gets_no_other_steps_once_a_later_one_has_begun(tiny, tmp_path):
         assert str(error.value.fix).startswith("--config.stages.reader.steps=1,")
     with pytest.raises(InputError, match="stage ict has begun"):
         prepare(str(tmp_path), changed)
+
+
+@pytest.mark.parametrize("starts", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_stage_that_continues_with_other_settings_says_so(tiny, tmp_path, caplog, starts):
+    run, fields = RunDir(tmp_path), {"kind": "checkpoint"}
+    began = tiny_config(tiny.folder, stages__ict__steps=2, stages__realm__steps=2)
+    write = lambda folder: files.write_bytes(  # noqa: E731
+        folder / "config.json", config_lib.to_json(began).encode()
+    )
+    commit.publish(run.checkpoints("ict"), 2, write, fields)
+    commit.publish(run.checkpoints("realm"), 2, write, fields)
+    changes = {"seed": 3, "stages__realm__batch": 16, "report__every": 9, "stages__ict__steps": 2}
+    finished = tiny_config(tiny.folder, stages__realm__steps=2, **changes)
+    assert not other_settings(run, finished)
+    assert not other_settings(RunDir(tmp_path / "new"), finished)
+    continued = tiny_config(tiny.folder, stages__realm__steps=3, **changes)
+    other = (
+        "seed 3 (before: 0), stages.realm.batch 16 (before: 8), stages.realm.steps 3 (before: 2)"
+    )
+    assert other_settings(run, continued) == other
+
+    def builder():
+        raise KeyboardInterrupt  # before the first step
+
+    if starts:
+        with pytest.raises(KeyboardInterrupt):
+            train(str(tmp_path), continued, threading.Event(), builder)
+        assert other in caplog.text
 
 
 def test_a_missing_reader_of_another_run_is_found_before_pre_training(tiny, tmp_path):
