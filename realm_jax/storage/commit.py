@@ -322,7 +322,10 @@ def _latest(parent: epath.Path) -> tuple[int | None, str]:
         if is_published(parent / step_name(pointer["step"])):
             return pointer["step"], ""
         problem = "outdated"
-    return max(steps(parent), default=None), problem
+    published = steps(parent)
+    if problem == "missing" and len(published) == 1:
+        problem = ""  # the first step is being published: its manifest is there, the pointer not yet
+    return max(published, default=None), problem
 
 
 @functools.cache

@@ -207,6 +207,18 @@ def test_damaged_pointer_is_replaced_by_listing(parent, damage):
     assert commit.latest(parent) == 20
 
 
+def test_only_a_first_step_may_lack_the_pointer_without_a_warning(parent, caplog):
+    """A reader can look between the manifest and the pointer of the first publication."""
+    shutil.rmtree(parent / step_name(10))
+    (parent / POINTER).unlink()
+    assert commit.latest(parent) == 20
+    assert "is missing" not in caplog.text
+    commit.publish(parent, 30, write_two, {"kind": "thing"})
+    (parent / POINTER).unlink()
+    assert commit.latest(parent) == 30
+    assert "is missing; listed the folder" in caplog.text
+
+
 def test_pointer_to_a_missing_step_is_replaced_by_listing(parent):
     commit.write_pointer(parent, 999)
     assert commit.latest(parent) == 20
