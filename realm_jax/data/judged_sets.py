@@ -166,6 +166,8 @@ def _read_queries(file: Path) -> Iterator[tuple[str, str]]:
         names = [fields.get(name) for name in ("_id", "text")] if isinstance(fields, dict) else []
         if not names or not isinstance(names[1], str) or not isinstance(names[0], str | int):
             raise _malformed(file, number, '{"_id": …, "text": …}', line[:60])
+        if names[0] == "":
+            raise _malformed(file, number, "an _id that is not empty", line[:60])
         if UNPAIRED_SURROGATE.search(names[1]):
             raise _malformed(file, number, "Unicode text", "an unpaired surrogate")
         yield str(names[0]), names[1]

@@ -1,10 +1,12 @@
 """TREC run files: the documents that a system retrieved for each query, with scores.
 
 One line per document: query id, `Q0`, document id, rank, score, name of the system. TREC's tools
-sort by score, and ignore the rank.
+sort by score, and ignore the rank. Blanks separate the cells; `id_of_run` encodes those of ids.
 """
 
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 from etils import epath
 
@@ -14,26 +16,19 @@ from realm_jax.storage import files
 TrecRun = dict[str, dict[str, float]]  # by query id: scores by document id
 
 
-def write_run(path: epath.Path, run: TrecRun, system: str) -> None:
-    """Writes a run file; an existing one is replaced.
+def id_of_run(identifier: str) -> str:
+    """An id as a run file has it: `my notes.txt` is `my%20notes.txt`."""
+    return re.sub(r"\s", lambda blank: quote(blank[0]), identifier)
 
-    Raises:
-      InputError: an id has a blank, which the format cannot hold.
-    """
+
+def write_run(path: epath.Path, run: TrecRun, system: str) -> None:
+    """Writes a run file; an existing one is replaced. `id_of_run` tells how it has the ids."""
     lines = []
     for query, scores in run.items():
         order = sorted(scores.items(), key=lambda scored: -scored[1])
         for rank, (document, score) in enumerate(order, 1):
-            cells = (query, "Q0", document, str(rank), f"{score:.9g}", system)
-            if any(len(cell.split()) != 1 for cell in cells):
-                raise InputError(
-                    "an id cannot be written to a TREC run file",
-                    where=path,
-                    expected="ids without blanks",
-                    found=f"query {query!r}, document {document!r}",
-                    fix="build the corpus again with other ids",
-                )
-            lines.append(" ".join(cells) + "\n")
+            ids = f"{id_of_run(query)} Q0 {id_of_run(document)}"
+            lines.append(f"{ids} {rank} {score:.9g} {system}\n")
     files.write_bytes(path, "".join(lines).encode())
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 
 from realm_jax.data.judged_sets import JudgedSet, Qrels
 from realm_jax.data.open_qa import question_rows
-from realm_jax.data.trec_runs import TrecRun, write_run
+from realm_jax.data.trec_runs import TrecRun, id_of_run, write_run
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.padded_batches import SIZES, padded_batches
@@ -49,8 +49,16 @@ def evaluate_judged(
     report: dict[str, Any] = _nested(means)
     report |= {"queries": len(judged.queries), "run_file": str(run_file)}
     if against is not None:
-        report["against"] = compare(values, measure(judged.qrels, against))
+        report["against"] = compare(values, measure(_ids_of_run(judged.qrels), against))
     return report
+
+
+def _ids_of_run(qrels: Qrels) -> Qrels:
+    """Judgements whose ids are those of run files."""
+    return {
+        id_of_run(query): {id_of_run(document): grade for document, grade in grades.items()}
+        for query, grades in qrels.items()
+    }
 
 
 def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:

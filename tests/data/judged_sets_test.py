@@ -64,6 +64,7 @@ def test_a_part_is_one_file_of_the_folder_and_all_are_all_files(folder):
         ("qrels.tsv", "q1\td1\t0\n", ["no query has a relevant document"]),
         ("qrels.tsv", b"q1\t\xff\t1\n", ["UTF-8"]),
         ("queries.jsonl", '{"_id": "q1"}\n', ["queries.jsonl:1", "_id"]),
+        ("queries.jsonl", '{"_id": "", "text": "x"}\n', ["queries.jsonl:1", "not empty"]),
         ("queries.jsonl", "[" * 100_000, ["queries.jsonl:1"]),
         ("queries.jsonl", '{"_id": "q1", "text": "\\ud83d"}\n', ["queries.jsonl:1", "surrogate"]),
     ],
@@ -107,8 +108,11 @@ def test_a_run_file_is_read_as_written(tmp_path):
     }
     (tmp_path / "x.gz").write_bytes(gzip.compress(text.encode()))
     assert read_run(tmp_path / "x.gz").keys() == run.keys()
-    with pytest.raises(InputError, match="without blanks"):
-        write_run(epath.Path(tmp_path / "y"), {"q1": {"a b": 1.0}}, "ours")
+
+
+def test_blanks_in_ids_are_encoded_in_a_run_file(tmp_path):
+    write_run(epath.Path(tmp_path / "y"), {"q 1": {"my notes.txt": 1.0, "a\u3000b": 0.5}}, "ours")
+    assert read_run(tmp_path / "y") == {"q%201": {"my%20notes.txt": 1.0, "a%E3%80%80b": 0.5}}
 
 
 @pytest.mark.parametrize("content", [b"", b"q1 Q0 a 1 2\n", b"q1 Q0 a 1 high x\n", b"\xff\n"])

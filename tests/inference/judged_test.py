@@ -143,3 +143,16 @@ def test_words_find_the_judged_documents(answerer, judged, tmp_path):
     against = evaluate_judged(answerer, judged, epath.Path(tmp_path / "y.trec"), run)["against"]
     difference = against["ndcg_at_10"]
     assert difference["low"] <= difference["difference"] <= difference["high"] < 0
+
+
+def test_a_run_of_ids_with_blanks_is_compared(answerer, judged, tmp_path):
+    own = replace(
+        judged,
+        queries={f"my {query}": text for query, text in judged.queries.items()},
+        qrels={f"my {query}": grades for query, grades in judged.qrels.items()},
+    )
+    report = evaluate_judged(answerer.by("bm25"), own, epath.Path(tmp_path / "x.trec"))
+    run = read_run(report["run_file"])
+    against = evaluate_judged(answerer.by("bm25"), own, epath.Path(tmp_path / "y.trec"), run)
+    assert against["against"]["ndcg_at_10"]["difference"] == pytest.approx(0)
+    assert report["ndcg_at_10"] > 0.9
