@@ -19,6 +19,7 @@ from realm_jax.text.surrogates import UNPAIRED_SURROGATE
 
 QUERIES, QRELS = "queries.jsonl", "qrels"
 Qrels = dict[str, dict[str, int]]
+_BUILD = "realm corpus build --format=beir --input=FOLDER --out=CORPUS"
 _GRADE = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -54,31 +55,44 @@ class JudgedSet:
         missing = sorted(judged.difference(known))
         if not missing:
             return
-        rebuild = "realm corpus build --format=beir --input=FOLDER --out=CORPUS"
         if not any(known):
             raise InputError(
                 "the corpus has no document ids, so judgements cannot be applied",
                 expected=f"the ids of {len(judged)} judged documents, such as {missing[0]!r}",
                 found="documents without ids",
-                fix=f"build a corpus with ids ({rebuild}) and a run over it",
+                fix=f"build a corpus with ids ({_BUILD}) and a run over it",
             )
         raise InputError(
             "judged documents are not in the corpus",
             where=f"{QRELS} of {self.name}",
             expected=f"ids of the corpus, such as {min(filter(None, known))!r}",
             found=f"{len(missing)} of {len(judged)} unknown: {', '.join(missing[:3])}",
-            fix=f"use a run over the corpus of these judgements ({rebuild}); or give "
+            fix=f"use a run over the corpus of these judgements ({_BUILD}); or give "
             "--skip-unknown to leave these judgements out",
         )
 
     def without_unknown(self, known: Collection[str]) -> "JudgedSet":
-        """The set without judgements of documents that are not in `known`."""
+        """The set without judgements of documents that are not in `known`.
+
+        Raises:
+          InputError: no query with a relevant document is left.
+        """
         documents = set(known)
         qrels = {
             query: {document: grade for document, grade in grades.items() if document in documents}
             for query, grades in self.qrels.items()
         }
-        return _judged(self.name, self.queries, qrels)
+        kept = _judged(self.name, self.queries, qrels)
+        if not kept.queries:
+            relevant = next(d for judged in self.qrels.values() for d, g in judged.items() if g)
+            raise InputError(
+                "no relevant document is in the corpus",
+                where=f"{QRELS} of {self.name}",
+                expected=f"ids of the corpus, such as {min(filter(None, documents))!r}",
+                found=f"ids such as {relevant!r}",
+                fix=f"use a run over the corpus of these judgements ({_BUILD})",
+            )
+        return kept
 
 
 def read_judged_set(folder: str | Path, part: str = "all") -> JudgedSet:

@@ -40,8 +40,14 @@ def evaluate_judged(
     Returns:
       `ndcg_at_10`, `map` (of the first 100 documents), `mrr_at_10`, `recall_at` (5 and 100),
       `queries` (their number), `run_file`; and `against` as `compare` returns it.
+
+    Raises:
+      InputError: `against` has none of the queries.
     """
     _warn_of_equal_ids(judged.qrels)
+    qrels_of_run = _ids_of_run(judged.qrels)
+    if against is not None:
+        _check_same_queries(qrels_of_run, against)
     run = retrieve_documents(answerer, judged.queries)
     write_run(run_file, run, f"realm-{answerer.retriever}")
     values = measure(judged.qrels, run)
@@ -49,7 +55,7 @@ def evaluate_judged(
     report: dict[str, Any] = _nested(means)
     report |= {"queries": len(judged.queries), "run_file": str(run_file)}
     if against is not None:
-        report["against"] = compare(values, measure(_ids_of_run(judged.qrels), against))
+        report["against"] = compare(values, measure(qrels_of_run, against))
     return report
 
 
@@ -59,6 +65,27 @@ def _ids_of_run(qrels: Qrels) -> Qrels:
         id_of_run(query): {id_of_run(document): grade for document, grade in grades.items()}
         for query, grades in qrels.items()
     }
+
+
+def _check_same_queries(qrels: Qrels, against: TrecRun) -> None:
+    """Refuses a run of other queries; warns of queries that it lacks, whose measures are 0."""
+    missing = [query for query in qrels if query not in against]
+    if len(missing) == len(qrels):
+        raise InputError(
+            "the run file has none of the judged queries",
+            where="--against",
+            expected=f"query ids such as {missing[0]!r}",
+            found=", ".join(map(repr, list(against)[:3])),
+            fix="give a run file of the same judged set",
+        )
+    if missing:
+        log.warning(
+            "%d of %d queries have no document in the run file of --against, for example %s: "
+            "their measures in it are 0",
+            len(missing),
+            len(qrels),
+            missing[0],
+        )
 
 
 def retrieve_documents(answerer: Answerer, queries: dict[str, str]) -> TrecRun:

@@ -96,6 +96,8 @@ def test_unknown_documents_are_refused_or_left_out(folder):
     kept = judged.without_unknown({"d1"})
     assert kept.qrels == {"q1": {"d1": 1}}
     kept.check_documents({"d1"})
+    with pytest.raises(InputError, match="no relevant document is in the corpus"):
+        judged.without_unknown({"d9"})
 
 
 def test_a_run_file_is_read_as_written(tmp_path):

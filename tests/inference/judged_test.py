@@ -156,3 +156,12 @@ def test_a_run_of_ids_with_blanks_is_compared(answerer, judged, tmp_path):
     against = evaluate_judged(answerer.by("bm25"), own, epath.Path(tmp_path / "y.trec"), run)
     assert against["against"]["ndcg_at_10"]["difference"] == pytest.approx(0)
     assert report["ndcg_at_10"] > 0.9
+
+
+def test_a_run_of_other_queries_is_not_compared(answerer, judged, tmp_path, caplog):
+    few = judged.first(3)
+    with pytest.raises(InputError, match="none of the judged queries"):
+        evaluate_judged(answerer, few, epath.Path(tmp_path / "x.trec"), {"other": {"d1": 1.0}})
+    run = {query: {"d1": 1.0} for query in list(few.queries)[1:]}
+    evaluate_judged(answerer.by("bm25"), few, epath.Path(tmp_path / "x.trec"), run)
+    assert "1 of 3 queries have no document in the run file of --against" in caplog.text
