@@ -82,7 +82,7 @@ def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Doc
     """Reads the text of a PDF file; its title is the file name. A scan without text is skipped."""
     with _extra("pypdf"):
         from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
+        from pypdf.errors import DependencyError, PyPdfError
     # Its warnings about flaws that it repairs come several times for a file and do not name it.
     logging.getLogger("pypdf").setLevel(logging.ERROR)
     try:
@@ -91,6 +91,9 @@ def read_pdf(stream: Stream, skipped: Skipped, columns: Columns) -> Iterator[Doc
             skipped.add("encrypted", stream.name)
             return
         pages = [page.extract_text() for page in reader.pages]
+    except DependencyError:  # AES, and no package that decrypts it
+        skipped.add("encrypted", f"{stream.name} (with AES; try: pip install cryptography)")
+        return
     except (PyPdfError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError,
             RecursionError, AssertionError, OSError, NotImplementedError):  # fmt: skip
         # pypdf parses lazily, so damage gives errors of many kinds.

@@ -2,7 +2,9 @@
 
 import bz2
 import gzip
+import importlib
 import os
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -149,6 +151,21 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path, format, content
         run(format, str(tmp_path / "file"))
     for word in [*words, "file"]:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("algorithm", ["AES-128", "AES-256"])
+def test_encrypted_pdf_files_are_skipped_if_nothing_decrypts_them(tmp_path, monkeypatch, algorithm):
+    pytest.importorskip("cryptography")
+    pypdf = pytest.importorskip("pypdf")
+    file = pypdf.PdfWriter(BytesIO(PDF))
+    file.encrypt("", "owner", algorithm=algorithm)  # to read it needs no password
+    file.write(tmp_path / "Paper.pdf")
+    found, _ = run("pdf", str(tmp_path))
+    assert [body.strip() for _, body, _ in found] == ["Oslo is new."]
+    without = importlib.import_module("pypdf._crypt_providers._fallback")
+    for name in ("CryptAES", "aes_cbc_decrypt", "aes_cbc_encrypt", "aes_ecb_decrypt"):
+        monkeypatch.setattr(f"pypdf._encryption.{name}", getattr(without, name))
+    assert run("pdf", str(tmp_path)) == ([], {"encrypted": 1})
 
 
 def test_pdf_and_word_files_are_read(tmp_path, caplog):
