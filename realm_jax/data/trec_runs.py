@@ -4,6 +4,7 @@ One line per document: query id, `Q0`, document id, rank, score, name of the sys
 sort by score, and ignore the rank. Blanks separate the cells; `id_of_run` encodes those of ids.
 """
 
+import errno
 import re
 from pathlib import Path
 from urllib.parse import quote
@@ -19,6 +20,28 @@ TrecRun = dict[str, dict[str, float]]  # by query id: scores by document id
 def id_of_run(identifier: str) -> str:
     """An id as a run file has it: `my notes.txt` is `my%20notes.txt`."""
     return re.sub(r"\s", lambda blank: quote(blank[0]), identifier)
+
+
+def check_run_file(path: epath.Path) -> None:
+    """Checks that a run file can be written, before the search whose result it holds.
+
+    Raises:
+      InputError: it cannot.
+    """
+    probe = path.with_name(f"{path.name}.writable")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+        files.write_bytes(probe, b"")
+        files.delete_file(probe)
+    except OSError as error:
+        raise InputError(
+            "the run file cannot be written",
+            where=path,
+            expected="the path of a file, in a folder with write permission",
+            found=error.strerror or error,
+            fix="give the path of another file: --run-file=FILE",
+        ) from error
 
 
 def write_run(path: epath.Path, run: TrecRun, system: str) -> None:

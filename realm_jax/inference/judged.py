@@ -10,7 +10,7 @@ from jaxtyping import Float64
 
 from realm_jax.data.judged_sets import JudgedSet, Qrels
 from realm_jax.data.open_qa import question_rows
-from realm_jax.data.trec_runs import TrecRun, id_of_run, write_run
+from realm_jax.data.trec_runs import TrecRun, check_run_file, id_of_run, write_run
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.padded_batches import SIZES, padded_batches
@@ -42,12 +42,13 @@ def evaluate_judged(
       `queries` (their number), `run_file`; and `against` as `compare` returns it.
 
     Raises:
-      InputError: `against` has none of the queries.
+      InputError: `against` has none of the queries, or the run file cannot be written.
     """
     _warn_of_equal_ids(judged.qrels)
     qrels_of_run = _ids_of_run(judged.qrels)
     if against is not None:
         _check_same_queries(qrels_of_run, against)
+    check_run_file(run_file)
     run = retrieve_documents(answerer, judged.queries)
     write_run(run_file, run, f"realm-{answerer.retriever}")
     values = measure(judged.qrels, run)

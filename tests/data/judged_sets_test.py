@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from realm_jax.data.judged_sets import read_judged_set
-from realm_jax.data.trec_runs import read_run, write_run
+from realm_jax.data.trec_runs import check_run_file, read_run, write_run
 from realm_jax.errors import InputError
 
 QUERIES = [
@@ -110,6 +110,15 @@ def test_a_run_file_is_read_as_written(tmp_path):
     }
     (tmp_path / "x.gz").write_bytes(gzip.compress(text.encode()))
     assert read_run(tmp_path / "x.gz").keys() == run.keys()
+
+
+def test_a_run_file_that_cannot_be_written_is_refused_with_the_flag(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "x.trec"):
+        with pytest.raises(InputError, match="--run-file=FILE"):
+            check_run_file(epath.Path(path))
+    check_run_file(epath.Path(tmp_path / "new" / "x.trec"))
+    assert not list((tmp_path / "new").iterdir())
 
 
 def test_blanks_in_ids_are_encoded_in_a_run_file(tmp_path):

@@ -145,6 +145,14 @@ def test_words_find_the_judged_documents(answerer, judged, tmp_path):
     assert difference["low"] <= difference["difference"] <= difference["high"] < 0
 
 
+def test_a_run_file_that_cannot_be_written_is_refused_before_the_search(
+    answerer, judged, tmp_path, monkeypatch
+):
+    monkeypatch.delattr("realm_jax.inference.judged.retrieve_documents")
+    with pytest.raises(InputError, match="--run-file=FILE"):
+        evaluate_judged(answerer, judged, epath.Path(tmp_path))
+
+
 def test_a_run_of_ids_with_blanks_is_compared(answerer, judged, tmp_path):
     own = replace(
         judged,
