@@ -1,6 +1,7 @@
 """The vocabulary of external weights: word pieces, and whether its tokenizer is ours."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from realm_jax.interop.lfs import require_no_lfs_pointer
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 _PLACES = (VOCABULARY, f"assets/{VOCABULARY}", TOKENIZER)
+# [MASK], and <S> and <T>, which Google's Chinese and multilingual vocabularies have.
+_SPECIAL = re.compile(r"\[.+\]|<.+>")
 _CASED_FIX = (
     "use the uncased model of the same family, such as bert-base-uncased or "
     "sentence-transformers/all-MiniLM-L6-v2"
@@ -78,7 +81,8 @@ def require_uncased(folder: Path, vocabulary: Path) -> None:
     steps = _normalizers(_json(tokenizer).get("normalizer")) if tokenizer.is_file() else []
     keeps_case = False in (settings.get("do_lower_case"), *(s.get("lowercase") for s in steps))
     keeps_accents = False in [step.get("strip_accents") for step in (settings, *steps)]
-    cased = [p for p in read_pieces(vocabulary) if p != p.lower() and not p.startswith("[")]
+    words = (piece for piece in read_pieces(vocabulary) if not _SPECIAL.fullmatch(piece))
+    cased = [piece for piece in words if piece != piece.lower()]
     if keeps_case or keeps_accents or cased:
         found = "do_lower_case false" if keeps_case else "strip_accents false"
         raise InputError(

@@ -283,6 +283,14 @@ def test_weights_that_cannot_be_used_are_refused_with_the_reason(folder, damage,
     assert fix is None or fix in str(refused.value)
 
 
+def test_special_pieces_in_capitals_do_not_make_a_vocabulary_cased(folder):
+    """Chinese BERT, and the encoders that start from it, have the pieces <S> and <T>."""
+    path = folder / "vocab.txt"
+    pieces = path.read_text().replace("[unused0]", "<S>").replace("[unused1]", "<T>")
+    path.write_text(pieces)
+    assert "<T>" in pieces and open_weights(folder).sizes.vocabulary == V
+
+
 def test_a_config_becomes_like_its_start(made):
     start = {"model.start": str(made)}
     config = load_config("experiments/as_is.py", start)
