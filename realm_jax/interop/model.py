@@ -124,17 +124,18 @@ class Model:
         key = (network, *modules)
         if key not in self._programs:
             self._programs[key] = self._program(modules, network, call)
-        self._require_known(np.asarray(rows[0]), np.asarray(rows[2]))
+        self._require_known(*(np.asarray(part) for part in (rows[0], *rows[2:])))
         ids, mask, segments, *more = (jnp.asarray(part) for part in rows)
         return self._programs[key](ids, mask.astype(bool), segments, *more)
 
-    def _require_known(self, ids: np.ndarray, segments: np.ndarray) -> None:
-        """Checks ids and lengths, because JAX clamps indices out of range without an error."""
+    def _require_known(self, ids: np.ndarray, segments: np.ndarray, *positions: np.ndarray) -> None:
+        """Checks ids and lengths, because JAX takes indices out of range without an error."""
         sizes = self.weights.sizes
         limits = {
             "ids": (ids, sizes.vocabulary),
             "segment_ids": (segments, 2),
             "row length": (np.array([ids.shape[1] - 1]), sizes.positions),
+            **{"positions": (part, ids.shape[1]) for part in positions},
         }
         for name, (values, limit) in limits.items():
             if values.size and not 0 <= values.min() <= values.max() < limit:

@@ -210,6 +210,9 @@ def test_the_model_refuses_missing_networks_and_invalid_ids(theirs):
     long = np.zeros((1, POSITIONS + 1), np.int32)
     with pytest.raises(InputError, match="row length"):
         model.hidden(long, long, long)
+    for wrong in (np.full((3, 1), 12), np.full((3, 1), -1)):
+        with pytest.raises(InputError, match="positions out of range"):
+            model.mlm_logits(ids, mask, segments, wrong)
 
 
 def test_weight_files_outside_of_the_folder_are_refused(theirs):
