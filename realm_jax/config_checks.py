@@ -1,5 +1,6 @@
 """Which values each config key may have, and which keys restrict each other."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -64,7 +65,6 @@ _LEAST: dict[str, float] = {
     "refresh.max_staleness": 0,
     "refresh.segment_max_age": 0,
     "refresh.alarm_steps": 0,
-    "builder.recall_floor": 0,
     "mesh.groups": 0,
     "model.init_stddev": 0,
     "optimizer.clip": 1e-6,
@@ -79,12 +79,12 @@ _LEAST: dict[str, float] = {
     "seed": 0,
 }
 _SHARES = """
-  model.dropout masking.rate stages.reader.copying_share stages.reader.neighbour_share
+  masking.rate stages.reader.copying_share stages.reader.neighbour_share
   stages.reader.null_share stages.reader.permuted_share stages.reader.hidden_mask_share
   stages.ict.mask_share stages.ict.removal_share stages.ict.title_share stages.realm.title_share
-  stages.tagger.unknown_share builder.reencode_loss optimizer.b1 optimizer.b2
-  optimizer.warmup_share
+  stages.tagger.unknown_share builder.recall_floor builder.reencode_loss optimizer.warmup_share
 """
+_BELOW_ONE = ("model.dropout", "optimizer.b1", "optimizer.b2")  # at 1, nothing is learned
 
 
 def check_values(values: Mapping[str, Any]) -> None:
@@ -105,6 +105,12 @@ def check_values(values: Mapping[str, Any]) -> None:
         _require(values, key, values[key] >= least, f"at least {least}")
     for key in _SHARES.split():
         _require(values, key, 0 <= values[key] <= 1, "a share, 0 to 1")
+    for key in _BELOW_ONE:
+        _require(values, key, 0 <= values[key] < 1, "at least 0 and below 1")
+    for key, value in values.items():
+        if isinstance(value, float):
+            _require(values, key, math.isfinite(value), "a finite number")
+    _require(values, "seed", values["seed"] < 2**63, "below 2**63")
     for writer in values["report.writers"].split():
         _require(values, "report.writers", writer in _WRITERS, f"some of {' '.join(_WRITERS)}")
     profiled = values["report.profile_steps"]

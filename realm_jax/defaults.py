@@ -12,7 +12,7 @@ STAGES = ("reader", "ict", "realm", "qa", "tagger")  # in the order in which the
 def default() -> ConfigDict:
     """Sizes and schedule of the paper (REALM section 4.3), or else of the released code."""
     config = ConfigDict()
-    config.seed = 0  # seed of every random stream; at least 0
+    config.seed = 0  # seed of every random stream; at least 0 and below 2**63
     config.corpus = _corpus()
     config.model = _model()
     config.lengths = _lengths()
@@ -82,7 +82,7 @@ def _model() -> ConfigDict:
     # which Hugging Face calls "gelu".
     model.gelu = "tanh"
     model.positions = 512  # size of the position table; the longest input row, in word pieces
-    model.dropout = 0.1  # dropout rate, 0 to 1
+    model.dropout = 0.1  # dropout rate, at least 0 and below 1
     # Standard deviation of new weight matrices. For narrow models about 0.02 * sqrt(768 / H).
     model.init_stddev = 0.02
     model.entities = "LOC MISC ORG PER"  # entity types that the tagger predicts
