@@ -116,8 +116,8 @@ def _lengths() -> ConfigDict:
     lengths.joint = 384  # length of a row with query and passage, J; more than Q
     lengths.masks = 10  # most masked positions of a query that enter the loss, M
     lengths.answer = 10  # widest answer span that the reader scores
-    # True: stages ict and realm compile three batch shapes that fit the rows of the corpus. False:
-    # one for the longest rows; less to compile, more padding.
+    # True: stages ict and realm compile three batch shapes that fit the rows of the corpus, and
+    # stage reader two. False: one each, for the longest rows; less to compile, more padding.
     lengths.fitted = True
     return lengths
 

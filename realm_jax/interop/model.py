@@ -135,8 +135,9 @@ class Model:
             "ids": (ids, sizes.vocabulary),
             "segment_ids": (segments, 2),
             "row length": (np.array([ids.shape[1] - 1]), sizes.positions),
-            **{"positions": (part, ids.shape[1]) for part in positions},
         }
+        if positions:
+            limits["positions"] = (positions[0], ids.shape[1])
         for name, (values, limit) in limits.items():
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
