@@ -119,6 +119,8 @@ def prepare(workdir: str, config: ConfigDict, stages: tuple[str, ...] = STAGES) 
     words = inputs.knowledge.vocabulary
     start_params = load_start_params(config, words.size, words.vocabulary)
     exports_start = config.stages.realm.publish_start and config.stages.realm.steps == 0
+    if exports_start and config.model.like_start and not config.stages.ict.steps:
+        _require_embedder(config, start_params.get("embedder", {}))
     question_networks = load_question_networks(config, words.size) if exports_start else {}
     num_params = _num_params(config, words.size)
     planned = _planned(run_dir, config, inputs, stages)
@@ -158,6 +160,35 @@ def open_mesh(config: ConfigDict) -> Mesh:
     check_batches(mesh, batches, config.optimizer.accumulate_steps)
     packing_groups(mesh, config)
     return mesh
+
+
+def _require_embedder(config: ConfigDict, started: Parameters) -> None:
+    """Raises a ConfigError if a run would publish an embedder with random layers as it is.
+
+    Args:
+      config: of a run whose embedder is that of `model.start` and is not trained.
+      started: what the weights have of it; see `load_start_params`.
+    """
+    drawn = sorted(
+        name
+        for name, layer in started.items()
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(layer))
+    )
+    drawn = [name for name in drawn if name not in ("temperature_scale", "null_bias")]
+    if started and not drawn:
+        return
+    start, width = config.model.start, config.model.hidden
+    raise ConfigError(
+        "the weights have no embedder, and no stage trains one",
+        where=f"config.model.start={start}",
+        expected="a sentence-transformers folder with modules.json, or weights with an embedder",
+        found=f"{', '.join(drawn) or 'the embedder'} would be random" if start else "no weights",
+        fix="for a BERT whose vectors are means of its last layer: --config.model.pooling=mean "
+        f"--config.model.projection=none --config.model.embedding={width} "
+        "--config.model.passage_row=single --config.model.normalise=true"
+        if start
+        else "--config.model.start=FOLDER, or ORG/NAME of a model on the Hub",
+    )
 
 
 def _check_attention(config: ConfigDict) -> None:

@@ -1,6 +1,7 @@
 """Runs that start from an encoder: as it is, and trained with every part of its form."""
 
 import json
+import shutil
 import threading
 
 import jax
@@ -22,7 +23,7 @@ from realm_jax.artifacts.snapshots import read_snapshot
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.store import PassageStore
 from realm_jax.corpus.store_writer import write_passages
-from realm_jax.errors import MismatchError, Stopped
+from realm_jax.errors import ConfigError, MismatchError, Stopped
 from realm_jax.interop import load
 from realm_jax.interop.start_config import make_like
 from realm_jax.interop.weights import open_weights, weights_of_run, write_weights
@@ -32,6 +33,7 @@ from realm_jax.serve.live_run import LiveRun
 from realm_jax.storage import commit
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.ict_stage import IctStage
+from realm_jax.trainer.prepare import prepare
 from realm_jax.trainer.realm_stage import RealmStage
 from realm_jax.trainer.run import run as train
 
@@ -59,13 +61,19 @@ def encoder(tiny, tmp_path_factory):
     return folder
 
 
-def finished(workdir, tiny, encoder, **changes):
-    """The folder of a run that starts from the encoder, trained and built in this process."""
+def started(tiny, encoder, **changes):
+    """The config of a run that starts from the encoder."""
     config = tiny_config(tiny.folder, **changes).copy_and_resolve_references()
     config.unlock()
     config.model.update(start=str(encoder), like_start=True, layers=1)
     make_like(config, open_weights(encoder).sizes, ())
     config.lock()
+    return config
+
+
+def finished(workdir, tiny, encoder, **changes):
+    """The folder of a run that starts from the encoder, trained and built in this process."""
+    config = started(tiny, encoder, **changes)
     train(str(workdir), config, threading.Event(), lambda: building(workdir))
     return RunDir(str(workdir))
 
@@ -243,6 +251,23 @@ def test_reader_ict_realm_and_fine_tuning_train_every_part_of_the_form(tiny, enc
     assert opened.ask(tiny.questions[0].text).answer
     filled = opened.fill("the capital of ora is [MASK].")
     assert sum(passage.p_z for passage in filled.passages) == pytest.approx(1, rel=1e-4)
+
+
+def test_a_bert_without_an_embedder_is_not_published_as_one(tiny, encoder, tmp_path):
+    """`save_pretrained` of the transformer alone leaves out modules.json."""
+    bert = shutil.copytree(encoder, tmp_path / "bert")
+    (bert / "modules.json").unlink()
+    described = json.loads((bert / "config.json").read_text())
+    ours = ("realm", "retriever_")  # keys that others do not write
+    kept = {key: value for key, value in described.items() if not key.startswith(ours)}
+    (bert / "config.json").write_text(json.dumps(kept))
+    as_it_is = {"stages__realm__publish_start": True}
+    refused = r"norm, pooler, projection would be random[\s\S]*model.embedding=16"
+    with pytest.raises(ConfigError, match=refused):
+        prepare(str(tmp_path / "run"), started(tiny, bert, **as_it_is))
+    form = {"pooling": "mean", "projection": "none", "embedding": 16, "normalise": True}
+    changes = as_it_is | {f"model__{key}": value for key, value in form.items()}
+    prepare(str(tmp_path / "run"), started(tiny, bert, **changes))
 
 
 def test_a_corpus_with_another_vocabulary_is_refused(tiny, encoder, tmp_path):
