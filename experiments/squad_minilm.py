@@ -21,6 +21,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +93,28 @@ def read_articles(squad: Path) -> list[dict[str, Any]]:
     """
     try:
         opened = streams(str(squad), Wanted(text=False))
-        return [article for one in opened for article in json.load(one.file)["data"]]
-    except (ValueError, KeyError, TypeError) as error:
+        articles = [article for one in opened for article in json.load(one.file)["data"]]
+        if not list(documents(articles)) or not sample(articles, most=1):
+            raise ValueError("no questions")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             "not a SQuAD file", where=squad, expected='JSON {"data": [...]}', found=repr(error)
         ) from error
+    return articles
+
+
+def documents(articles: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """The paragraphs of all articles, as lines of corpus.jsonl."""
+    for number, article in enumerate(articles):
+        for place, paragraph in enumerate(article["paragraphs"]):
+            title = article["title"].replace("_", " ")
+            yield {"_id": f"{number}-{place}", "title": title, "text": paragraph["context"]}
 
 
 def write_parts(articles: list[dict[str, Any]], home: Path) -> None:
     """Writes corpus.jsonl, train.json and held_out.json, split by article."""
     with (home / "corpus.jsonl").open("w", encoding="utf-8") as file:
-        for number, article in enumerate(articles):
-            for place, paragraph in enumerate(article["paragraphs"]):
-                document = {"_id": f"{number}-{place}", "title": article["title"].replace("_", " ")}
-                file.write(json.dumps(document | {"text": paragraph["context"]}) + "\n")
+        file.writelines(f"{json.dumps(document)}\n" for document in documents(articles))
     parts = {
         "train": [a for i, a in enumerate(articles) if i % HELD_OUT_EVERY],
         "held_out": articles[::HELD_OUT_EVERY],

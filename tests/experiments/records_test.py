@@ -274,6 +274,14 @@ def test_questions_of_another_squad_file_are_refused_in_one_folder(tmp_path):
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
+@pytest.mark.parametrize("data", [[], "abc", [3], [{"title": "A", "paragraphs": None}]])
+def test_a_file_without_questions_is_refused_before_anything_is_written(tmp_path, data):
+    (tmp_path / "squad.json").write_text(json.dumps({"data": data}))
+    with pytest.raises(InputError, match="not a SQuAD file"):
+        squad_minilm.prepare(tmp_path / "squad.json", "encoder", tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+
+
 def test_an_unknown_key_ends_the_warm_start_with_its_message(tmp_path, monkeypatch):
     flags = [f"--workdir={tmp_path / 'run'}", f"--to={tmp_path / 'to'}", "--config.nowhere=1"]
     monkeypatch.setattr(sys, "argv", ["warm_start.py", *flags])
