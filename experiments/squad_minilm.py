@@ -91,6 +91,8 @@ def read_articles(squad: Path) -> list[dict[str, Any]]:
     Raises:
       InputError: not a SQuAD file.
     """
+    if not squad.exists():
+        raise InputError("no such file", where=f"--squad={squad}", fix="give the path of its file")
     try:
         opened = streams(str(squad), Wanted(text=False))
         articles = [article for one in opened for article in json.load(one.file)["data"]]

@@ -156,7 +156,7 @@ def _search() -> ConfigDict:
     # corpora. `faiss`: approximate search in host memory with FAISS (extra [faiss]).
     search.kind = "scann"
     search.dtype = "bfloat16"  # dtype of the vectors of search.kind=mesh: `float32` or `bfloat16`
-    search.leaves = 0  # partitions (scann, faiss); 0: about the square root of N
+    search.leaves = 0  # partitions (scann, faiss); 0: square root of N, none below N = 100,000
     search.leaves_searched = 0  # partitions searched per query (scann, faiss); 0: a tenth of them
     search.reorder = 100  # hits per query whose scores are computed again (scann, faiss)
     # Dtype of their vectors: `float32` is exact; `bfloat16` is half as large, `int8` a quarter.

@@ -191,7 +191,8 @@ def _require_pieces(vocabulary: Path, found: int, expected: int) -> None:
             where=vocabulary,
             expected=f"{expected} word pieces, as the weights have",
             found=f"{found} word pieces",
-            fix="replace it by the vocab.txt that these weights were trained with",
+            fix="replace it by the vocab.txt that these weights were trained with; tokens that "
+            "were added later are its last lines, in the order of their ids",
         )
 
 

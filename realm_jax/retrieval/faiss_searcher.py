@@ -57,6 +57,7 @@ class FaissSearcher(PlannedSearcher):
                 where="config.model.embedding",
                 expected=f"a multiple of search.dims_per_code, {plan['dims_per_code']}",
                 found=dims,
+                fix=f"set search.dims_per_code to a divisor of {dims}, such as 1",
             )
         mean = Mean.of(vectors)
         index = _empty(plan, seed)

@@ -324,7 +324,7 @@ def _latest(parent: epath.Path) -> tuple[int | None, str]:
         problem = "outdated"
     published = steps(parent)
     if problem == "missing" and len(published) == 1:
-        problem = ""  # the first step is being published: its manifest is there, the pointer not yet
+        problem = ""  # the first publication has written its manifest, and not yet the pointer
     return max(published, default=None), problem
 
 

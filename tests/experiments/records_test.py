@@ -254,6 +254,11 @@ def test_the_time_of_failed_and_interrupted_commands_counts(tmp_path, monkeypatc
     assert len(log.read_text().splitlines()) == 3
 
 
+def test_a_missing_squad_file_is_named_with_its_flag(tmp_path):
+    with pytest.raises(InputError, match=r"--squad=.*none\.json"):
+        squad_minilm.prepare(tmp_path / "none.json", "encoder", tmp_path / "home")
+
+
 def test_questions_of_another_squad_file_are_refused_in_one_folder(tmp_path):
     def written(name, answer):
         question = {"id": "q", "question": "Where?", "answers": [{"text": answer}]}
