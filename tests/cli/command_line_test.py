@@ -99,7 +99,7 @@ def test_a_missing_config_flag_is_refused(realm, tmp_path, verb):
         ("lengths.joint=24", ["config.lengths.joint", "more than lengths.query"]),
         ("lengths.passage=4096", ["config.model.positions", "at least 4096"]),
         ("model.heads=5", ["config.model.heads", "divisor"]),
-        ("model.dropout=1.5", ["config.model.dropout", "0 to 1"]),
+        ("model.dropout=1.5", ["config.model.dropout", "below 1"]),
         ("search.kind=annoy", ["config.search.kind", "scann or exact or mesh", "'annoy'"]),
         ("builder.shard=0", ["config.builder.shard", "at least 1"]),
         ("report.every=0", ["config.report.every", "at least 1"]),

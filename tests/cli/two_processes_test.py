@@ -15,6 +15,7 @@ from support.processes import (
     process_state,
 )
 
+from realm_jax.storage.failpoints import VARIABLE
 from realm_jax.storage.layout import RunDir
 
 
@@ -29,8 +30,8 @@ def realm_process(tmp_path, compiled):
     """Starts `realm` processes, and kills them after the test."""
     started = []
 
-    def start(*arguments: object) -> RealmProcess:
-        started.append(RealmProcess(tmp_path, compiled, *arguments))
+    def start(*arguments: object, **added: str) -> RealmProcess:
+        started.append(RealmProcess(tmp_path, compiled, *arguments, added=added))
         return started[-1]
 
     yield start
@@ -122,10 +123,10 @@ def test_a_killed_builder_is_reported_and_the_rerun_finishes(running, realm_proc
 
 @pytest.mark.slow
 def test_the_error_of_a_failed_builder_is_printed(realm_process, run_command, tmp_path):
-    first = realm_process(*run_command, "--config.builder.recall_floor=1.5")
+    first = realm_process(*run_command, **{VARIABLE: "shard.embedded=full"})
     stderr = first.wait(1)
     assert "the index builder failed" in stderr
-    assert "builder.recall_floor" in stderr
+    assert "No space left" in stderr
 
 
 @pytest.mark.slow
