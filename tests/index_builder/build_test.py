@@ -103,10 +103,26 @@ def test_partitions_are_retrained_if_recall_falls(begun, caplog):
         {"search__leaves": 50},
         {"search__rescore": "int8"},
         {"search__dims_per_code": 2},
+        {"search__kind": "faiss"},
     ],
 )
 def test_partitions_are_retrained_if_the_config_says_so(begun, other):
     assert publish(begun, 10, config_of(**other), vectors(1)).trained["trained_step"] == 10
+
+
+def test_partitions_of_another_number_of_vectors_are_not_reused(begun):
+    fewer = vectors(1)[:-1000]
+    made = build_index(begun, 10, config_of(), CORPUS, fewer, queries_of(vectors(1)))
+    assert made.trained["trained_step"] == 10 and made.searcher.size == len(fewer)
+
+
+def test_partitions_of_an_index_that_does_not_say_how_they_were_trained_are_not_reused(run):
+    """Earlier versions did not write it."""
+    rows, fields = vectors(1), {"corpus_hash": CORPUS}
+    searcher = build_searcher("scann", rows, config_of().search)
+    publish_index(run, 0, searcher, np.arange(N), rows, QUERY, fields, "{}")
+    made = build_index(run, 10, config_of(), CORPUS, rows, queries_of(rows))
+    assert made.trained["trained_step"] == 10
 
 
 def test_partitions_of_a_damaged_index_are_not_reused(begun, caplog):
