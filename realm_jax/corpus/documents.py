@@ -24,6 +24,8 @@ class Document:
       id: as its source gives it (`_id`, `id`, or the path of a file that is one document); "" if
         there is none.
       markup: "wikitext", or "" for plain text.
+      unshown: names of namespaces, in lower case, whose links a page of this wiki does not show,
+        such as "kategorie"; used with wikitext.
     """
 
     title: str
@@ -31,11 +33,14 @@ class Document:
     where: str
     id: str = ""
     markup: str = ""
+    unshown: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
         """The body as plain text; workers compute it, because markup takes long to convert."""
-        return wikitext.plain_text(self.body) if self.markup == "wikitext" else self.body
+        if self.markup == "wikitext":
+            return wikitext.plain_text(self.body, self.unshown)
+        return self.body
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ def json_document(line: str, where: str, columns: Columns) -> Document:
         raise _malformed(where, _EXPECTED, f"{type(error).__name__}: {error}") from error
     if not isinstance(fields, dict):
         raise _malformed(where, _EXPECTED, type(fields).__name__)
-    names = chosen_columns([*fields, columns.title, columns.id], columns, where)
+    optional = [name for name in (columns.title, columns.id) if name]  # lines may lack them
+    names = chosen_columns([*fields, *optional], columns, where)
     values = [None if name is None else fields.get(name) for name in names]
     for name, value, is_id in zip(names, values, (False, False, True), strict=True):
         number = is_id and isinstance(value, int) and not isinstance(value, bool)

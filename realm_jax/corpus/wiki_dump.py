@@ -14,6 +14,9 @@ _DISAMBIGUATION = re.compile(
     re.IGNORECASE,
 )
 
+# Keys of the namespaces Media, File, Template, Category and Module.
+_UNSHOWN = {"-2", "6", "10", "14", "828"}
+
 
 def read_mediawiki(
     name: str, file: BufferedIOBase, skipped: Skipped, columns: Columns
@@ -22,14 +25,16 @@ def read_mediawiki(
 
     Counted as skipped: `redirect`, `not_article` (other namespaces), `not_wikitext` (other content
     models), `disambiguation_page` (also by its template) and the other pages that only list pages.
-    A file of several bzip2 streams is one dump. One page is in memory at a time.
+    Links to categories and files are recognised by the names that the head of the dump gives to
+    these namespaces. A file of several bzip2 streams is one dump. One page is in memory at a time.
 
     Raises:
       InputError: the file is not XML of MediaWiki, or it is cut short.
     """
+    unshown: set[str] = set()
     try:
-        for page in _pages(name, file):
-            document = _article(name, page, skipped)
+        for page in _pages(name, file, unshown):
+            document = _article(name, page, skipped, frozenset(unshown))
             if document is not None:
                 yield document
     except ElementTree.ParseError as error:
@@ -42,8 +47,11 @@ def read_mediawiki(
         ) from error
 
 
-def _pages(name: str, file: BufferedIOBase) -> Iterator[dict[str, str]]:
-    """The fields of each page; those of its last revision, if a page has several."""
+def _pages(name: str, file: BufferedIOBase, unshown: set[str]) -> Iterator[dict[str, str]]:
+    """The fields of each page; those of its last revision, if a page has several.
+
+    Adds the names of namespaces that pages do not show to `unshown`, before the first page.
+    """
     root: ElementTree.Element | None = None
     page: dict[str, str] = {}
     for event, element in ElementTree.iterparse(file, ("start", "end")):
@@ -56,7 +64,9 @@ def _pages(name: str, file: BufferedIOBase) -> Iterator[dict[str, str]]:
                 )
         if event == "start":
             continue
-        if tag in ("title", "ns", "model"):
+        if tag == "namespace" and element.get("key") in _UNSHOWN and element.text:
+            unshown.add(element.text.lower())
+        elif tag in ("title", "ns", "model"):
             page[tag] = element.text or ""
         elif tag == "id":
             page.setdefault("id", element.text or "")  # the first is that of the page
@@ -72,7 +82,9 @@ def _pages(name: str, file: BufferedIOBase) -> Iterator[dict[str, str]]:
             root.clear()
 
 
-def _article(name: str, page: dict[str, str], skipped: Skipped) -> Document | None:
+def _article(
+    name: str, page: dict[str, str], skipped: Skipped, unshown: frozenset[str]
+) -> Document | None:
     title, text = page.get("title", ""), page.get("text", "")
     where = f"{name}: page {page.get('id')}"
     if page.get("ns", "0") != "0":
@@ -83,6 +95,6 @@ def _article(name: str, page: dict[str, str], skipped: Skipped) -> Document | No
         skipped.add("not_wikitext", title)
     elif not is_listing(title, where, skipped):
         if not _DISAMBIGUATION.search(text):
-            return Document(title, text, where, page.get("id", ""), "wikitext")
+            return Document(title, text, where, page.get("id", ""), "wikitext", unshown)
         skipped.add("disambiguation_page", f"{title} ({where})")
     return None

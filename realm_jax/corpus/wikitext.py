@@ -26,27 +26,33 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
 _QUOTES = re.compile("''+")
 _MAGIC_WORD = re.compile(r"__[A-Z]{3,30}__")
 _BULLETS = "*#:; \t"
-_EMPTY_PARENTHESES = re.compile(r"\([ \t,;:]*\)[ \t]?")
-_PARENTHESIS = re.compile(r"\([ \t]*[,;][ \t]*")
+_EMPTY_PARENTHESES = re.compile(r"\([ \t,;:]*\)[ \t]?|（[ \t,;:，；：、]*）")
+_PARENTHESIS = re.compile(r"([(（])[ \t]*[,;，；、][ \t]*")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _PICTURE = re.compile(
     r"\.(?:jpe?g|png|svg|gif|tiff?|webp|web[mp]|og[agv]|mp[34]|pdf|djvu|mid|wav)$", re.I
 )
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,12})*|simple")
-_HIDDEN = {"file", "image", "category", "media", "template", "module"}
+# Every wiki accepts these names; the last two are those of "category" in Chinese.
+_HIDDEN = {"file", "image", "category", "media", "template", "module", "分类", "分類"}
 
 
-def plain_text(source: str) -> str:
-    """The prose of a page."""
+def plain_text(source: str, unshown: frozenset[str] = frozenset()) -> str:
+    """The prose of a page.
+
+    Args:
+      source: its markup.
+      unshown: names, in lower case, of further namespaces whose links a page does not show.
+    """
     text = _COMMENT.sub("", source)
     text = _without(text, _elements(text))
     text = _without(text, _braces(text))
-    text = _links(text)
+    text = _links(text, unshown)
     text = _URL.sub(r"\1", text)
     text = _TAG.sub("", _BREAK.sub("\n", text))
     text = html.unescape(_MAGIC_WORD.sub("", _QUOTES.sub("", text))).replace("\xa0", " ")
     text = "\n".join(line.lstrip(_BULLETS) for line in text.split("\n") if _is_prose(line))
-    text = _PARENTHESIS.sub("(", _EMPTY_PARENTHESES.sub("", text))
+    text = _PARENTHESIS.sub(r"\1", _EMPTY_PARENTHESES.sub("", text))
     return _BLANK_LINES.sub("\n\n", text).strip()
 
 
@@ -118,7 +124,7 @@ def _begins_line(text: str, at: int) -> bool:
     return not at or text[at - 1] == "\n"
 
 
-def _links(text: str) -> str:
+def _links(text: str, unshown: frozenset[str]) -> str:
     """Replaces [[links]], inner ones first; brackets without a partner stay."""
     parts: list[list[str]] = [[]]
     at = 0
@@ -128,7 +134,7 @@ def _links(text: str) -> str:
         if bracket[0] == "[[":
             parts.append([])
         elif len(parts) > 1:
-            label = _label("".join(parts.pop()))
+            label = _label("".join(parts.pop()), unshown)
             parts[-1].append(label)
         else:
             parts[-1].append("]]")
@@ -136,12 +142,12 @@ def _links(text: str) -> str:
     return rest + text[at:]
 
 
-def _label(link: str) -> str:
+def _label(link: str, unshown: frozenset[str]) -> str:
     """The text that a page shows for the link [[link]]."""
     target, pipe, label = link.partition("|")
     target = target.strip()
     namespace = target.partition(":")[0].lower() if ":" in target else ""
-    if namespace in _HIDDEN or (namespace and _PICTURE.search(target)):
+    if namespace in _HIDDEN or namespace in unshown or (namespace and _PICTURE.search(target)):
         return ""
     if not pipe:
         if namespace and (_LANGUAGE.fullmatch(namespace) and not target.startswith(":")):

@@ -23,14 +23,15 @@ PAGE = """<html><head><title>Oslo &amp; more</title><style>p {}</style></head><b
 It is a city.</p>Loose.<script>var x = 1</script><ul><li>One</li><li>Two</li></ul></body></html>"""
 
 
-def dump(*pages):
+def dump(*pages, namespaces=""):
     body = "".join(
         f"<page><title>{title}</title><ns>{ns}</ns><id>{id}</id>{more}<revision><id>99</id>"
         f'<model>{model}</model><text xml:space="preserve">{text}</text></revision></page>'
         for title, ns, id, more, model, text in pages
     )
     space = "http://www.mediawiki.org/xml/export-0.11/"
-    return f'<mediawiki xmlns="{space}"><siteinfo/>{body}</mediawiki>'.encode()
+    site = f"<siteinfo><namespaces>{namespaces}</namespaces></siteinfo>"
+    return f'<mediawiki xmlns="{space}">{site}{body}</mediawiki>'.encode()
 
 
 DUMP = dump(
@@ -48,6 +49,20 @@ DUMP_SKIPPED = {
     "list_page": 1,
     "disambiguation_page": 1,
 }
+
+GERMAN_DUMP = dump(
+    (
+        "Oslo",
+        0,
+        7,
+        "",
+        "wikitext",
+        "Oslo is new. [[Datei:Oslo.jpg|mini|Hafen]][[Kategorie:Ort]]\n[[Kategorie:Stadt|Oslo]]",
+    ),
+    ("B", 0, 8, "", "wikitext", "See [[:Kategorie:Ort]] and [[Portal:Ort|towns]]."),
+    namespaces='<namespace key="0" /><namespace key="6">Datei</namespace>'
+    '<namespace key="14">Kategorie</namespace><namespace key="100">Portal</namespace>',
+)
 
 
 def wiki(title, body, more="", end="\n</doc>\n"):
@@ -133,6 +148,12 @@ KINDS = {
         {"link_in_archive": 1},
     ),
     "dump": ("mediawiki", {"pages-articles.xml.bz2": bz2.compress(DUMP)}, [OSLO], DUMP_SKIPPED),
+    "dump in another language": (
+        "mediawiki",
+        {"pages-articles.xml": GERMAN_DUMP},
+        [OSLO, ("B", "See Kategorie:Ort and towns.", "8")],
+        {},
+    ),
     "multistream dump": (
         "mediawiki",
         {

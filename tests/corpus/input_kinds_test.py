@@ -143,6 +143,7 @@ WORD = zipped({"[Content_Types].xml": b"<x/>", "word/document.xml": b"<x/>"})
         ("csv", b"title,text\nA\n", ["number of fields", ":2"]),
         ("csv", b'title,text\nA,"b\n', ["CSV", "line 2"]),
         ("tsv", b"", ["no field 'text'"]),
+        ("jsonl", b'{"title": "A", "body": "b"}', ["no field 'text'", "title, body\n"]),
     ],
 )
 def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path, format, content, words):

@@ -67,6 +67,8 @@ def test_a_page_becomes_its_prose():
         ("[[:Category:Towns]] and [[Help:Me|help]].", "Category:Towns and help."),
         ("[[Star Trek: Voyager]] and [[a|b]].", "Star Trek: Voyager and b."),
         ("{{x|}}A.", "A."),
+        ("奥斯陆（{{lang|no|Oslo}}；）是首都。[[分类:城市|O]]", "奥斯陆是首都。"),
+        ("奥斯陆（{{lang|no|Oslo}}，首都）。", "奥斯陆（首都）。"),
         ("x {| y |} z", "x {| y |} z"),
         ("Law & Order: a < b and c > d.", "Law & Order: a < b and c > d."),
         ("= = =\n== A ==\nB == c.", "B == c."),
