@@ -1,10 +1,28 @@
 """Flags that several verbs share, and argument types with clear errors."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from realm_jax.retrieval.fusion import Fusion
+
+
+class Once(argparse.Action):
+    """Stores the value of a flag that names data. A second value is an error."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Sets the value."""
+        if getattr(namespace, self.dest) is not self.default:
+            raise argparse.ArgumentError(
+                self, f"given twice, the second time as {values!r}; expected: {self.help}"
+            )
+        setattr(namespace, self.dest, values)
 
 
 def add_question_arguments(
@@ -28,7 +46,7 @@ def add_question_arguments(
         formats, parts = (*formats, "beir"), (*parts, "test")
         file += "; format beir: a folder with queries.jsonl and qrels"
         part_help += "; beir: file of qrels/"
-    parser.add_argument("--questions", required=required, help=file)
+    parser.add_argument("--questions", action=Once, required=required, help=file)
     format_help += default_format or "that of the config"
     part_help += f"; default: {default_part or 'that of the config'}"
     parser.add_argument("--format", choices=formats, default=default_format, help=format_help)

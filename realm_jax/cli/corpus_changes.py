@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax.cli import words
-from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
+from realm_jax.cli.arguments import Once, add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.corpus_input import add_input, checked_input, how, log_progress
 from realm_jax.corpus.generations import GenerationSummary
 from realm_jax.corpus.report_lines import report_lines
@@ -45,10 +45,14 @@ def add_changes(verbs: Any) -> None:
     named = remove.add_mutually_exclusive_group(required=True)
     named.add_argument(
         "--ids",
+        action="append",
         type=words.text,
-        help="ids of the documents as their source gives them: a,b (ids with a comma: --ids-file)",
+        help="ids of the documents as their source gives them: a,b (ids with a comma: --ids-file); "
+        "may be repeated",
     )
-    named.add_argument("--ids-file", help="a file with one id per line; - for standard input")
+    named.add_argument(
+        "--ids-file", action=Once, help="a file with one id per line; - for standard input"
+    )
     compact = add_verb(
         verbs,
         "compact",
@@ -117,7 +121,7 @@ def _remove(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _ids(arguments: argparse.Namespace) -> list[str]:
     if arguments.ids is not None:
-        return [one.strip() for one in arguments.ids.split(",") if one.strip()]
+        return [one.strip() for one in ",".join(arguments.ids).split(",") if one.strip()]
     name = arguments.ids_file
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from realm_jax.cli.arguments import Once
 from realm_jax.corpus.documents import Columns
 from realm_jax.corpus.input_files import STANDARD_INPUT
 from realm_jax.corpus.readers import FORMATS
@@ -28,6 +29,7 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", required=True, choices=FORMATS, help="format of the input")
     parser.add_argument(
         "--input",
+        action=Once,
         required=True,
         help="file, folder, archive, quoted glob, or - for standard input; format tfds: folder or "
         "name",

@@ -64,6 +64,11 @@ def test_ids_in_other_encodings_are_refused_and_a_byte_order_mark_is_left_out(
     assert realm(*remove, f"--ids-file={tmp_path / 'ids'}", "--json").json()["removed"] == 1
 
 
+def test_ids_of_a_repeated_flag_are_all_removed(realm, corpus):
+    remove = ["corpus", "remove", f"--from={corpus}", "--ids=d1", "--ids=d0,d2", "--json"]
+    assert realm(*remove).json()["removed"] == 3
+
+
 def test_wrong_changes_are_refused(realm, corpus, news, tmp_path):
     realm("corpus", "remove", f"--from={corpus}", "--ids=d1,nope").refused("no document", "nope")
     realm("corpus", "remove", f"--from={corpus}", "--ids=d0,d1,d2,d3").refused("at least one")

@@ -24,6 +24,16 @@ MISTAKES = {
     "a flag that is none": (f"{ASK} --depth=3 Who?", 2, ["--depth=3", "ask --help"]),
     "a needed flag left out": ("ask Who?", 2, ["--workdir"]),
     "no question": (ASK, 2, ["question"]),
+    "two flags of input": (
+        f"{BUILD} --input={{file}}",
+        2,
+        ["--input", "given twice", "{file}", "quoted glob"],
+    ),
+    "two files of questions": (
+        "eval --workdir={run} --questions={file} --questions={notes}",
+        2,
+        ["--questions", "given twice", "{notes}", "quoted glob"],
+    ),
     "no passages wanted": (f"{ASK} --k=0 Who?", 2, ["--k", "at least 1", "'0'"]),
     "a run folder that is none": (
         "ask --workdir={new} Who?",
