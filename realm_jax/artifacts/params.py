@@ -1,6 +1,10 @@
 """Parameters as an Orbax checkpoint, written and read without a model."""
 
+import contextlib
 import hashlib
+import os
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,6 +17,8 @@ from realm_jax.storage import files
 from realm_jax.storage.files import external_write
 from realm_jax.storage.staging import local_to_read, local_to_write, writes_in_place
 
+_OS_ERROR = re.compile(r"os_error_code='(\d+)'")  # in a message of TensorStore
+
 
 def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
     """Writes a nested dict of arrays into a new folder; returns when all are written.
@@ -24,7 +30,7 @@ def save_parameters(folder: epath.Path, tree: dict[str, Any]) -> None:
       tree: arrays of any dtype, including bfloat16; each must be fully addressable.
     """
     arrays = jax.tree.map(np.asarray, jax.device_get(tree))
-    with external_write(folder), local_to_write(folder) as local, _checkpointer() as checkpointer:
+    with external_write(folder), local_to_write(folder) as local, _open(local) as checkpointer:
         checkpointer.save(_absolute(local), ocp.args.PyTreeSave(arrays))
 
 
@@ -57,13 +63,14 @@ def save_sharded(folder: epath.Path, tree: dict[str, Any]) -> None:
     if jax.process_count() == 1:
         save_parameters(folder, tree)
         return
-    with external_write(folder), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    everyone = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+    with external_write(folder), _os_errors(folder), everyone as checkpointer:
         checkpointer.save(_absolute(folder), ocp.args.PyTreeSave(tree))
 
 
 def load_parameters(folder: epath.Path) -> dict[str, Any]:
     """Reads the nested dict that `save_parameters` wrote, as numpy arrays."""
-    with local_to_read(folder) as local, _checkpointer() as checkpointer:
+    with local_to_read(folder) as local, _open(local) as checkpointer:
         path = _absolute(local)
         saved = checkpointer.metadata(path).item_metadata
         if saved is None:
@@ -89,13 +96,26 @@ def _absolute(folder: epath.Path) -> epath.Path:
     return folder.resolve()
 
 
-def _checkpointer() -> ocp.Checkpointer:
+@contextlib.contextmanager
+def _os_errors(folder: epath.Path) -> Iterator[None]:
+    """Raises the OSError that TensorStore reports as a ValueError, such as a full disk."""
+    try:
+        yield
+    except ValueError as error:
+        if (found := _OS_ERROR.search(str(error))) is None:
+            raise
+        number = int(found[1])
+        raise OSError(number, os.strerror(number), str(folder)) from error
+
+
+@contextlib.contextmanager
+def _open(folder: epath.Path) -> Iterator[ocp.Checkpointer]:
     """A checkpointer for only this process: it does not wait for other processes."""
     here = jax.process_index()
     this_process = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"alone{here}"
     )
-    return ocp.Checkpointer(
-        ocp.PyTreeCheckpointHandler(multiprocessing_options=this_process),
-        multiprocessing_options=this_process,
-    )
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=this_process)
+    alone = ocp.Checkpointer(handler, multiprocessing_options=this_process)
+    with _os_errors(folder), alone as checkpointer:
+        yield checkpointer

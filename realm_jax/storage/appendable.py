@@ -83,9 +83,9 @@ class ArrayFile:
 
     def close(self) -> None:
         """Writes the final row count into the header and closes the file; see `BytesFile.close`."""
-        self._file.seek(0)
-        self._file.write(self._header())
-        self._file.close()
+        with self._file as file:
+            file.seek(0)
+            file.write(self._header())
 
     def _header(self) -> bytes:
         # numpy pads the header for a growing first axis, so its length does not change.
@@ -235,10 +235,9 @@ class FolderWriter:
         return manifest
 
     def close(self) -> None:
-        """Closes the files, finished or not."""
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+        """Closes the files, finished or not; if one fails, the next call closes the others."""
+        while self._files:
+            self._files.popitem()[1].close()
 
     def __enter__(self) -> "FolderWriter":
         return self

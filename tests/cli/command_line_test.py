@@ -183,7 +183,11 @@ def test_a_workdir_of_another_model_is_refused(realm, finished, config_file):
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.ENOSPC, ["No space left", "free disk space"]), (errno.EACCES, ["Permission denied"])],
+    [
+        (errno.ENOSPC, ["No space left", "free disk space"]),
+        (errno.EDQUOT, ["quota exceeded", "free disk space"]),
+        (errno.EACCES, ["Permission denied"]),
+    ],
 )
 def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path, number, words):
     import os
