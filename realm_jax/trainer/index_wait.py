@@ -109,8 +109,9 @@ class IndexWait:
             expected=f"an index {wanted}, or progress of its builder, within {self._limit:.0f} s "
             "(config.refresh.wait_seconds)",
             found=f"none; index builder: {builder_state(self._run)}",
-            fix=f"start the index builder: {start_command(self._run)}; if it runs and embeds no "
-            "passages at this time, set a larger --config.refresh.wait_seconds",
+            fix=f"start the index builder: {start_command(self._run)} (of several builders, those "
+            "that ended, each with its --worker=i/n; worker 0 logs them); if it runs and embeds "
+            "no passages at this time, set a larger --config.refresh.wait_seconds",
         )
 
 

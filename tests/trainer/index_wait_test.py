@@ -56,7 +56,9 @@ def test_the_wait_ends_if_the_builder_lives_without_progress(run, fields):
         seen.append(number)
         beat(run, "index_builder", snapshot_step=0, **fields)
 
-    with pytest.raises(RealmError, match=r"(?s)last heartbeat .* s ago.*refresh.wait_seconds$"):
+    with pytest.raises(
+        RealmError, match=r"(?s)last heartbeat .* s ago.*--worker=i/n.*wait_seconds$"
+    ):
         wait_for_five_polls(run, work)
     assert len(seen) < 10
 
