@@ -70,7 +70,10 @@ def commands(options: argparse.Namespace, port: int) -> list[list[str]]:
 
 
 def run(wanted: list[list[str]]) -> int:
-    """Runs the commands in parallel; returns the exit code of the first that failed, or 0."""
+    """Runs the commands in parallel; returns the exit code of the first that failed.
+
+    If none failed, `STOPPED` after a signal, else `DONE`.
+    """
     running = [subprocess.Popen(runtime.realm_command(*command[1:])) for command in wanted]
     failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
     before = {
@@ -87,9 +90,14 @@ def run(wanted: list[list[str]]) -> int:
             process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
     for name, handler in before.items():
         signal.signal(name, handler)
-    first = next((code for code in failed if code), DONE)
+    codes = failed + [process.returncode for process in running]
+    stopped = STOPPED if any(codes) else DONE
+    # A process that SIGTERM or SIGINT ended before it handled the signal has lost nothing.
+    without_fault = (DONE, STOPPED, -signal.SIGTERM, -signal.SIGINT)
+    first = next((code for code in codes if code not in without_fault), stopped)
     return first if first >= 0 else ERROR  # below 0: killed by a signal
 
 

@@ -139,7 +139,9 @@ def count(text: str) -> int:
     except ValueError:
         value = 0.0
     if not (1 <= value < float("inf") and value.is_integer()):
-        raise argparse.ArgumentTypeError(f"expected a whole number, as in 1e9, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least 1, as in 1e9, found {text!r}"
+        )
     return int(value)
 
 

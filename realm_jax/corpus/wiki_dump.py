@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from io import BufferedIOBase
 from xml.etree import ElementTree
+from xml.parsers.expat import errors
 
 from realm_jax.corpus.documents import Columns, Document, is_listing
 from realm_jax.corpus.tally import Skipped
@@ -14,6 +15,7 @@ _DISAMBIGUATION = re.compile(
     re.IGNORECASE,
 )
 
+_SYNTAX = errors.codes[errors.XML_ERROR_SYNTAX]
 # Keys of the namespaces Media, File, Template, Category and Module.
 _UNSHOWN = {"-2", "6", "10", "14", "828"}
 
@@ -39,6 +41,14 @@ def read_mediawiki(
                 yield document
     except ElementTree.ParseError as error:
         line, _ = error.position
+        if error.code == _SYNTAX:  # before any element
+            raise InputError(
+                "not a MediaWiki dump",
+                where=f"{name}:{line}",
+                expected="<mediawiki …>",
+                found="text that is not XML",
+                fix="give the dump itself, *.xml or *.xml.bz2; *-index.txt is its table of pages",
+            ) from error
         raise InputError(
             "XML is damaged or cut short",
             where=f"{name}:{line}",

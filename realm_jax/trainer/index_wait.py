@@ -9,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax.errors import RealmError
+from realm_jax.monitoring.format import short
 from realm_jax.parallel import hosts
 from realm_jax.storage.heartbeat import last_beat, last_beats
 from realm_jax.storage.layout import RunDir
@@ -120,7 +121,7 @@ def builder_state(run: RunDir) -> str:
     beat = last_beat(run, "index_builder")
     if beat is None:
         return "no heartbeat received"
-    fields = ", ".join(f"{name} {value}" for name, value in beat.items() if name != "time")
+    fields = ", ".join(f"{name} {short(value)}" for name, value in beat.items() if name != "time")
     return f"last heartbeat {max(time.time() - beat['time'], 0.0):.0f} s ago: {fields}"
 
 

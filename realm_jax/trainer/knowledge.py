@@ -58,11 +58,10 @@ class Knowledge:
         generation = self._newest.generation_of(corpus_hash)
         try:
             return PassageStore.open(self._newest.path, generation)
-        except InputError as error:
+        except InputError:  # the generation is gone
             log.warning(
                 "generation %d of the corpus was compacted: its passages are read as they are now, "
-                "so steps are not repeated bit for bit:\n%s",
+                "so steps are not repeated bit for bit",
                 generation,
-                error,
             )
             return self._newest

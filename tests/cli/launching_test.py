@@ -87,6 +87,32 @@ def test_if_one_process_fails_the_others_are_stopped(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (exit_codes.DONE, exit_codes.STOPPED),
+        (exit_codes.STOPPED, exit_codes.STOPPED),
+        (exit_codes.ERROR, exit_codes.ERROR),
+        (-signal.SIGKILL, exit_codes.ERROR),
+    ],
+)
+def test_after_a_signal_a_process_that_fails_decides_the_exit_code(monkeypatch, code, expected):
+    end = f"os.kill(os.getpid(), {-code})" if code < 0 else f"os._exit({code})"
+    body = f"import os, signal, sys; signal.signal(15, lambda *_: {end}); print(flush=True)"
+    stubborn = [sys.executable, "-c", f"{body}; signal.pause()"]
+    local, start = script("local"), subprocess.Popen
+
+    def started(command):
+        process = start(stubborn, stdout=subprocess.PIPE)
+        with process.stdout as ready:
+            ready.readline()  # from now on, it handles SIGTERM
+        return process
+
+    monkeypatch.setattr(local.subprocess, "Popen", started)
+    monkeypatch.setattr(local.time, "sleep", lambda _: signal.raise_signal(signal.SIGTERM))
+    assert local.run([["realm", "train"]]) == expected
+
+
 @pytest.mark.slow
 def test_two_trainers_and_two_builders_finish_a_run(tiny, tmp_path):
     config = tmp_path / "config.py"

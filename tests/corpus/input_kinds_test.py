@@ -136,6 +136,7 @@ WORD = zipped({"[Content_Types].xml": b"<x/>", "word/document.xml": b"<x/>"})
         ("parquet", HF[:-9], ["damaged"]),
         ("parquet", parquet({"text": [[1]]}), ["column is not text", "list"]),
         ("mediawiki", b"<html></html>", ["not a MediaWiki dump", "<html>"]),
+        ("mediawiki", bz2.compress(b"1:7:Oslo\n"), ["not a MediaWiki dump", "dump itself"]),
         ("mediawiki", DUMP[:-30], ["damaged or cut short"]),
         ("mediawiki", bz2.compress(DUMP)[:-20], ["damaged or cut short"]),
         ("jsonl", zstd.compress(LINE)[:-3], ["damaged or cut short"]),
