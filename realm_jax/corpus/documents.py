@@ -140,7 +140,7 @@ def json_document(line: str, where: str, columns: Columns) -> Document:
     if not isinstance(fields, dict):
         raise _malformed(where, _EXPECTED, type(fields).__name__)
     optional = [name for name in (columns.title, columns.id) if name]  # lines may lack them
-    names = chosen_columns([*fields, *optional], columns, where)
+    names = chosen_columns(list(dict.fromkeys([*fields, *optional])), columns, where)
     values = [None if name is None else fields.get(name) for name in names]
     for name, value, is_id in zip(names, values, (False, False, True), strict=True):
         number = is_id and isinstance(value, int) and not isinstance(value, bool)
@@ -156,7 +156,8 @@ def chosen_columns(
     """The names of title, text and id among the names of a record or a table.
 
     Raises:
-      InputError: there is no text, or a name that `columns` gives is missing.
+      InputError: there is no text, a name that `columns` gives is missing, or a chosen name is
+        that of several columns.
     """
     found = []
     usual = (("title",), ("maintext", "text"), ("_id", "id"))
@@ -168,6 +169,15 @@ def chosen_columns(
     title, text, id = found
     if text is None:
         raise _no_column("text", present, where)
+    for name in (title, text, id):
+        if name is not None and present.count(name) > 1:
+            raise InputError(
+                f"several columns have the name {name!r}",
+                where=where,
+                expected="different names",
+                found=", ".join(present)[:300],
+                fix="rename one, or name another: --columns=text=BODY,title=HEADLINE,id=KEY",
+            )
     return title, text, id
 
 

@@ -68,6 +68,8 @@ def _naming_line(name: str) -> Iterator[list[int]]:
             "not a table as CSV",
             where=f"{name}, in or after line {at[0] + 1}",
             found=str(error),
+            fix='a field with a quotation mark is written with quotes around it and each " in it '
+            "doubled",
         ) from error
 
 

@@ -9,6 +9,7 @@ A grade above 0 is relevant; negative grades count as 0. `corpus.jsonl` is for `
 """
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ QUERIES, QRELS = "queries.jsonl", "qrels"
 Qrels = dict[str, dict[str, int]]
 _BUILD = "realm corpus build --format=beir --input=FOLDER --out=CORPUS"
 _GRADE = re.compile(r"-?[0-9]{1,9}")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,13 @@ class JudgedSet:
                 found=f"ids such as {relevant!r}",
                 fix=f"use a run over the corpus of these judgements ({_BUILD})",
             )
+        log.info(
+            "left out %d judgements of documents that the corpus does not have; %d of %d queries "
+            "have a relevant document in it",
+            sum(map(len, self.qrels.values())) - sum(map(len, qrels.values())),
+            len(kept.queries),
+            len(self.queries),
+        )
         return kept
 
 

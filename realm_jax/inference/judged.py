@@ -42,7 +42,8 @@ def evaluate_judged(
       `queries` (their number), `run_file`; and `against` as `compare` returns it.
 
     Raises:
-      InputError: `against` has none of the queries, or the run file cannot be written.
+      InputError: `against` has none of the queries or there is only one, or the run file cannot be
+        written.
     """
     _warn_of_equal_ids(judged.qrels)
     qrels_of_run = _ids_of_run(judged.qrels)
@@ -70,6 +71,14 @@ def _ids_of_run(qrels: Qrels) -> Qrels:
 
 def _check_same_queries(qrels: Qrels, against: TrecRun) -> None:
     """Refuses a run of other queries; warns of queries that it lacks, whose measures are 0."""
+    if len(qrels) < 2:
+        raise InputError(
+            "too few queries for the interval of a difference",
+            where="--against",
+            expected="at least 2 judged queries",
+            found=len(qrels),
+            fix="leave out --against",
+        )
     missing = [query for query in qrels if query not in against]
     if len(missing) == len(qrels):
         raise InputError(
@@ -187,9 +196,6 @@ def compare(values: Values, others: Values) -> dict[str, Any]:
 
     Returns:
       By measure `difference`, `low` and `high`; positive: this run is better.
-
-    Raises:
-      InputError: fewer than two queries.
     """
     return _nested({name: _interval(values[name] - others[name]) for name in values})
 
@@ -197,10 +203,6 @@ def compare(values: Values, others: Values) -> dict[str, Any]:
 def _interval(differences: Float64[np.ndarray, "queries"]) -> dict[str, float]:
     from scipy.stats import bootstrap
 
-    if len(differences) < 2:
-        raise InputError(
-            "too few queries for an interval", expected="at least 2", found=len(differences)
-        )
     found = bootstrap(
         (differences,),
         np.mean,

@@ -143,6 +143,8 @@ WORD = zipped({"[Content_Types].xml": b"<x/>", "word/document.xml": b"<x/>"})
         ("csv", b"title,body\nA,b\n", ["no field 'text'", "title, body", "--columns"]),
         ("csv", b"title,text\nA\n", ["number of fields", ":2"]),
         ("csv", b'title,text\nA,"b\n', ["CSV", "line 2"]),
+        ("tsv", b'title\ttext\nA\t"b" c\n', ["CSV", "line 2", "doubled"]),
+        ("csv", b"id,text,text\n1,a,b\n", ["several columns", "'text'", "--columns"]),
         ("tsv", b"", ["no field 'text'"]),
         ("jsonl", b'{"title": "A", "body": "b"}', ["no field 'text'", "title, body\n"]),
     ],

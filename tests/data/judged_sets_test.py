@@ -85,7 +85,7 @@ def test_missing_files_are_named(folder, tmp_path):
         read_judged_set(tmp_path)
 
 
-def test_unknown_documents_are_refused_or_left_out(folder):
+def test_unknown_documents_are_refused_or_left_out(folder, caplog):
     (folder / "qrels.tsv").write_text("q1\td1\t1\nq1\td2\t1\n2\td3\t1\n")
     judged = read_judged_set(folder)
     judged.check_documents({"d1", "d2", "d3", "d4"})
@@ -93,7 +93,10 @@ def test_unknown_documents_are_refused_or_left_out(folder):
         judged.check_documents({"d1", "d2", ""})
     with pytest.raises(InputError, match="the corpus has no document ids"):
         judged.check_documents({""})
-    kept = judged.without_unknown({"d1"})
+    with caplog.at_level("INFO"):
+        kept = judged.without_unknown({"d1"})
+    assert "left out 2 judgements" in caplog.text
+    assert "1 of 2 queries" in caplog.text
     assert kept.qrels == {"q1": {"d1": 1}}
     kept.check_documents({"d1"})
     with pytest.raises(InputError, match="no relevant document is in the corpus"):
