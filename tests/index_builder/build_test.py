@@ -8,7 +8,7 @@ from support.tiny_corpus import tiny_config
 
 from realm_jax import config as config_lib
 from realm_jax.artifacts.published_index import open_index, publish_index
-from realm_jax.index_builder.build import build_index
+from realm_jax.index_builder.build import Trained, build_index, fit
 from realm_jax.index_builder.recall import Probes, passage_probes
 from realm_jax.retrieval.exact_searcher import ExactSearcher
 from realm_jax.retrieval.searcher import build_searcher
@@ -123,6 +123,26 @@ def test_partitions_of_an_index_that_does_not_say_how_they_were_trained_are_not_
     publish_index(run, 0, searcher, np.arange(N), rows, QUERY, fields, "{}")
     made = build_index(run, 10, config_of(), CORPUS, rows, queries_of(rows))
     assert made.trained["trained_step"] == 10
+
+
+def fitted(searcher, trained_recall, config, rows):
+    """A fit at step 10 whose last index is `searcher`, trained at step 0."""
+    last = Trained(searcher, {"trained_step": 0, "trained_recall": trained_recall})
+    return fit(10, config, rows, Probes(rows, queries_of(rows)), lambda: last)
+
+
+def test_partitions_that_reach_the_floor_are_kept_although_recall_has_risen(begun):
+    last = open_index(begun.published_index / step_name(0)).searcher
+    made = fitted(last, 0.5, config_of(builder__recall_floor=0.5), vectors(1))
+    assert made.trained["trained_step"] == 0 and made.recall > 0.9
+
+
+def test_partitions_that_cannot_reach_the_floor_are_retrained():
+    rows, config = vectors(1), config_of(builder__recall_floor=1.0, search__rescore="int8")
+    last = build_searcher("scann", rows, config.search)
+    recall_before = Probes(rows, queries_of(rows)).recall(last)
+    made = fitted(last, recall_before, config, rows)
+    assert made.trained["trained_step"] == 10 and made.recall < 1
 
 
 def test_partitions_of_a_damaged_index_are_not_reused(begun, caplog):
