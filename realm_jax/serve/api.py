@@ -183,9 +183,13 @@ def _status(error: Any) -> int:
 def _invalid_request(_: Request, error: Any) -> JSONResponse:
     """Reports the first error in the JSON; never echoes the request."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where, expected = ".".join(str(part) for part in first["loc"]), first["msg"]
+    if isinstance(first["input"], bytes):  # not read as JSON
+        where, expected = "header Content-Type", "application/json"
+    elif first["type"] == "json_invalid":
+        where, expected = f"body, character {first['loc'][1]}", f"JSON: {first['ctx']['error']}"
     problem = {"problem": "the request cannot be understood", "where": where}
-    return JSONResponse({"error": {**problem, "expected": first["msg"]}}, 422)
+    return JSONResponse({"error": {**problem, "expected": expected}}, 422)
 
 
 def _http_error(_: Request, error: Any) -> JSONResponse:

@@ -130,7 +130,7 @@ def test_answers_use_added_edited_and_removed_passages(api, answerer):
         ("POST", "/api/ask", {"question": 5}, 422, ["body.question"]),
         ("POST", "/api/ask", {}, 422, ["body.question"]),
         ("POST", "/api/ask", b'{"question": "\\ud800"}', 422, ["body.question"]),
-        ("POST", "/api/ask", b"{", 422, ["cannot be understood"]),
+        ("POST", "/api/ask", b"{", 422, ["cannot be understood", "character 1", "JSON"]),
         ("POST", "/api/ask", b"\xff\xfe", 422, ["cannot be understood"]),
         ("POST", "/api/fill", {"text": "no blank"}, 400, ["one [MASK]", "0"]),
         ("POST", "/api/batch", {"questions": []}, 422, ["body.questions"]),
@@ -155,6 +155,12 @@ def test_bad_requests_are_refused_with_an_explanation_and_change_nothing(
     version = api("GET", "/api/health").json()["edits_version"]
     api(method, path, content).refused(status, *texts)
     assert api("GET", "/api/health").json()["edits_version"] == version
+
+
+def test_a_request_that_does_not_declare_json_is_told_the_header(api):
+    curl = {"Content-Type": "application/x-www-form-urlencoded"}  # of `curl --data`
+    reply = api("POST", "/api/ask", {"question": "Who?"}, curl)
+    reply.refused(422, "Content-Type", "application/json")
 
 
 def test_requests_from_other_sites_and_for_other_hosts_are_refused(api):

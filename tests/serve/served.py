@@ -43,8 +43,8 @@ class Client:
         self, method: str, path: str, content: Any = None, headers: dict[str, str] | None = None
     ) -> Reply:
         data = content if content is None or isinstance(content, bytes) else _json(content)
-        request = urllib.request.Request(self.url + path, data, headers or {}, method=method)
-        request.add_header("Content-Type", "application/json")
+        sent = {"Content-Type": "application/json"} | (headers or {})
+        request = urllib.request.Request(self.url + path, data, sent, method=method)
         try:
             with urllib.request.urlopen(request, timeout=120) as reply:
                 return Reply(reply.status, reply.read(), dict(reply.headers))
