@@ -16,6 +16,7 @@ from typing import Any
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
+from realm_jax.cli import words
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, natural, positive, whole
 from realm_jax.cli.corpus_changes import add_changes, change_corpus
 from realm_jax.cli.corpus_input import (
@@ -58,11 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(build)
     build.add_argument(
         "--out",
+        type=words.on_disk,
         required=True,
         help="new folder, or that of an interrupted build",
     )
     build.add_argument(
         "--vocab",
+        type=words.on_disk,
         help="BERT's vocab.txt, or the folder or Hub name of weights; default: learned from the "
         "input",
     )
@@ -83,14 +86,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "TFDS dataset to OUT.tfds",
     )
     build.add_argument(
-        "--knowledge", help="knowledge corpus Z, if this corpus is only pre-training text X"
+        "--knowledge",
+        type=words.on_disk,
+        help="knowledge corpus Z, if this corpus is only pre-training text X",
     )
     add_dry_run(build)
     add_json(build)
     inspect = add_verb(
         verbs, "inspect", "print counts, lengths and one passage of a corpus", EXAMPLE_INSPECT
     )
-    inspect.add_argument("folder", help="a corpus folder")
+    inspect.add_argument("folder", type=words.on_disk, help="a corpus folder")
     inspect.add_argument("--config", help="recipe name or Python file, for the lengths of rows")
     inspect.set_defaults(overridable=ALL)
     inspect.add_argument(

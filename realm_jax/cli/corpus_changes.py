@@ -29,7 +29,9 @@ def add_changes(verbs: Any) -> None:
     add = add_verb(
         verbs, "add", "add documents to a corpus; one whose id exists is replaced", EXAMPLE_ADD
     )
-    add.add_argument("--to", required=True, metavar="CORPUS", help="the corpus to change")
+    add.add_argument(
+        "--to", type=words.on_disk, required=True, metavar="CORPUS", help="the corpus to change"
+    )
     add_input(add)
     add.add_argument(
         "--workers", type=positive, default=1, help="number of processes; default: %(default)s"
@@ -38,6 +40,7 @@ def add_changes(verbs: Any) -> None:
     remove.add_argument(
         "--from",
         dest="of",
+        type=words.on_disk,
         required=True,
         metavar="CORPUS",
         help="the corpus to change",
@@ -59,7 +62,7 @@ def add_changes(verbs: Any) -> None:
         "delete the texts of removed and replaced documents from the disk",
         EXAMPLE_COMPACT,
     )
-    compact.add_argument("folder", help="the corpus to change")
+    compact.add_argument("folder", type=words.on_disk, help="the corpus to change")
     for one in (add, remove, compact):
         add_dry_run(one)
         add_json(one)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli import words
 from realm_jax.cli.arguments import add_json
 from realm_jax.cli.overrides import PATHS
 from realm_jax.errors import InputError
@@ -20,8 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(overridable=PATHS)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workdir", help="folder of a finished run")
-    source.add_argument("--from", dest="source", help="folder that `realm import` wrote")
-    parser.add_argument("--to", help="new folder; with --push-to-hub it may be left out")
+    source.add_argument(
+        "--from", dest="source", type=words.on_disk, help="folder that `realm import` wrote"
+    )
+    parser.add_argument(
+        "--to", type=words.on_disk, help="new folder; with --push-to-hub it may be left out"
+    )
     parser.add_argument(
         "--layout",
         choices=("hf", "sentence-transformers"),

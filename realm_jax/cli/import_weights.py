@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm_jax import runtime
+from realm_jax.cli import words
 from realm_jax.cli.arguments import add_flag, add_json, positive
 from realm_jax.cli.corpus_vocabulary import named_file
 from realm_jax.errors import InputError
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Hugging Face or sentence-transformers folder, TensorFlow checkpoint, or a model on "
         "the Hub as ORG/NAME[@REVISION]",
     )
-    parser.add_argument("--to", required=True, help="new folder, for --config.model.start")
+    parser.add_argument(
+        "--to", type=words.on_disk, required=True, help="new folder, for --config.model.start"
+    )
     parser.add_argument(
         "--vocab",
         help="vocab.txt or tokenizer.json of these weights, or a folder or ORG/NAME with one of "

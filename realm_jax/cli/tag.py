@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import runtime
-from realm_jax.cli import exit_codes
+from realm_jax.cli import exit_codes, words
 from realm_jax.cli.arguments import add_dry_run, add_json, add_verb, positive
 from realm_jax.cli.jobs import add_job_arguments, job_config, until_stopped
 from realm_jax.cli.progress import ProgressBar
@@ -42,18 +42,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--predictions",
         help="instead of --tagger: file with true and predicted tags in its last columns",
     )
-    judge.add_argument("--out", help="file for the predictions: word, true tag, predicted tag")
+    judge.add_argument(
+        "--out",
+        type=words.on_disk,
+        help="file for the predictions: word, true tag, predicted tag",
+    )
     add_json(judge)
     mark = add_verb(verbs, "annotate", "write the salient spans of a corpus", EXAMPLE_ANNOTATE)
-    mark.add_argument("--corpus", required=True, help="folder of `realm corpus build`")
+    mark.add_argument(
+        "--corpus", type=words.on_disk, required=True, help="folder of `realm corpus build`"
+    )
     mark.add_argument(
         "--tagger",
         help="workdir of `realm tag train`; default: the rules of `realm corpus build` (names, "
         "dates, quantities; rare terms if these are few)",
     )
-    mark.add_argument("--out", help=f"new folder; default: {SPANS}/ inside the corpus")
+    mark.add_argument(
+        "--out", type=words.on_disk, help=f"new folder; default: {SPANS}/ inside the corpus"
+    )
     mark.add_argument(
         "--knowledge",
+        type=words.on_disk,
         help="knowledge corpus Z in which evidence is looked up; default: this corpus",
     )
     mark.add_argument(

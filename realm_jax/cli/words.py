@@ -69,3 +69,13 @@ def some(argument: str) -> str:
 def some_path(argument: str) -> Path:
     """`some`, as a path."""
     return Path(some(argument))
+
+
+def on_disk(argument: str) -> str:
+    """`some`, of a file or folder that cannot be on an object store: only run folders can."""
+    if "://" in some(argument):
+        raise argparse.ArgumentTypeError(
+            f"expected a path on a local disk, found {argument!r}; only run folders may be on an "
+            "object store"
+        )
+    return argument

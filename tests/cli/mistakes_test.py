@@ -34,6 +34,21 @@ MISTAKES = {
         2,
         ["--questions", "given twice", "{notes}", "quoted glob"],
     ),
+    "a corpus on an object store": (
+        "corpus build --format=text --input={notes} --out=s3://bucket/corpus",
+        2,
+        ["--out", "local disk", "s3://bucket/corpus", "run folders"],
+    ),
+    "a corpus to change on an object store": (
+        "corpus compact s3://bucket/corpus",
+        2,
+        ["local disk", "s3://bucket/corpus"],
+    ),
+    "an export to an object store": (
+        "export --workdir={run} --to=s3://bucket/weights",
+        2,
+        ["--to", "local disk", "s3://bucket/weights"],
+    ),
     "no passages wanted": (f"{ASK} --k=0 Who?", 2, ["--k", "at least 1", "'0'"]),
     "a run folder that is none": (
         "ask --workdir={new} Who?",
