@@ -53,8 +53,17 @@ class CorpusChange:
 
 def rebuild_command(workdir: str | os.PathLike[str], paths: Paths) -> str:
     """The command that builds the index of a finished run again."""
+    return _command("index", workdir, paths)
+
+
+def train_command(workdir: str | os.PathLike[str], paths: Paths) -> str:
+    """The command that publishes what a finished run lacks: last snapshot, index and export."""
+    return _command("run", workdir, paths)
+
+
+def _command(verb: str, workdir: str | os.PathLike[str], paths: Paths) -> str:
     flags = [f"--config.{key}={path}" for key, path in paths.items()]
-    return shlex.join(["realm", "index", f"--workdir={os.fspath(workdir)}", *flags])
+    return shlex.join(["realm", verb, f"--workdir={os.fspath(workdir)}", *flags])
 
 
 def corpus_of(folder: epath.Path) -> str | None:

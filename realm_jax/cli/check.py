@@ -37,8 +37,6 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     for one in repairs:
         would = "would be " if arguments.dry_run else ""
         sys.stderr.write(f"{one['file']}: {one['because']}: {would}{one['done']}\n")
-    if repairs:
-        _report_lost_index(folder)
     dropped = repairs and not folder.exists()  # then check the remaining steps
     report = check_steps(folder.parent) if dropped else check(folder, arguments.overrides)
     for problem in report["problems"]:
@@ -46,6 +44,8 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         sys.stderr.write(f"  expected: {problem['expected']}\n  found:    {problem['found']}\n")
         if problem.get("fix"):
             sys.stderr.write(f"  fix:      {problem['fix']}\n")
+    if repairs or report["kind"] == "run":
+        _report_lost_index(folder)
     sys.stderr.write(f"{report['kind']}: {_verdict(report)}\n")
     if not arguments.repair and (repairable := _repairable(folder, report)):
         sys.stderr.write(

@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float32, Int64
 
-from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command
+from realm_jax.artifacts.corpus_change import corpus_change, rebuild_command, train_command
 from realm_jax.artifacts.current_index import CurrentIndex, open_current
 from realm_jax.artifacts.export import no_export
 from realm_jax.artifacts.index_update import (
@@ -32,7 +32,7 @@ from realm_jax.artifacts.segment_merging import (
 )
 from realm_jax.artifacts.segments import delete_segments, publish_segment
 from realm_jax.artifacts.snapshots import read_snapshot
-from realm_jax.errors import Stopped
+from realm_jax.errors import InputError, Stopped
 from realm_jax.index_builder.built_segments import segment_bounds
 from realm_jax.index_builder.recall import Probes, widen_to_floor
 from realm_jax.index_builder.refresh import refresh
@@ -238,8 +238,22 @@ class _Once:
         return replaced
 
     def _rebuild(self, current: CurrentIndex | None) -> None:
-        """Publishes the index of the export again; takes the vectors that `current` has."""
-        snapshot = read_snapshot(self._run.snapshots / step_name(self._step))
+        """Publishes the index of the export again; takes the vectors that `current` has.
+
+        Raises:
+          InputError: the snapshot of its step is missing.
+        """
+        folder = self._run.snapshots / step_name(self._step)
+        try:
+            snapshot = read_snapshot(folder)
+        except commit.NotPublishedError as error:
+            raise InputError(
+                "the snapshot is missing from which the index is built",
+                where=folder,
+                expected=error.expected,
+                found="no snapshot: it was deleted, for example by `realm check --repair`",
+                fix=f"publish both again: {train_command(self._run.workdir, self._paths)}",
+            ) from error
         known = None if current is None else current.index
         refresh(self._run, snapshot, self._stop, paths=self._paths, known=known)
 

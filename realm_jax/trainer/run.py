@@ -23,7 +23,7 @@ from realm_jax.parallel.connections import connect
 from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_arrays
 from realm_jax.runtime import warn_if_bits_differ
 from realm_jax.storage import commit, files, follow, heartbeat
-from realm_jax.storage.layout import VOCABULARY, RunDir
+from realm_jax.storage.layout import VOCABULARY, RunDir, step_name
 from realm_jax.storage.leases import Lease
 from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import params_at
@@ -102,6 +102,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
         assert pretrained is not None
         reader = _newest_params(prepared.run_dir, "reader")
         training.replace((reader[1] if reader else {}) | pretrained[1])
+        training.publish_lost_snapshot()
         step = training.finish()
         training.beat("done", config.stages.realm.steps)
         return step
@@ -134,7 +135,7 @@ class _Training:
         self.params = initial_params(self._config, modules, prepared.start_params, self._mesh)
 
     def claim(self) -> None:
-        """Writes the config; deletes the end marker if there are steps to train.
+        """Writes the config; deletes the end marker if steps or the last index are missing.
 
         The checks of `prepare` are repeated: another trainer may have held the lock since then.
         """
@@ -148,7 +149,8 @@ class _Training:
             self._keep_vocabulary()
             self._announce_corpus_change()
             trained = commit.latest(self._run_dir.checkpoints("realm"))
-            if trained is None or trained < self._config.stages.realm.steps:
+            steps = self._config.stages.realm.steps
+            if trained is None or trained < steps or self._is_lost():
                 follow.clear_end(self._run_dir)
         everyone = hosts.all_gather("inputs", 0, inputs_of(self._config, self._inputs))
         require_same_inputs(everyone, self._run_dir)
@@ -199,19 +201,9 @@ class _Training:
         finished = _newest_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
             self.replace(finished[1])
+            self.publish_lost_snapshot()
             return
-        fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
-        as_json = config_lib.to_json(config, self._run_dir.workdir)
-        probes = probe_queries(self._inputs.held_out, self._inputs.text, config.builder.probes)
-        publisher = Publisher(
-            self._run_dir,
-            config.refresh.keep,
-            as_json,
-            fields,
-            self._mesh,
-            EmbedderRows(config, self._inputs.knowledge.vocabulary).queries(probes),
-            still_allowed(self._stop),
-        )
+        publisher = self._publisher()
         swaps = hosts.agreed("swaps", 0, lambda: read_swaps(self._run_dir))
         replay = [(first, index_step) for first, index_step in swaps]
         index = self._index_manager(replay, publisher.check)
@@ -225,6 +217,35 @@ class _Training:
             self._prepared.groups,
         )
         self._train(stage, publisher, _swaps_until(index))
+
+    def publish_lost_snapshot(self) -> None:
+        """Publishes the last snapshot again if it and its index are missing (`_is_lost`)."""
+        step = self._config.stages.realm.steps
+        if hosts.agreed("lost", step, self._is_lost):
+            publisher = self._publisher()
+            publisher.publish(step, {name: self.params[name] for name in MODULES["realm"]})
+            publisher.wait()
+
+    def _is_lost(self) -> bool:
+        """Whether the last index and the snapshot from which it is built are both missing."""
+        parents = (self._run_dir.snapshots, self._run_dir.published_index)
+        last = step_name(self._config.stages.realm.steps)
+        return not any(commit.is_published(parent / last) for parent in parents)
+
+    def _publisher(self) -> Publisher:
+        config = self._config
+        fields = {"config_hash": config_lib.model_hash(config), "stage": "realm"}
+        as_json = config_lib.to_json(config, self._run_dir.workdir)
+        probes = probe_queries(self._inputs.held_out, self._inputs.text, config.builder.probes)
+        return Publisher(
+            self._run_dir,
+            config.refresh.keep,
+            as_json,
+            fields,
+            self._mesh,
+            EmbedderRows(config, self._inputs.knowledge.vocabulary).queries(probes),
+            still_allowed(self._stop),
+        )
 
     def finish(self) -> int:
         """Fine-tunes if there are questions, exports and marks the run as ended.

@@ -148,6 +148,16 @@ def test_an_index_that_was_deleted_is_built_again(realm, run):
     assert realm("ask", workdir, QUESTION).code == 0
 
 
+def test_check_and_index_once_name_the_command_that_publishes_a_lost_snapshot(realm, run):
+    for parent in (run.published_index, run.snapshots):
+        shutil.rmtree(parent / step_name(STEP))
+    fix = f"realm run --workdir={run.workdir}"
+    realm("index", f"--workdir={run.workdir}", "--once").refused("the snapshot is missing", fix)
+    realm("check", "--repair", run.root)
+    checked = realm("check", run.root)  # valid, but it cannot answer
+    assert (checked.code, fix in checked.err) == (0, True), checked.err
+
+
 def test_a_passage_that_is_edited_while_the_index_is_built_again_gets_its_new_vector(
     realm, run, monkeypatch
 ):

@@ -128,6 +128,18 @@ def test_a_finished_run_is_not_changed_by_a_rerun(tiny, uninterrupted):
     jax.tree.map(np.testing.assert_array_equal, checkpoint(uninterrupted), before)
 
 
+def test_a_rerun_publishes_a_lost_snapshot_and_its_index(tiny, uninterrupted, tmp_path):
+    run, last = RunDir(tmp_path / "run"), step_name(STEPS)
+    shutil.copytree(uninterrupted, run.root)
+    for parent in (run.published_index, run.snapshots):
+        shutil.rmtree(parent / last)
+    run_with_builder(run.root, config_of(tiny))
+    assert commit.is_published(run.published_index / last)
+    snapshot = read_snapshot(run.snapshots / last)
+    original = read_snapshot(RunDir(uninterrupted).snapshots / last)
+    jax.tree.map(np.testing.assert_array_equal, snapshot.params, original.params)
+
+
 def test_fewer_steps_than_already_trained_are_refused(tiny, uninterrupted):
     before = RunDir(uninterrupted).config.read_bytes()
     shorter = changed(config_of(tiny), stages__realm__steps=STEPS - 2)
