@@ -157,7 +157,7 @@ def test_bad_requests_are_refused_with_an_explanation_and_change_nothing(
     assert api("GET", "/api/health").json()["edits_version"] == version
 
 
-def test_a_request_that_does_not_declare_json_is_told_the_header(api):
+def test_the_error_of_a_request_that_does_not_declare_json_names_the_header(api):
     curl = {"Content-Type": "application/x-www-form-urlencoded"}  # of `curl --data`
     reply = api("POST", "/api/ask", {"question": "Who?"}, curl)
     reply.refused(422, "Content-Type", "application/json")
