@@ -57,16 +57,18 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _report_lost_index(folder: epath.Path) -> None:
     """Reports an export whose index is missing: the run is valid but cannot answer questions."""
+    from realm_jax.artifacts.corpus_change import train_command
     from realm_jax.artifacts.export import missing_index
     from realm_jax.artifacts.verify import run_of
     from realm_jax.storage.layout import RunDir
 
     run = run_of(folder)
-    lost = None if run is None else missing_index(RunDir(run))
+    if run is None:
+        return
+    lost = missing_index(RunDir(run))
     if lost is not None:
         sys.stderr.write(f"{lost} is missing; the newest export needs it to answer questions\n")
-        command = f"realm run --workdir={shlex.quote(str(run))}"
-        sys.stderr.write(f"  fix:      build it: {command}\n")
+        sys.stderr.write(f"  fix:      build it: {train_command(run, {})}\n")
 
 
 def _verdict(report: dict[str, Any]) -> str:

@@ -213,11 +213,12 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _from_os_error(error: OSError) -> RealmError:
     """A RealmError for a full disk, a missing permission or a file where a folder should be."""
+    from realm_jax.storage import files  # here: it imports NumPy, which takes long
+
     permission = "give this user permission to read the input, or choose a folder to write into"
     full = "free disk space, then run the same command to resume"
     fixes = {
-        errno.ENOSPC: full,
-        errno.EDQUOT: full,
+        **dict.fromkeys(files.FULL, full),
         errno.EACCES: permission,
         errno.EPERM: permission,
         errno.EROFS: "choose a folder with write permission",

@@ -73,7 +73,11 @@ def some_path(argument: str) -> Path:
 
 def on_disk(argument: str) -> str:
     """`some`, of a file or folder that cannot be on an object store: only run folders can."""
-    if "://" in some(argument):
+    from etils import epath
+
+    from realm_jax.storage import files  # here: it imports NumPy, which takes long
+
+    if not files.is_local(epath.Path(some(argument))):
         raise argparse.ArgumentTypeError(
             f"expected a path on a local disk, found {argument!r}; only run folders may be on an "
             "object store"
