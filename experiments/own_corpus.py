@@ -21,8 +21,8 @@ without, the embedder learns to ignore titles. Eight sentences are drawn for eac
 the first whose hidden words a candidate has is used. Penalties keep vectors near those of the
 encoder: with them, none of the eleven collections of docs/evidence.md loses nDCG@10 beyond chance;
 without, ICT lost 0.21 and REALM 0.28 of 0.72 on pages of annual reports. Passages of medical
-articles gain 0.035, IBM's support answers 0.024; the mean gain is 0.007 (0.003 to 0.011; one
-seed, of cranfield and trecqa two). A run takes 34 to 40 minutes on two CPU cores.
+articles gain 0.034, IBM's support answers 0.024; the mean gain is 0.007 (0.003 to 0.011; one
+seed, two of three collections). A run takes 34 to 40 minutes on two CPU cores.
 
 From random weights two settings matter, measured on the same corpus. Short rows: with sentences of
 48 tokens, passages of 96 and fewer permuted rows, the reader had not started to copy after 1,400

@@ -91,7 +91,8 @@ class Measurement:
             values = self._search_other_index(workdir, index)
         else:
             values = self._evaluate(workdir, system.flags)
-        commands, seconds = self._commands()
+        stage_seconds = training.pop("stage_seconds", 0.0)  # of a trained system
+        commands, seconds = self._commands(stage_seconds)
         record = {
             "collection": name,
             "system": self.system,
@@ -189,7 +190,8 @@ class Measurement:
             for name in names
         }
         report = json.loads((workdir / "report.json").read_text())
-        return curves | {"success_at_5": report["baselines"].get("held_out", {})}
+        spent = {"stage_seconds": sum(report["seconds"].values())}
+        return curves | spent | {"success_at_5": report["baselines"].get("held_out", {})}
 
     def _corpus(self, name: str, pieces: int) -> Path:
         out = self.home / self.judged.name / name
@@ -224,12 +226,18 @@ class Measurement:
             spent = {"command": shown, "part": part, "seconds": time.monotonic() - began}
             files.append_line(epath.Path(self.logs[-1]), spent)
 
-    def _commands(self) -> tuple[list[str], dict[str, float]]:
-        """The logged commands, repeated ones once, and the seconds of each part, all added."""
+    def _commands(self, stage_seconds: float = 0.0) -> tuple[list[str], dict[str, float]]:
+        """The logged commands, repeated ones once, and the seconds of each part, all added.
+
+        A command that was killed (SIGKILL) is not logged, but checkpoints have the seconds of the
+        stages: training took at least `stage_seconds`.
+        """
         lines = [line for log in self.logs for line in read_log(epath.Path(log))]
         seconds: Counter[str] = Counter()
         for line in lines:
             seconds[line["part"]] += line["seconds"]
+        if stage_seconds:
+            seconds["train"] = max(seconds["train"], stage_seconds)
         return list(dict.fromkeys(line["command"] for line in lines)), dict(seconds)
 
 

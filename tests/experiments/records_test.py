@@ -244,6 +244,10 @@ def test_the_time_of_failed_and_interrupted_commands_counts(tmp_path, monkeypatc
     assert commands == [lines[0]["command"]] and str(tmp_path) not in commands[0]
     assert seconds == {"corpus build": sum(line["seconds"] for line in lines)}
     assert all(line["seconds"] > 0 for line in lines)
+    with log.open("a") as file:  # the rerun of a killed command, which has no line
+        file.write('{"command": "realm run", "part": "train", "seconds": 60}\n')
+    assert measured._commands(600.0)[1]["train"] == 600.0  # with the stages before the kill
+    assert measured._commands(30.0)[1]["train"] == 60.0
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -251,7 +255,7 @@ def test_the_time_of_failed_and_interrupted_commands_counts(tmp_path, monkeypatc
     monkeypatch.setattr(subprocess, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measured._train("realm", tmp_path / "home" / "run")
-    assert len(log.read_text().splitlines()) == 3
+    assert len(log.read_text().splitlines()) == 4
 
 
 def test_a_missing_squad_file_is_named_with_its_flag(tmp_path):
