@@ -71,6 +71,26 @@ def variable_problem(error: Exception) -> RealmError | None:
     )
 
 
+def limit_problem(error: Exception) -> RealmError | None:
+    """The error about memory or threads that this process lacks; None if `error` is another one."""
+    message = str(error).partition("\n")[0]
+    if isinstance(error, MemoryError) or message.startswith("RESOURCE_EXHAUSTED: Out of memory"):
+        return RealmError(
+            "out of memory",
+            found=message[:300],
+            fix="end other programs, or change what docs/troubleshooting.md lists under "
+            "'Out of memory'; then run the same command again",
+        )
+    if "can't start new thread" in message:
+        return RealmError(
+            "this process cannot start another thread",
+            found=message[:300],
+            fix="raise the limit of processes (`ulimit -u`, or that of the container) or of memory "
+            "(`ulimit -v`), then run the same command again",
+        )
+    return None
+
+
 def warn_if_bits_differ(platform: str) -> None:
     """Logs how a resumed run repeats bit for bit, if its devices do not do so by default."""
     if platform == "gpu" and _GPU_REPEATS not in os.environ.get("XLA_FLAGS", ""):

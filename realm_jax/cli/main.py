@@ -197,8 +197,8 @@ def _run(parsed: argparse.Namespace) -> int:
             return exit_codes.READER_GONE
         sys.stderr.write(f"realm {verb}: {_from_os_error(error)}\n")
         return exit_codes.ERROR
-    except (RuntimeError, AssertionError, ValueError) as error:
-        problem = runtime.variable_problem(error)
+    except (RuntimeError, AssertionError, ValueError, MemoryError) as error:
+        problem = runtime.variable_problem(error) or runtime.limit_problem(error)
         if problem is None and "jax" in sys.modules and not isinstance(error, ValueError):
             problem = runtime.device_problem()
         if problem is None:
@@ -212,7 +212,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _from_os_error(error: OSError) -> RealmError:
-    """A RealmError for a full disk, a missing permission or a file where a folder should be."""
+    """A RealmError for a full disk, a missing permission, a limit or a file instead of a folder."""
     from realm_jax.storage import files  # here: it imports NumPy, which takes long
 
     permission = "give this user permission to read the input, or choose a folder to write into"
@@ -221,6 +221,7 @@ def _from_os_error(error: OSError) -> RealmError:
         **dict.fromkeys(files.FULL, full),
         errno.EACCES: permission,
         errno.EPERM: permission,
+        errno.EMFILE: "raise the limit of open files, as by `ulimit -n 4096`",
         errno.EROFS: "choose a folder with write permission",
         errno.EEXIST: "choose another folder: a file has this name",
         errno.ENOTDIR: "choose another folder: a file has this name",

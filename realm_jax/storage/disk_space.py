@@ -23,5 +23,6 @@ def free_bytes(folder: str | os.PathLike[str]) -> int | None:
             where=folder,
             expected="a folder with write permission",
             found=existing if existing.is_dir() else f"{existing}, a file",
+            fix="choose another folder, or give this user permission to write there",
         )
     return shutil.disk_usage(existing).free

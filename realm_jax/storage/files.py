@@ -47,7 +47,8 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     """Writes a small file durably; an existing one is replaced.
 
     A local file is written under another name and renamed, so that readers do not see a part of
-    it. If rename is not atomic, the checksum of a sealed file still detects a part.
+    it. If rename is not atomic, the checksum of a sealed file still detects a part. An error names
+    the file, and leaves no part of it.
     """
     if not is_local(path):
         failpoint("file.put")
@@ -56,6 +57,17 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Each thread uses another name: two builders may move one pointer at the same time.
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
+    try:
+        _write_and_rename(partial, path, data)
+    except OSError as error:
+        error.filename = os.fspath(path)  # errors of a full disk name no file
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _write_and_rename(partial: epath.Path, path: epath.Path, data: bytes) -> None:
     failpoint("file.open")
     with partial.open("wb") as file:
         failpoint("file.write", half=lambda: file.write(data[: len(data) // 2]))
@@ -65,7 +77,6 @@ def write_bytes(path: epath.Path, data: bytes) -> None:
         os.fsync(file.fileno())
     failpoint("file.rename")
     partial.replace(path)
-    sync_folder(path.parent)
 
 
 def create(path: epath.Path, data: bytes) -> bool:

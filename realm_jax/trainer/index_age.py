@@ -60,11 +60,12 @@ class IndexAge:
             return
         self._warned_of = index_step
         log.warning(
-            "step %d searches the index of step %d, which is %d steps old (config.refresh."
+            "step %d searches the index of step %d, %s %d steps old (config.refresh."
             "alarm_steps is %d); index builder: %s; check that it runs (`%s`), or use more devices "
             "for it",
             step,
             index_step,
+            "whose stalest segment is" if oldest < index_step else "which is",
             step - oldest,
             self._refresh.alarm_steps,
             builder_state(self._run),

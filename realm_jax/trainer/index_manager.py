@@ -126,8 +126,8 @@ class IndexManager:
     def offer(self, step: int) -> Offer:
         """What this process has opened for training step `step`; goes through JSON."""
         ready = self._watcher.ready()
-        if ready is not None and ready.step > step:  # published before the run was killed
-            ready = None
+        if ready is not None and ready.step > step and not self._needs_newer(step):
+            ready = None  # published before the run was killed
         self._offered = ready
         return [None if ready is None else ready.step, self._watcher.refused]
 
@@ -222,14 +222,15 @@ class IndexManager:
         return self._open(found, step)
 
     def _newest_at(self, step: int) -> int | None:
-        """The newest published index step up to `step`; the oldest one if all are later.
+        """The newest published index step up to `step`; the oldest later one if all are too old.
 
         A resumed run finds indexes of steps that it has not yet repeated, and does not search them
-        unless retention has deleted all others.
+        unless retention has deleted all others, or they are older than `refresh.max_staleness`.
         """
         newest = commit.latest(self._run.published_index)
         if newest is not None and newest > step:
             found = [s for s in commit.steps(self._run.published_index) if self._is_published(s)]
+            found = [s for s in found if not self._is_too_old(s, step)]
             newest = max((s for s in found if s <= step), default=min(found, default=newest))
         return newest if newest is not None and self._is_published(newest) else None
 
@@ -248,6 +249,14 @@ class IndexManager:
 
         wanted = f"of step {step - self._refresh.max_staleness} or newer"
         return self._wait.until(step, wanted, lambda: self.offer(step), choose)
+
+    def _needs_newer(self, step: int) -> bool:
+        """Whether the current index is too old for `step`.
+
+        Then an index of a later step is used: builders only build the newest snapshot, so none of
+        an earlier step would follow.
+        """
+        return self.current is not None and self._is_too_old(self.current.step, step)
 
     def _is_too_old(self, index_step: int, step: int) -> bool:
         return 0 < self._refresh.max_staleness < step - index_step

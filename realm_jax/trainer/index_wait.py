@@ -72,9 +72,10 @@ class IndexWait:
           RealmError: no such index was published, and the builder made no progress, for
             `refresh.wait_seconds`.
         """
-        attempt, last, best, logged = 0, 0, [-1, 0], False  # last: attempt with progress
+        attempt, last, logged = 0, 0, False  # last: attempt with progress
+        seen: set[tuple[int, int]] = set()  # work: a builder may begin again with less done
         while True:
-            work = self._work() if hosts.is_leader() else best
+            work = self._work() if hosts.is_leader() else None
             answers = hosts.all_gather(
                 f"index wait {attempt}", step, [look(), self._stopped(), work]
             )
@@ -85,8 +86,10 @@ class IndexWait:
             found = choose([finding for finding, _, _ in answers])
             if found is not None:
                 return found
-            if answers[0][2] > best:
-                best, last = answers[0][2], attempt
+            snapshot, done = answers[0][2]
+            if (snapshot, done) not in seen:
+                seen.add((snapshot, done))
+                last = attempt
             if (attempt - last) * self._poll > self._limit:
                 raise self._timeout(wanted)
             if not logged and attempt * self._poll > LOG_AFTER_SECONDS:

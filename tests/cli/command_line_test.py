@@ -4,6 +4,9 @@ import argparse
 import errno
 import shutil
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from realm_jax.cli import main as main_module
@@ -187,6 +190,7 @@ def test_a_workdir_of_another_model_is_refused(realm, finished, config_file):
         (errno.ENOSPC, ["No space left", "free disk space"]),
         (errno.EDQUOT, ["quota exceeded", "free disk space"]),
         (errno.EACCES, ["Permission denied"]),
+        (errno.EMFILE, ["Too many open files", "ulimit -n"]),
     ],
 )
 def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path, number, words):
@@ -199,6 +203,27 @@ def test_operating_system_errors_have_no_traceback(realm, monkeypatch, tmp_path,
 
     monkeypatch.setattr(check_module, "check", full)
     realm("check", tmp_path).refused(*words, tmp_path / "file")
+
+
+def no_thread():
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (jax.jit(lambda: jnp.zeros(1 << 46)), ["out of memory", "allocat", "troubleshooting.md"]),
+        (lambda: np.ones(1 << 48), ["out of memory", "allocate 2.00 PiB", "troubleshooting.md"]),
+        (no_thread, ["cannot start another thread", "ulimit -u"]),
+    ],
+)
+def test_a_process_without_memory_or_threads_has_no_traceback(
+    realm, monkeypatch, tmp_path, work, words
+):
+    from realm_jax.artifacts import verify as check_module
+
+    monkeypatch.setattr(check_module, "check", lambda folder, paths: work())
+    realm("check", tmp_path).refused(*words)
 
 
 def test_ctrl_c_ends_a_verb_that_saves_nothing(realm, monkeypatch, tmp_path):

@@ -88,7 +88,9 @@ def test_a_workdir_that_cannot_be_used_is_refused(realm, finished, config_file):
     command = ["run", f"--config={config_file}", "--dry-run"]
     other_model = [f"--workdir={finished.workdir}", "--config.model.hidden=32"]
     realm(*command, *other_model).refused("another model")
-    realm(*command, f"--workdir={config_file}/w").refused("the folder cannot be written", "a file")
+    realm(*command, f"--workdir={config_file}/w").refused(
+        "the folder cannot be written", "a file", "choose another folder"
+    )
     assert modified_times(finished.root) == before
 
 

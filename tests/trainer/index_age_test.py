@@ -48,4 +48,7 @@ def test_the_stalest_segment_causes_one_warning(age, caplog):
     for step in (19, 20, 21):
         age.warn_if_stale(step, 20)
     [warning] = caplog.messages
-    assert "step 20 searches the index of step 20, which is 11 steps old" in warning
+    assert "step 20 searches the index of step 20, whose stalest segment is 11 steps old" in warning
+    age.opened({"step": 22})
+    age.warn_if_stale(33, 22)
+    assert "index of step 22, which is 11 steps old" in caplog.messages[1]

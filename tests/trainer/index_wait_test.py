@@ -48,6 +48,29 @@ def test_the_wait_does_not_end_while_the_builder_makes_progress(run):
     assert wait_for_five_polls(run, work) == (3, 40)
 
 
+def test_a_builder_that_begins_again_makes_progress(run):
+    """For example because the trainer was started with other `search` settings."""
+    beat(run, "index_builder", snapshot_step=0, done=90, total=100)
+
+    def work(number):
+        beat(run, "index_builder", snapshot_step=0, done=number // 4, total=100)
+        if number == 40:
+            publish(run, 3)
+
+    assert wait_for_five_polls(run, work) == (3, 40)
+
+
+def test_a_builder_that_repeats_the_same_work_makes_no_progress(run):
+    """Such as one that is started again each time it runs out of memory."""
+
+    def work(number):
+        assert number < 20
+        beat(run, "index_builder", snapshot_step=0, done=number % 3, total=100)
+
+    with pytest.raises(RealmError, match="no index was published in time"):
+        wait_for_five_polls(run, work)
+
+
 @pytest.mark.parametrize("fields", [{"done": 7, "eta_s": 154.0736}, {}])
 def test_the_wait_ends_if_the_builder_lives_without_progress(run, fields):
     seen = []
@@ -112,3 +135,13 @@ def test_a_resumed_run_does_not_start_with_a_stale_index(run, make_manager):
     later.start()
     assert search(index, 7) == 6
     later.join()
+
+
+def test_a_resumed_run_with_a_lower_bound_searches_an_index_of_a_later_step(run, make_manager):
+    """The builder has built the newest snapshot, so it publishes none of an earlier step."""
+    publish(run, 0, 8)
+    impatient = {"refresh__wait_seconds": 30.0, "builder__poll_seconds": 0.01}
+    index = make_manager(replay=[(0, 0)], refresh__max_staleness=2, **impatient)
+    assert [search(index, step) for step in (1, 2, 3)] == [0, 0, 8]
+    index.close()  # only one trainer may write the lease
+    assert search(make_manager(refresh__max_staleness=2, **impatient), 3) == 8
