@@ -78,7 +78,7 @@ def run(wanted: list[list[str]]) -> int:
     failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
     before = {
         name: signal.signal(name, lambda number, _: failed.append(STOPPED))
-        for name in (signal.SIGTERM, signal.SIGINT)
+        for name in runtime.handled_signals()
     }
     while not failed and any(process.poll() is None for process in running):
         time.sleep(0.2)
@@ -95,8 +95,8 @@ def run(wanted: list[list[str]]) -> int:
         signal.signal(name, handler)
     codes = failed + [process.returncode for process in running]
     stopped = STOPPED if any(codes) else DONE
-    # A process that SIGTERM or SIGINT ended before it handled the signal has lost nothing.
-    without_fault = (DONE, STOPPED, -signal.SIGTERM, -signal.SIGINT)
+    # A process that a signal to stop ended before it handled the signal has lost nothing.
+    without_fault = (DONE, STOPPED, *(-name for name in runtime.STOP_SIGNALS))
     first = next((code for code in codes if code not in without_fault), stopped)
     return first if first >= 0 else ERROR  # below 0: killed by a signal
 

@@ -20,6 +20,7 @@ UNUSED_DAYS = 30  # compiled programs unused for this many days are deleted from
 # leaves out most programs of a start.
 _CACHE_FROM_SECONDS = "0.2"
 _STOPPING = "%s: stopping, after work in progress is saved; a second Ctrl-C stops without saving"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last: its terminal was closed
 _GPU_REPEATS = "--xla_gpu_deterministic_ops=true"
 
 
@@ -33,8 +34,8 @@ def start(*, devices: int = 0, threads: int = 0, mostly_idle: bool = False) -> t
         the operating system.
 
     Returns:
-      The stop signal: an event that SIGTERM and SIGINT set. The job finishes its step, saves and
-      exits. A second SIGINT raises KeyboardInterrupt.
+      The stop signal: an event that `STOP_SIGNALS` set. The job finishes its step, saves and
+      exits. A second SIGINT raises KeyboardInterrupt. Under `nohup`, a closed terminal is ignored.
     """
     _keep_freed_memory(_TWO_GIB if mostly_idle else _UNLIMITED)
     if devices:
@@ -209,8 +210,14 @@ def _set_signal_handlers(stop: threading.Event) -> None:
         # In a thread: this one may hold the locks of logging.
         threading.Thread(target=log.info, args=(_STOPPING, signal.Signals(number).name)).start()
 
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in handled_signals():
         signal.signal(name, on_signal)
+
+
+def handled_signals() -> list[signal.Signals]:
+    """`STOP_SIGNALS`, without SIGHUP if this process was started with `nohup`."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [name for name in STOP_SIGNALS if not (ignored and name == signal.SIGHUP)]
 
 
 def _add_xla_flag(flag: str) -> None:

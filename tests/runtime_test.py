@@ -124,15 +124,32 @@ time.sleep(60)
 """
 
 
-def test_a_stop_signal_is_answered_at_once_and_a_second_ctrl_c_interrupts():
+def _busy_job(*before):
     job = subprocess.Popen(
-        [sys.executable, "-c", _BUSY],
+        [*before, sys.executable, "-c", _BUSY],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert job.stdout is not None and job.stderr is not None
     assert job.stdout.readline() == "started\n"
+    return job
+
+
+def test_a_closed_terminal_stops_a_job_unless_it_has_nohup():
+    for before, answered in ((), "SIGHUP"), (("nohup",), "SIGTERM"):
+        with _busy_job(*before) as job:
+            job.send_signal(signal.SIGHUP)
+            if before:
+                time.sleep(0.2)  # so that the signals do not arrive together
+                job.send_signal(signal.SIGTERM)
+            assert job.stdout.readline() == "work in progress\n"
+            assert f"{answered}: stopping" in job.stderr.readline()
+            job.kill()
+
+
+def test_a_stop_signal_is_answered_at_once_and_a_second_ctrl_c_interrupts():
+    job = _busy_job()
     job.send_signal(signal.SIGINT)
     assert job.stdout.readline() == "work in progress\n"
     assert "SIGINT: stopping, after work in progress is saved" in job.stderr.readline()

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
+from realm_jax import runtime
+
 REPORTED = ("kind", "size", "dims", "bytes")  # attributes sent to the parent after loading
 NICENESS = 10  # added while loading
 DISCONNECTED = (EOFError, ConnectionError)  # the other process has exited or closed its end
@@ -24,7 +26,7 @@ def main() -> None:
 
     Its arguments are the folder of a saved searcher, the part of it and a socket's number.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in runtime.STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles them and may still search
     folder, first, every, descriptor = sys.argv[1:]
     # On Linux each thread has its own priority, and it cannot be raised again: use a new thread.

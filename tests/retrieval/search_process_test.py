@@ -160,7 +160,7 @@ def test_it_ends_with_its_parent(saved):
 
 def test_it_ignores_signals_that_its_parent_handles(saved, queries):
     apart = SearchProcess(saved)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(apart._process.pid, number)
     assert apart.search(queries, 5)[0].shape == (64, 5)
 
