@@ -27,7 +27,7 @@ from realm_jax.storage.layout import VOCABULARY, RunDir, step_name
 from realm_jax.storage.leases import Lease
 from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import params_at
-from realm_jax.trainer.fine_tuning import fine_tune
+from realm_jax.trainer.fine_tuning import by_module, fine_tune, was_fine_tuned
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
@@ -266,12 +266,12 @@ class _Training:
                 self._config,
                 self._inputs,
                 self._mesh,
-                self.params,
+                self.params | by_module(self._prepared.question_networks),
                 index,
                 self._stop,
             )
             tuned = self._config.stages.qa.steps
-        elif steps == 0:
+        elif not was_fine_tuned(self._run_dir):
             exported |= self._prepared.question_networks
 
         def publish() -> int:
