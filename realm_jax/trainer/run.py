@@ -98,6 +98,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     with _trainer_lock(prepared.run_dir, stop) as stop_or_lost:
         training = _Training(prepared, stop_or_lost)
         training.claim()
+        training.beat("start", 0)
         pretrained = _newest_params(prepared.run_dir, "realm")
         assert pretrained is not None
         reader = _newest_params(prepared.run_dir, "reader")
