@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.artifacts.export import publish_export
+from realm_jax.artifacts.export import publish_export, publishes
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import read_swaps, required_indexes
 from realm_jax.data.embedder_rows import EmbedderRows
@@ -197,7 +197,7 @@ class _Training:
         Without steps, a snapshot of the initial params is published (`stages.realm.publish_start`).
         """
         config = self._config
-        if not _publishes(config):
+        if not publishes(config):
             return
         finished = _newest_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
@@ -254,7 +254,7 @@ class _Training:
         Returns the number of the export; 0 if the run has none.
         """
         steps = self._config.stages.realm.steps
-        if not _publishes(self._config):
+        if not publishes(self._config):
             if hosts.is_leader():
                 follow.mark_end(self._run_dir, step=0)
             return 0
@@ -330,11 +330,6 @@ class _Training:
             mesh=self._mesh,
             check=check,
         )
-
-
-def _publishes(config: ConfigDict) -> bool:
-    """Whether the run publishes snapshots and an export."""
-    return config.stages.realm.steps > 0 or config.stages.realm.publish_start
 
 
 def _swaps_until(index: IndexManager) -> Callable[[int], dict[str, Any]]:
