@@ -19,7 +19,6 @@ question is not given.
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +27,15 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.cli.scripts import exit_with, parse_script, require_same_settings, script_parser
+from realm_jax.cli.scripts import (
+    exit_with,
+    parse_script,
+    require_same_settings,
+    run_realm,
+    script_parser,
+)
 from realm_jax.corpus.input_files import Wanted, streams
 from realm_jax.errors import InputError
-from realm_jax.runtime import realm_command
 
 HELD_OUT_EVERY = 10  # articles
 QUESTIONS = 8_000  # training questions, at equal distances; each is used once
@@ -61,14 +65,14 @@ def main() -> int:
     corpus, workdir, weights = home / "corpus", home / "run", home / "weights"
     if not (corpus / "spans" / "MANIFEST.json").exists():
         build = ["corpus", "build", "--format=beir", f"--input={home / 'corpus.jsonl'}"]
-        _realm(*build, f"--vocab={start}", f"--out={corpus}", "--passage-pieces=128")
+        run_realm(*build, f"--vocab={start}", f"--out={corpus}", "--passage-pieces=128")
     train = ["run", f"--config={__file__}", f"--workdir={workdir}", f"--config.model.start={start}"]
     train += [f"--config.corpus.knowledge={corpus}", "--config.corpus.questions_format=squad"]
-    _realm(*train, f"--config.corpus.questions={home / 'train.json'}", *overrides)
+    run_realm(*train, f"--config.corpus.questions={home / 'train.json'}", *overrides)
     held_out = ["eval", f"--workdir={workdir}", f"--questions={home / 'held_out.json'}"]
-    _realm(*held_out, "--format=squad", "--json", output=home / "scores.txt")
+    run_realm(*held_out, "--format=squad", "--json", output=home / "scores.txt")
     shutil.rmtree(weights, ignore_errors=True)  # an earlier export may be incomplete
-    _realm("export", f"--workdir={workdir}", f"--to={weights}")
+    run_realm("export", f"--workdir={workdir}", f"--to={weights}")
     sys.stdout.write((home / "scores.txt").read_text().splitlines()[-1] + "\n")
     return 0
 
@@ -135,16 +139,6 @@ def sample(articles: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
         {"title": title, "paragraphs": [{"context": "", "qas": [question]}]}
         for title, question in chosen
     ]
-
-
-def _realm(*arguments: str, output: Path | None = None) -> None:
-    """Runs `realm` with these arguments; its error ends this script."""
-    command = realm_command(*arguments)
-    if output is None:
-        subprocess.run(command, check=True)
-        return
-    with output.open("w", encoding="utf-8") as file:
-        subprocess.run(command, check=True, stdout=file)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -25,13 +26,12 @@ from evidence_runs.systems import (
     trained,
 )
 from realm_jax import config as config_lib
-from realm_jax.cli.scripts import require_same_settings
+from realm_jax.cli.scripts import require_same_settings, run_realm
 from realm_jax.data.judged_sets import read_judged_set
 from realm_jax.data.trec_runs import read_run
 from realm_jax.errors import InputError
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.judged import Values, measure, retrieve_documents
-from realm_jax.runtime import realm_command
 from realm_jax.storage import files
 from realm_jax.storage.logs import read_log
 
@@ -221,7 +221,7 @@ class Measurement:
         part = "train" if f"--config={RECIPE}" in arguments else part
         began = time.monotonic()
         try:
-            subprocess.run(realm_command(*arguments), check=True, stdout=subprocess.DEVNULL)
+            run_realm(*arguments, output=Path(os.devnull))
         finally:
             spent = {"command": shown, "part": part, "seconds": time.monotonic() - began}
             files.append_line(epath.Path(self.logs[-1]), spent)

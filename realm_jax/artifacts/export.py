@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from etils import epath
+from ml_collections import ConfigDict
 
 from realm_jax.artifacts.params import hash_of, load_parameters, save_parameters
 from realm_jax.artifacts.required import index_step_of_export
+from realm_jax.artifacts.run_config import newest_config
 from realm_jax.errors import InputError
 from realm_jax.storage import commit, files, integrity
 from realm_jax.storage.layout import CONFIG, PARAMETERS, RunDir, step_name
@@ -115,8 +117,10 @@ def read_export(run: RunDir) -> Export:
 def no_export(run: RunDir) -> InputError:
     """The error for a run without an export; its fix is the command that starts or finishes it."""
     command = f"realm run --workdir={shlex.quote(str(run.workdir))}"
-    if run.config.exists():
-        found, fix = "a run that is not finished", f"finish it: {command}"
+    config = newest_config(run) if run.config.exists() else None
+    if config is not None:
+        found = "a run that is not finished" if publishes(config) else "a run without stage realm"
+        fix = f"finish it: {finishing_command(run, config)}"
     elif run.root.exists() and not run.root.is_dir():
         found, fix = "a file", "give the folder of a finished run"
     else:
@@ -127,6 +131,22 @@ def no_export(run: RunDir) -> InputError:
         expected="the export of a finished run",
         found=found,
         fix=fix,
+    )
+
+
+def publishes(config: ConfigDict) -> bool:
+    """Whether a run publishes snapshots and an export; one of ICT or the reader only does not."""
+    return config.stages.realm.steps > 0 or config.stages.realm.publish_start
+
+
+def finishing_command(run: RunDir, config: ConfigDict) -> str:
+    """The command after which a run has an export."""
+    command = f"realm run --workdir={shlex.quote(str(run.workdir))}"
+    if publishes(config):
+        return command
+    return (
+        f"{command} --config.stages.realm.steps=N, or for its networks as they are "
+        "--config.stages.realm.publish_start=true"
     )
 
 

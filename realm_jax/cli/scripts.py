@@ -1,19 +1,25 @@
 """Flags and exit codes of the scripts in `experiments/` and `launch/`."""
 
 import argparse
+import contextlib
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from etils import epath
 
-from realm_jax.cli import words
+from realm_jax.cli import exit_codes, words
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
+from realm_jax.runtime import realm_command
 from realm_jax.storage import files
+
+_POLL_SECONDS = 0.2
 
 
 def script_parser(docstring: str | None) -> argparse.ArgumentParser:
@@ -59,6 +65,45 @@ def require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
             found=", ".join(f"{key} {content.get(key)}" for key in sorted(differing)),
             fix="give the same settings, or another folder; or delete this one",
         )
+
+
+def run_realm(*arguments: str, output: Path | None = None) -> None:
+    """Runs `realm` with these arguments; a signal to this script stops it, after it has saved.
+
+    Args:
+      arguments: of `realm`.
+      output: the file that gets its stdout; None: that of the script.
+
+    Raises:
+      CalledProcessError: `realm` failed and has printed its error, or was stopped.
+    """
+    command = realm_command(*arguments)
+    with contextlib.ExitStack() as stack:
+        stdout = None if output is None else stack.enter_context(output.open("wb"))
+        stop = stack.enter_context(_stop_signal())
+        process = subprocess.Popen(command, stdout=stdout)
+        while process.poll() is None:
+            if stop.wait(_POLL_SECONDS):
+                process.terminate()
+                process.wait()
+    code = exit_codes.STOPPED if stop.is_set() else process.returncode
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+
+
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set within the context, instead of ending the process."""
+    stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_with(main: Callable[[], int]) -> NoReturn:

@@ -61,12 +61,26 @@ def read_questions(path: str | Path, format: str = "own", part: str = "all") -> 
     else:
         questions = list(_from_files(path, READERS[format]))
     if part != "all":
-        published_splits.check_part(part, format)
-        questions = [q for q in questions if published_splits.part_of(q.text) == part]
+        questions = _of_part(questions, part, format, path)
     if not questions:
         raise InputError("question file is empty", where=path, expected=f"questions as {format}")
     log.info("%s: %s", path, published_splits.compared(format, len(questions)))
     return questions
+
+
+def _of_part(questions: list[Question], part: str, format: str, path: str | Path) -> list[Question]:
+    """The questions of a published split; an InputError if there are others only."""
+    published_splits.check_part(part, format)
+    chosen = [question for question in questions if published_splits.part_of(question.text) == part]
+    if questions and not chosen:
+        raise InputError(
+            f"no question belongs to part {part}",
+            where=path,
+            expected=f"a file of all {format} questions, as {part} is chosen among them",
+            found=f"{len(questions)} questions of the other part",
+            fix="--part=all, if the file has one part only",
+        )
+    return chosen
 
 
 def _from_files(path: str | Path, reader: "Reader") -> Iterator[Question]:

@@ -13,7 +13,7 @@ from realm_jax.artifacts.required import (
 from realm_jax.defaults import STAGES
 from realm_jax.errors import DamageError, InputError, MismatchError
 from realm_jax.storage import commit, files
-from realm_jax.storage.follow import ended
+from realm_jax.storage.follow import end_time
 from realm_jax.storage.heartbeat import last_beat
 from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.storage.logs import read_log
@@ -32,7 +32,8 @@ def read_status(run: RunDir, *, clock: Callable[[], float] = time.time) -> dict[
       `heartbeat_age_s`: seconds since that record; `index_step`: step of the index that is
       searched, and `staleness_steps` = step - step of its snapshot, both null outside stages
       realm and done; `index_age_s`: seconds since the snapshot of that index; `builder`: `state`,
-      `done` of `total` passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended.
+      `done` of `total` passages, `eta_s` and `heartbeat_age_s`; `ended`: whether the run has ended,
+      and no later command, such as a fine-tuning, continues it.
       Unknown values are null.
 
     Raises:
@@ -72,7 +73,7 @@ def summarize(run: RunDir, config: dict[str, Any], logs: Logs, now: float) -> di
         "index_age_s": _index_age(run, index_step, now),
         "builder": read_builder(run, now),
         "heartbeat_age_s": _age(newest, now),
-        "ended": ended(run),
+        "ended": _has_ended(run, newest),
     }
 
 
@@ -81,6 +82,12 @@ def read_builder(run: RunDir, now: float) -> dict[str, Any]:
     beat = last_beat(run, BUILDER) or {}
     known = {key: beat.get(key) for key in ("state", "done", "total", "eta_s")}
     return {**known, "heartbeat_age_s": _age(beat, now)}
+
+
+def _has_ended(run: RunDir, newest: dict[str, Any]) -> bool:
+    """Whether the run has ended, and the newest record is not of a later fine-tuning."""
+    end = end_time(run)
+    return end is not None and (newest.get("stage") == "done" or newest.get("time", 0.0) <= end)
 
 
 def _age(record: dict[str, Any], now: float) -> float | None:

@@ -1,5 +1,6 @@
 """Following another job: yields each newest published step until the run has ended."""
 
+import math
 import sys
 import threading
 import time
@@ -64,6 +65,17 @@ def clear_end(run: RunDir) -> None:
 def ended(run: RunDir) -> bool:
     """Whether END.json exists, damaged or not."""
     return run.end_marker.exists()
+
+
+def end_time(run: RunDir) -> float | None:
+    """When END.json was written; None if it does not exist, infinity if it is damaged."""
+    content = files.read_bytes(run.end_marker)
+    if content is None:
+        return None
+    try:
+        return float(sealed.unseal(content, run.end_marker).get("time", math.inf))
+    except DamageError:
+        return math.inf
 
 
 def end_of(run: RunDir, last_step: int = 0) -> Callable[[], bool]:

@@ -90,6 +90,17 @@ def fine_tune(
     }
 
 
+def by_module(question_networks: Parameters) -> Parameters:
+    """The networks of an export that answer questions, by the modules that fine-tuning trains."""
+    return {name.removeprefix("question_"): of for name, of in question_networks.items()}
+
+
+def was_fine_tuned(run_dir: RunDir) -> bool:
+    """Whether the run has an export and a fine-tuning: starts without questions keep them."""
+    parents = (run_dir.export, run_dir.checkpoints("qa"))
+    return all(commit.latest(parent) is not None for parent in parents)
+
+
 def check_fine_tuning(run_dir: RunDir, config: ConfigDict, questions: list[Question]) -> None:
     """Raises the errors of `fine_tune` that are known before a run writes anything."""
     settings = config.stages.qa

@@ -152,6 +152,14 @@ def _questions(corpus: ConfigDict, passages: int) -> list[Question]:
         return questions
     excluded = {q.text for q in read_questions(corpus.questions_without, corpus.questions_format)}
     kept = [question for question in questions if question.text not in excluded]
+    if not kept:
+        raise InputError(
+            "no question is left to train on",
+            where=path,
+            expected=f"questions that are not in {corpus.questions_without}",
+            found=f"{len(questions)} questions, all of which are in it",
+            fix="--without=FILE, or --config.corpus.questions_without=FILE, with other questions",
+        )
     log.info("%d questions, excluding those of %s", len(kept), corpus.questions_without)
     return kept
 

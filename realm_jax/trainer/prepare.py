@@ -208,6 +208,7 @@ def _check_workdir(
     check_run_config(run_dir, config)
     check_vocabulary(run_dir, inputs.knowledge)
     if stages == ("qa",):
+        _require_steps(config)
         require_pretrained(run_dir, config)
         pretrained_reader(config.stages.qa.reader_from, config)
     else:
@@ -215,6 +216,18 @@ def _check_workdir(
     check_steps_not_reduced(run_dir, config)
     if inputs.questions and config.stages.qa.steps:
         check_fine_tuning(run_dir, config, inputs.questions)
+
+
+def _require_steps(config: ConfigDict) -> None:
+    """Raises a ConfigError if the config of a run, as that of recipe as_is, has no fine-tuning."""
+    if not config.stages.qa.steps:
+        raise ConfigError(
+            "fine-tuning has no steps",
+            where="config.stages.qa.steps",
+            expected="at least 1",
+            found=0,
+            fix="add --config.stages.qa.steps=N, for example 200",
+        )
 
 
 def _num_params(config: ConfigDict, vocabulary_size: int) -> dict[str, int]:

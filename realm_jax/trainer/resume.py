@@ -1,7 +1,6 @@
 """Checks a run folder before training resumes."""
 
 import json
-import shlex
 from collections.abc import Mapping
 
 from etils import epath
@@ -9,6 +8,7 @@ from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
 from realm_jax import config_paths
+from realm_jax.artifacts.export import finishing_command
 from realm_jax.artifacts.run_config import newest_config
 from realm_jax.defaults import STAGES
 from realm_jax.errors import InputError, MismatchError
@@ -74,7 +74,7 @@ def require_pretrained(run_dir: RunDir, config: ConfigDict) -> None:
             where=run_dir.checkpoints("realm"),
             expected=f"a checkpoint of step {last}",
             found="none" if step is None else f"step {step}",
-            fix=f"realm run --workdir={shlex.quote(str(run_dir.workdir))}",
+            fix=finishing_command(run_dir, config),
         )
     check_steps_not_reduced(run_dir, config)
 

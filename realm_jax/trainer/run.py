@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from realm_jax import config as config_lib
-from realm_jax.artifacts.export import publish_export
+from realm_jax.artifacts.export import publish_export, publishes
 from realm_jax.artifacts.published_index import PublishedIndex
 from realm_jax.artifacts.required import read_swaps, required_indexes
 from realm_jax.data.embedder_rows import EmbedderRows
@@ -27,7 +27,7 @@ from realm_jax.storage.layout import VOCABULARY, RunDir, step_name
 from realm_jax.storage.leases import Lease
 from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import params_at
-from realm_jax.trainer.fine_tuning import fine_tune
+from realm_jax.trainer.fine_tuning import by_module, fine_tune, was_fine_tuned
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.index_manager import IndexManager
 from realm_jax.trainer.index_wait import WaitInterrupted
@@ -98,6 +98,7 @@ def finetune(workdir: str, config: ConfigDict, stop: threading.Event) -> int:
     with _trainer_lock(prepared.run_dir, stop) as stop_or_lost:
         training = _Training(prepared, stop_or_lost)
         training.claim()
+        training.beat("start", 0)
         pretrained = _newest_params(prepared.run_dir, "realm")
         assert pretrained is not None
         reader = _newest_params(prepared.run_dir, "reader")
@@ -196,7 +197,7 @@ class _Training:
         Without steps, a snapshot of the initial params is published (`stages.realm.publish_start`).
         """
         config = self._config
-        if not _publishes(config):
+        if not publishes(config):
             return
         finished = _newest_params(self._run_dir, "realm")
         if finished is not None and finished[0] >= config.stages.realm.steps:
@@ -253,7 +254,7 @@ class _Training:
         Returns the number of the export; 0 if the run has none.
         """
         steps = self._config.stages.realm.steps
-        if not _publishes(self._config):
+        if not publishes(self._config):
             if hosts.is_leader():
                 follow.mark_end(self._run_dir, step=0)
             return 0
@@ -266,12 +267,12 @@ class _Training:
                 self._config,
                 self._inputs,
                 self._mesh,
-                self.params,
+                self.params | by_module(self._prepared.question_networks),
                 index,
                 self._stop,
             )
             tuned = self._config.stages.qa.steps
-        elif steps == 0:
+        elif not was_fine_tuned(self._run_dir):
             exported |= self._prepared.question_networks
 
         def publish() -> int:
@@ -329,11 +330,6 @@ class _Training:
             mesh=self._mesh,
             check=check,
         )
-
-
-def _publishes(config: ConfigDict) -> bool:
-    """Whether the run publishes snapshots and an export."""
-    return config.stages.realm.steps > 0 or config.stages.realm.publish_start
 
 
 def _swaps_until(index: IndexManager) -> Callable[[int], dict[str, Any]]:

@@ -38,3 +38,18 @@ def test_a_refused_second_fine_tuning_changes_nothing(realm, copied, tmp_path):
     other.refused("another stages.qa.retriever", "dense", "bm25")
     assert copied.config.read_bytes() == kept
     assert realm(*command, "--dry-run").code == 0
+
+
+def test_a_fine_tuning_without_steps_or_questions_is_refused(realm, copied, tmp_path):
+    """It once did nothing, and reported success."""
+    fields = {"kind": "checkpoint"}
+    commit.publish(copied.checkpoints("realm"), STEP, lambda folder: None, fields)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
+    command = ["finetune", f"--workdir={copied.workdir}", f"--questions={questions}"]
+    kept = copied.config.read_bytes()
+    none = realm(*command, "--config.stages.qa.steps=0")
+    none.refused("fine-tuning has no steps", "--config.stages.qa.steps=N")
+    same = realm(*command, f"--without={questions}")
+    same.refused("no question is left to train on", "1 questions, all of which", "--without=FILE")
+    assert copied.config.read_bytes() == kept

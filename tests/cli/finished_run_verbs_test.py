@@ -95,6 +95,21 @@ def test_questions_to_an_unfinished_run_are_refused(realm, tmp_path, verb):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["q.jsonl"]
 
 
+def test_a_run_without_stage_realm_says_how_to_get_its_export(realm, copied, tmp_path):
+    """`realm run` alone, the fix of before, has nothing left to do."""
+    config = json.loads(copied.config.read_text())
+    config["stages"]["realm"]["steps"] = 0
+    copied.config.write_text(json.dumps(config))
+    shutil.rmtree(copied.export)
+    words = ("realm.steps=N", "--config.stages.realm.publish_start=true")
+    asked = realm("ask", f"--workdir={copied.workdir}", QUESTION)
+    asked.refused("a run without stage realm", *words)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["me"]}\n')
+    tuned = realm("finetune", f"--workdir={copied.workdir}", f"--questions={questions}")
+    tuned.refused("pre-training is not finished", *words)
+
+
 def test_a_question_to_a_run_without_fine_tuning_is_refused(realm, tmp_path, tiny):
     from support.finished_run import write_finished_run
 

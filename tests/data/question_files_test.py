@@ -326,3 +326,12 @@ def test_reading_imports_neither_tfds_nor_farmhash():
     script = "import sys, realm_jax.data.question_files; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert b"tensorflow_datasets" not in loaded.stdout and b"farmhash" not in loaded.stdout
+
+
+def test_a_file_without_questions_of_a_part_is_not_called_empty(tmp_path):
+    pytest.importorskip("farmhash", reason="pip install -e '.[qa]'")
+    (tmp_path / "q").write_text(GOOD["webquestions"])
+    [question] = read_questions(tmp_path / "q", "webquestions")
+    other = {"train": "dev", "dev": "train"}[published_splits.part_of(question.text)]
+    with pytest.raises(InputError, match=f"no question belongs to part {other}"):
+        read_questions(tmp_path / "q", "webquestions", other)

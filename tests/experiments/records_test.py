@@ -252,7 +252,7 @@ def test_the_time_of_failed_and_interrupted_commands_counts(tmp_path, monkeypatc
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess, "run", interrupted)
+    monkeypatch.setattr(measure, "run_realm", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measured._train("realm", tmp_path / "home" / "run")
     assert len(log.read_text().splitlines()) == 4

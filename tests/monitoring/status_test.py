@@ -1,5 +1,7 @@
 """The status of a run, read from its folder while other processes write to it."""
 
+import time
+
 import pytest
 from support.run_logs import append_record
 from support.tiny_corpus import tiny_config
@@ -111,6 +113,19 @@ def test_a_run_without_heartbeats_and_logs_has_unknown_values(tmp_path):
     found = status(run)
     assert {found[key] for key in ("stage", "step", "index_step", "heartbeat_age_s")} == {None}
     follow.mark_end(run)
+    assert status(run)["ended"]
+
+
+def test_a_finished_run_that_is_fine_tuned_has_not_ended(run):
+    """Before, --watch ended at once, and a stopped fine-tuning was reported as ended."""
+    follow.mark_end(run, step=40)
+    assert status(run)["ended"]
+    append_record(run, "qa", {"stage": "qa", "step": 3, "time": time.time()})
+    assert not status(run)["ended"]
+    follow.mark_end(run, step=40)
+    heartbeat.beat(run, "trainer", stage="done", step=40)
+    assert status(run)["ended"]
+    run.end_marker.write_text("{")
     assert status(run)["ended"]
 
 

@@ -35,6 +35,7 @@ from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.prepare import prepare
 from realm_jax.trainer.realm_stage import RealmStage
+from realm_jax.trainer.run import finetune
 from realm_jax.trainer.run import run as train
 
 FORM = {
@@ -136,14 +137,43 @@ def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
     assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
 
 
-@pytest.mark.slow
-def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(tiny, tmp_path):
-    config = tiny_config(tiny.folder)
-    trained = write_finished_run(tmp_path / "trained", tiny, config)
-    networks, pieces = read_export(trained).networks, tiny.folder.parent / "vocab.txt"
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory):
+    """A run with a reader for questions, and a folder with its exported weights."""
+    folder, config = tmp_path_factory.mktemp("trained"), tiny_config(tiny.folder, model__layers=1)
+    run = write_finished_run(folder / "run", tiny, config)
+    networks, pieces = read_export(run).networks, tiny.folder.parent / "vocab.txt"
     weights = weights_of_run(networks, config.model, config.lengths.answer, pieces)
-    write_weights(tmp_path / "W", weights)
-    started = finished(tmp_path / "run", tiny, tmp_path / "W", stages__realm__publish_start=True)
+    write_weights(folder / "W", weights)
+    return run, folder / "W"
+
+
+def test_a_start_with_a_reader_for_questions_is_fine_tuned_from_it_and_keeps_that(
+    tiny, trained, tmp_path
+):
+    """Before, a second start replaced the fine-tuned networks by those of the start."""
+    original, start = read_export(trained[0]).networks, trained[1]
+    as_it_is = {"stages__realm__publish_start": True}
+    run = finished(tmp_path / "run", tiny, start, **as_it_is)
+    questions = write_questions(tmp_path, tiny, 2)
+    tuning = {"stages__qa__steps": 1, "stages__qa__learning_rate": 1e-4}
+    config = started(tiny, start, corpus__questions=str(questions), **as_it_is, **tuning)
+    number = finetune(run.workdir, config, threading.Event())
+    tuned = read_export(run).networks
+    for name, other in (("question_reader", "reader"), ("question_embedder", "embedder")):
+        words = [of["bert"]["word"] for of in (tuned[name], original[name], original[other])]
+        moved, apart = (np.abs(words[0] - before).mean() for before in words[1:])
+        assert 0 < moved < apart / 10
+    finished(tmp_path / "run", tiny, start, **as_it_is)
+    assert commit.latest(run.export) == number
+
+
+@pytest.mark.slow
+def test_a_start_with_a_reader_for_questions_answers_as_the_run_that_trained_it(
+    tiny, trained, tmp_path
+):
+    trained, start = trained
+    started = finished(tmp_path / "run", tiny, start, stages__realm__publish_start=True)
     questions = [question.text for question in tiny.questions[:4]]
     runs = (realm_jax.open(str(run.workdir)) for run in (trained, started))
     expected, found = (run.ask_all(questions) for run in runs)
@@ -224,15 +254,20 @@ def test_a_penalty_keeps_vectors_near_those_of_the_encoder(
     jax.tree.map(np.testing.assert_array_equal, embedders["resumed"], embedders["near"])
 
 
+def write_questions(folder, tiny, count):
+    """A file with the first questions."""
+    lines = ({"question": q.text, "answers": list(q.answers)} for q in tiny.questions[:count])
+    (folder / "questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder / "questions.jsonl"
+
+
 def stopped(stage, step, *_):
     raise Stopped(stage.name, step)
 
 
 @pytest.mark.slow
 def test_reader_ict_realm_and_fine_tuning_train_every_part_of_the_form(tiny, encoder, tmp_path):
-    questions = tmp_path / "questions.jsonl"
-    lines = ({"question": q.text, "answers": list(q.answers)} for q in tiny.questions[:8])
-    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    questions = write_questions(tmp_path, tiny, 8)
     steps = {f"stages__{stage}__steps": 2 for stage in ("reader", "ict", "realm", "qa")}
     learned = {"model__learn_temperature": True, "model__null_score": "learned"}
     more = {"model__null_value": 0.5, "corpus__questions": str(questions)}
