@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,7 +233,7 @@ class Measurement:
         stages: training took at least `stage_seconds`.
         """
         lines = [line for log in self.logs for line in read_log(epath.Path(log))]
-        seconds: Counter[str] = Counter()
+        seconds: defaultdict[str, float] = defaultdict(float)
         for line in lines:
             seconds[line["part"]] += line["seconds"]
         if stage_seconds:

@@ -16,7 +16,7 @@ from etils import epath
 from realm_jax.cli import exit_codes, words
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
-from realm_jax.runtime import realm_command
+from realm_jax.runtime import handled_signals, realm_command
 from realm_jax.storage import files
 
 _POLL_SECONDS = 0.2
@@ -93,11 +93,11 @@ def run_realm(*arguments: str, output: Path | None = None) -> None:
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set within the context, instead of ending the process."""
+    """An event that signals to stop set within the context, instead of ending the process."""
     stop = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGTERM, signal.SIGINT)
+        for number in handled_signals()
     }
     try:
         yield stop
