@@ -33,8 +33,7 @@ from realm_jax import config as config_lib
 from realm_jax import runtime
 from realm_jax.cli import exit_codes
 from realm_jax.cli.jobs import until_stopped
-from realm_jax.cli.scripts import parse_script, require_same_settings, script_parser
-from realm_jax.errors import RealmError
+from realm_jax.cli.scripts import exit_with, parse_script, require_same_settings, script_parser
 from realm_jax.tagging.small_tagger import start_tagger_config, tagger_config
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def get_config_from_start(home: str = "runs/table2_from_start") -> ConfigDict:
     return config
 
 
-def main() -> None:
+def main() -> int:
     """Runs rows, and writes the tables of all finished runs."""
     parser = script_parser(__doc__)
     parser.add_argument("--row", help="name of a row in table2_small/rows.py")
@@ -150,25 +149,22 @@ def main() -> None:
     arguments.records = arguments.records or default_records
     arguments.home = arguments.home or Path("runs") / default_records.name
     failed = 0
-    try:
-        arguments.of_start = start_fields(arguments)
-        if arguments.row or arguments.all:
-            require_same_overrides(arguments.records, overrides)
-        if arguments.all:
-            failed = all_runs(arguments, overrides)
-        elif arguments.untrained and arguments.start:
-            untrained(arguments, overrides)
-        elif arguments.row or arguments.warm:
-            one_run(arguments, overrides)
-        elif not arguments.tables:
-            parser.error(
-                "one of --row, --warm, --all, --tables, and --untrained with --start, is required"
-            )
-    except RealmError as error:
-        sys.exit(str(error))
+    arguments.of_start = start_fields(arguments)
+    if arguments.row or arguments.all:
+        require_same_overrides(arguments.records, overrides)
+    if arguments.all:
+        failed = all_runs(arguments, overrides)
+    elif arguments.untrained and arguments.start:
+        untrained(arguments, overrides)
+    elif arguments.row or arguments.warm:
+        one_run(arguments, overrides)
+    elif not arguments.tables:
+        parser.error(
+            "one of --row, --warm, --all, --tables, and --untrained with --start, is required"
+        )
     if not arguments.no_tables and arguments.records == default_records:
         write_evidence() if arguments.start else write_tables()
-    sys.exit(failed)
+    return failed
 
 
 def start_fields(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -325,4 +321,4 @@ def write_tables() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -4,15 +4,12 @@ import contextlib
 import ctypes
 import logging
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
-
-from realm_jax.errors import RealmError
 
 log = logging.getLogger(__name__)
 UNUSED_DAYS = 30  # compiled programs unused for this many days are deleted from the cache
@@ -54,44 +51,6 @@ def realm_command(*arguments: object) -> list[str]:
     return [sys.executable, "-P", "-m", "realm_jax.cli.main", *map(str, arguments)]
 
 
-def variable_problem(error: Exception) -> RealmError | None:
-    """The error about an environment variable that JAX refuses; None if `error` is another one."""
-    message = str(error).partition("\n")[0]
-    flags = re.findall(r"jax_[a-z0-9_]+", message.lower())
-    if "Disallowed" in message and "transfer" in message:
-        flags += ["jax_transfer_guard"]
-    named = [name for name in os.environ if name.lower().startswith(tuple(flags))] if flags else []
-    if not named:
-        return None
-    return RealmError(
-        "JAX refuses the value of an environment variable",
-        where=", ".join(f"{name}={os.environ[name]}" for name in named),
-        expected="a value that JAX accepts and that allows the programs of REALM",
-        found=message[:200],
-        fix=f"unset {' '.join(named)}",
-    )
-
-
-def limit_problem(error: Exception) -> RealmError | None:
-    """The error about memory or threads that this process lacks; None if `error` is another one."""
-    message = str(error).partition("\n")[0]
-    if isinstance(error, MemoryError) or message.startswith("RESOURCE_EXHAUSTED: Out of memory"):
-        return RealmError(
-            "out of memory",
-            found=message[:300],
-            fix="end other programs, or change what docs/troubleshooting.md lists under "
-            "'Out of memory'; then run the same command again",
-        )
-    if "can't start new thread" in message:
-        return RealmError(
-            "this process cannot start another thread",
-            found=message[:300],
-            fix="raise the limit of processes (`ulimit -u`, or that of the container) or of memory "
-            "(`ulimit -v`), then run the same command again",
-        )
-    return None
-
-
 def warn_if_bits_differ(platform: str) -> None:
     """Logs how a resumed run repeats bit for bit, if its devices do not do so by default."""
     if platform == "gpu" and _GPU_REPEATS not in os.environ.get("XLA_FLAGS", ""):
@@ -100,24 +59,6 @@ def warn_if_bits_differ(platform: str) -> None:
             "interrupted; for the same bits set XLA_FLAGS=%s",
             _GPU_REPEATS,
         )
-
-
-def device_problem() -> RealmError | None:
-    """The error that keeps JAX from using a device; None if it has one."""
-    import jax
-
-    try:
-        jax.devices()
-    except (RuntimeError, AssertionError) as error:  # AssertionError: the platform has no plugin
-        return RealmError(
-            "JAX finds no device",
-            where=f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}",
-            expected="a platform of this machine that no other process uses",
-            found=str(error).partition("\n")[0] or "no such platform",
-            fix="unset JAX_PLATFORMS to use any device; `realm doctor` lists the devices and the "
-            "missing extras (cuda, tpu)",
-        )
-    return None
 
 
 def start_interruptible() -> None:

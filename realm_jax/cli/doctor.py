@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from realm_jax import __version__, runtime
+from realm_jax import __version__
 from realm_jax.cli import extras
 from realm_jax.cli.arguments import add_json
+from realm_jax.cli.machine_errors import device_problem
 from realm_jax.cli.nvidia import gpu_problem
 from realm_jax.retrieval.searcher import available_kind
 
@@ -84,7 +85,7 @@ def _broken_imports() -> dict[str, str]:
 def _devices() -> list[str]:
     import jax
 
-    if runtime.device_problem() is not None:
+    if device_problem() is not None:
         return []
     return [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
 

@@ -1,7 +1,6 @@
 """The command `realm` and its verbs."""
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -10,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from realm_jax import __version__, config_paths, runtime
-from realm_jax.cli import completion, exit_codes, streams, words
+from realm_jax import __version__, config_paths
+from realm_jax.cli import completion, exit_codes, machine_errors, streams, words
 from realm_jax.cli.overrides import ALL, PATHS
 from realm_jax.errors import RealmError, UsageError
 
@@ -137,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser, verb = make_parser(arguments)
     except ValueError as error:  # jax reads its variables when it is imported
-        if (problem := runtime.variable_problem(error)) is None:
+        if (problem := machine_errors.problem_of(error)) is None:
             raise
         sys.stderr.write(f"realm: {problem}\n")
         return exit_codes.ERROR
@@ -192,16 +191,10 @@ def _run(parsed: argparse.Namespace) -> int:
     except RealmError as error:
         sys.stderr.write(f"realm {verb}: {error}\n")
         return exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.ERROR
-    except OSError as error:
+    except machine_errors.KINDS as error:
         if isinstance(error, BrokenPipeError) and streams.reader_has_gone():
             return exit_codes.READER_GONE
-        sys.stderr.write(f"realm {verb}: {_from_os_error(error)}\n")
-        return exit_codes.ERROR
-    except (RuntimeError, AssertionError, ValueError, MemoryError) as error:
-        problem = runtime.variable_problem(error) or runtime.limit_problem(error)
-        if problem is None and "jax" in sys.modules and not isinstance(error, ValueError):
-            problem = runtime.device_problem()
-        if problem is None:
+        if (problem := machine_errors.problem_of(error)) is None:
             raise
         sys.stderr.write(f"realm {verb}: {problem}\n")
         return exit_codes.ERROR
@@ -209,26 +202,6 @@ def _run(parsed: argparse.Namespace) -> int:
         sys.stderr.write(f"realm {verb}: interrupted\n")
         return exit_codes.STOPPED
     return int(report.get("exit_code", exit_codes.DONE))
-
-
-def _from_os_error(error: OSError) -> RealmError:
-    """A RealmError for a full disk, a missing permission, a limit or a file instead of a folder."""
-    from realm_jax.storage import files  # here: it imports NumPy, which takes long
-
-    permission = "give this user permission to read the input, or choose a folder to write into"
-    full = "free disk space, then run the same command to resume"
-    fixes = {
-        **dict.fromkeys(files.FULL, full),
-        errno.EACCES: permission,
-        errno.EPERM: permission,
-        errno.EMFILE: "raise the limit of open files, as by `ulimit -n 4096`",
-        errno.EROFS: "choose a folder with write permission",
-        errno.EEXIST: "choose another folder: a file has this name",
-        errno.ENOTDIR: "choose another folder: a file has this name",
-    }
-    problem = error.strerror or str(error) or type(error).__name__
-    fix = None if error.errno is None else fixes.get(error.errno)
-    return RealmError(problem, where=error.filename, fix=fix)
 
 
 def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

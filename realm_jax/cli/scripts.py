@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from etils import epath
 
-from realm_jax.cli import exit_codes, words
+from realm_jax.cli import exit_codes, machine_errors, words
 from realm_jax.cli.launching import check_overrides
 from realm_jax.errors import InputError, RealmError
 from realm_jax.runtime import handled_signals, realm_command
@@ -53,7 +53,16 @@ def require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     if not path.exists():
         files.write_bytes(epath.Path(path), f"{json.dumps(content, indent=1)}\n".encode())
         return
-    before = json.loads(path.read_text())
+    try:
+        before = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(
+            "the settings of the folder are damaged",
+            where=path,
+            expected="JSON",
+            found=str(error),
+            fix=f"delete {folder}, or give another folder",
+        ) from error
     if before != content:
         differing = {
             key for key in before.keys() | content.keys() if before.get(key) != content.get(key)
@@ -95,10 +104,7 @@ def run_realm(*arguments: str, output: Path | None = None) -> None:
 def _stop_signal() -> Iterator[threading.Event]:
     """An event that signals to stop set within the context, instead of ending the process."""
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in handled_signals()
-    }
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in handled_signals()}
     try:
         yield stop
     finally:
@@ -107,10 +113,16 @@ def _stop_signal() -> Iterator[threading.Event]:
 
 
 def exit_with(main: Callable[[], int]) -> NoReturn:
-    """Ends the process with the exit code of `main`, or with the message of its RealmError."""
+    """Ends the process with the exit code of `main`, or with the message of its error."""
     try:
         sys.exit(main())
     except RealmError as error:
         sys.exit(str(error))
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has printed its error
+    except machine_errors.KINDS as error:
+        if (problem := machine_errors.problem_of(error)) is None:
+            raise
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        sys.exit(exit_codes.STOPPED)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from realm_jax.cli.scripts import require_same_settings, script_parser
+from realm_jax.cli import exit_codes
+from realm_jax.cli.scripts import exit_with, require_same_settings, script_parser
 from realm_jax.errors import InputError
 from realm_jax.storage import heartbeat
 from realm_jax.storage.layout import RunDir
@@ -21,6 +22,35 @@ def test_a_folder_keeps_results_of_one_setting(tmp_path):
         require_same_settings(tmp_path / "home", {**settings, "start": "b"})
     with pytest.raises(InputError, match="overrides"):
         require_same_settings(tmp_path / "home", {**settings, "overrides": []})
+
+
+def test_damaged_settings_of_a_folder_are_named(tmp_path):
+    (tmp_path / "settings.json").write_text('{"start": ')
+    with pytest.raises(InputError, match=r"are damaged[\s\S]*settings\.json"):
+        require_same_settings(tmp_path, {"start": "a"})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotADirectoryError(20, "Not a directory", "/dev/null/x"), "choose another folder"),
+        (MemoryError("Unable to allocate 2 PiB"), "out of memory"),
+        (KeyboardInterrupt(), exit_codes.STOPPED),
+        (subprocess.CalledProcessError(7, "realm"), 7),
+    ],
+)
+def test_errors_of_the_machine_end_a_script_without_a_traceback(error, code):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        exit_with(main)
+    assert ended.value.code == code or code in ended.value.code
+
+
+def test_a_fault_of_a_script_has_a_traceback():
+    with pytest.raises(ValueError, match="a fault"):
+        exit_with(lambda: int("a fault"))
 
 
 def test_a_path_of_a_script_is_not_empty(capsys):

@@ -23,7 +23,7 @@ from support.judged import write_judged_set
 from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 from table2_small import records, run_row
 
-from realm_jax.cli.scripts import require_same_settings
+from realm_jax.cli.scripts import exit_with, require_same_settings
 from realm_jax.errors import InputError, MismatchError
 from realm_jax.storage.failpoints import armed
 from realm_jax.text.vocabulary import write_vocabulary
@@ -128,7 +128,7 @@ def test_rows_of_two_encoders_or_taggers_are_refused(tmp_path, encoders, monkeyp
             sys, "argv", ["table2.py", "--row=realm", f"--records={tmp_path}", *flags]
         )
         with pytest.raises(SystemExit) as ended:
-            table2.main()
+            exit_with(table2.main)
         return str(ended.value.code)
 
     assert "start from another encoder" in run(f"--start={encoders[1]}", "--tagger=good")
@@ -146,7 +146,7 @@ def test_rows_of_other_overrides_are_refused_in_one_folder(tmp_path, monkeypatch
         given = [f"--records={tmp_path}", f"--data={tmp_path / 'none'}", f"--home={tmp_path / 'a'}"]
         monkeypatch.setattr(sys, "argv", ["table2.py", *given, *flags])
         with pytest.raises(SystemExit) as ended:
-            table2.main()
+            exit_with(table2.main)
         return str(ended.value.code)
 
     for chosen in (["--row=realm", "--seed=1"], ["--row=ict_only"], ["--all", "--seeds=2"]):

@@ -22,6 +22,7 @@ from table2_small.rows import ROWS_FROM_START, row_config
 
 import realm_jax
 from realm_jax import config as config_lib
+from realm_jax.cli.scripts import exit_with
 from realm_jax.corpus.mark_spans import mark_spans
 from realm_jax.corpus.spans import SpanStore
 from realm_jax.corpus.store import PassageStore
@@ -304,7 +305,7 @@ def test_rows_of_a_tiny_encoder_get_records(tmp_path, monkeypatch):
     def run(*more):
         monkeypatch.setattr(sys, "argv", ["table2.py", *more, *flags])
         with pytest.raises(SystemExit) as ended:
-            table2.main()
+            exit_with(table2.main)
         assert not ended.value.code, ended.value.code
 
     run("--warm")

@@ -148,6 +148,7 @@ def trained(tiny, tmp_path_factory):
     return run, folder / "W"
 
 
+@pytest.mark.slow
 def test_a_start_with_a_reader_for_questions_is_fine_tuned_from_it_and_keeps_that(
     tiny, trained, tmp_path
 ):
