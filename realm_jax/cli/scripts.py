@@ -95,10 +95,7 @@ def run_realm(*arguments: str, output: Path | None = None) -> None:
 def _stop_signal() -> Iterator[threading.Event]:
     """An event that signals to stop set within the context, instead of ending the process."""
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in handled_signals()
-    }
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in handled_signals()}
     try:
         yield stop
     finally:
