@@ -25,6 +25,7 @@ from realm_jax.defaults import STAGES
 from realm_jax.interop.names import SPAN_HEAD
 from realm_jax.interop.save import save_bert
 from realm_jax.interop.warm_start import BUILT_IN, weights_folder
+from realm_jax.models.modules import Parameters
 from realm_jax.storage.layout import RunDir
 from realm_jax.trainer.checkpoint import final_params
 from realm_jax.trainer.run import run
@@ -71,12 +72,19 @@ def main() -> int:
         return int(stopped["exit_code"])
     trained = final_params(RunDir(arguments.workdir), "reader")
     assert trained is not None
-    reader, span_head = trained[1]["reader"], trained[1]["span_head"]
-    to = arguments.to or weights_folder(BUILT_IN)
-    save_bert(to, {**reader, SPAN_HEAD: span_head}, config.model)
+    write(arguments.to or weights_folder(BUILT_IN), trained[1], config.model)
     if not arguments.to:
         shutil.copyfile(RunDir(arguments.workdir).logs / "reader.jsonl", LOG)
     return 0
+
+
+def write(to: Path, trained: Parameters, model: ConfigDict) -> None:
+    """Writes the reader with its vocabulary, from which a corpus for it is built."""
+    to.mkdir(parents=True, exist_ok=True)
+    vocabulary = to / VOCABULARY.name
+    if vocabulary.resolve() != VOCABULARY.resolve():
+        shutil.copyfile(VOCABULARY, vocabulary)
+    save_bert(to, {**trained["reader"], SPAN_HEAD: trained["span_head"]}, model)
 
 
 if __name__ == "__main__":

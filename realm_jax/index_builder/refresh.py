@@ -308,7 +308,8 @@ def _delete_index_of_other_corpus(run_dir: RunDir, step: int, corpus_hash: str) 
             expected=f"no lease in {run_dir.leases}",
             found="a lease of a trainer that runs, or was stopped less than "
             f"{LEASE_SECONDS / 60:.0f} minutes ago",
-            fix="stop the trainer and run the same command again; embedded shards are kept",
+            fix="stop the trainer, or wait until its lease has expired, and run the same command "
+            "again; embedded shards are kept",
         )
 
 

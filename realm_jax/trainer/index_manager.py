@@ -39,6 +39,11 @@ Offer = list[int | None]  # index step that this process has opened; index step 
 _RETAINED_STEPS = AHEAD + 1
 
 
+def trainer_lease(run: RunDir) -> Lease:
+    """The lease of this process of the trainer."""
+    return Lease(run, "trainer" if hosts.is_leader() else f"trainer-{hosts.process_index()}")
+
+
 class IndexManager:
     """Returns the index that each training step searches.
 
@@ -81,8 +86,7 @@ class IndexManager:
         self._accepts = accepts
         self._replay, self._required = list(replay), required
         self._mesh, self._placed = mesh, placement(config.search)
-        process = hosts.process_index()
-        self._lease = Lease(run, "trainer" if hosts.is_leader() else f"trainer-{process}")
+        self._lease = trainer_lease(run)
         self._renewal = contextlib.ExitStack()  # from the first opened index until `close`
         self._reported: set[int] = set()  # index steps whose refusal by a process was logged
         self._recent: dict[int, PublishedIndex] = {}  # indexes of the last few steps, by index step

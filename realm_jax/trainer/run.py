@@ -24,12 +24,11 @@ from realm_jax.parallel.sharding import gather_to_host, param_shardings, shard_a
 from realm_jax.runtime import warn_if_bits_differ
 from realm_jax.storage import commit, files, follow, heartbeat
 from realm_jax.storage.layout import VOCABULARY, RunDir, step_name
-from realm_jax.storage.leases import Lease
 from realm_jax.storage.locks import job_lock, still_allowed
 from realm_jax.trainer.checkpoint import params_at
 from realm_jax.trainer.fine_tuning import by_module, fine_tune, was_fine_tuned
 from realm_jax.trainer.ict_stage import IctStage
-from realm_jax.trainer.index_manager import IndexManager
+from realm_jax.trainer.index_manager import IndexManager, trainer_lease
 from realm_jax.trainer.index_wait import WaitInterrupted
 from realm_jax.trainer.init_params import initial_params, run_modules
 from realm_jax.trainer.inputs import corpora_of, warn_truncated_passages
@@ -170,7 +169,7 @@ class _Training:
                 "the knowledge corpus has changed; the index builder builds its index again; %s",
                 change,
             )
-            Lease(self._run_dir, JOB).release()
+            trainer_lease(self._run_dir).release()
 
     def beat(self, stage: str, step: int) -> None:
         """Writes a heartbeat."""
@@ -285,7 +284,9 @@ class _Training:
             follow.mark_end(self._run_dir, step=steps)
             return number
 
-        return hosts.agreed("export", index.step, publish)
+        number = hosts.agreed("export", index.step, publish)
+        trainer_lease(self._run_dir).release()  # no step is left that searches the index
+        return number
 
     def _final_index(self, step: int) -> PublishedIndex:
         manager = self._index_manager([])

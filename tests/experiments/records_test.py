@@ -7,6 +7,7 @@ import sys
 import tarfile
 import time
 
+import jax
 import numpy as np
 import pytest
 import squad_minilm
@@ -24,7 +25,11 @@ from support.tiny_encoder import LIKE_MINILM, write_tiny_encoder
 from table2_small import records, run_row
 
 from realm_jax.cli.scripts import exit_with, require_same_settings
+from realm_jax.corpus.almanac_store import VOCABULARY, VOCABULARY_SIZE
 from realm_jax.errors import InputError, MismatchError
+from realm_jax.interop.vocabulary_files import read_pieces
+from realm_jax.interop.weights import open_weights
+from realm_jax.models.modules import Modules
 from realm_jax.storage.failpoints import armed
 from realm_jax.text.vocabulary import write_vocabulary
 
@@ -297,6 +302,17 @@ def test_an_unknown_key_ends_the_warm_start_with_its_message(tmp_path, monkeypat
     with pytest.raises(SystemExit, match="unknown config key 'nowhere'"):
         runpy.run_path(warm_start.__file__, run_name="__main__")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_corpus_can_be_built_for_the_weights_of_the_warm_start(tmp_path):
+    """Before, they had no vocabulary."""
+    config = tiny_corpus.tiny_config(model__layers=1)
+    shapes = Modules(config.model, VOCABULARY_SIZE, ("reader", "span_head")).shapes
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    warm_start.write(tmp_path / "W", zeros, config.model)
+    vocabulary = open_weights(tmp_path / "W").vocabulary
+    assert vocabulary is not None
+    assert read_pieces(vocabulary) == read_pieces(VOCABULARY)
 
 
 WRITERS = {

@@ -31,7 +31,8 @@ from realm_jax.models.embedder import null_score_of, temperature_of
 from realm_jax.report.write import write_report
 from realm_jax.serve.live_run import LiveRun
 from realm_jax.storage import commit
-from realm_jax.storage.layout import RunDir, step_name
+from realm_jax.storage.layout import PUBLISHED_INDEX, RunDir, step_name
+from realm_jax.storage.leases import leased
 from realm_jax.trainer.ict_stage import IctStage
 from realm_jax.trainer.prepare import prepare
 from realm_jax.trainer.realm_stage import RealmStage
@@ -135,6 +136,11 @@ def test_a_second_start_of_a_finished_run_changes_nothing(as_is, tiny, encoder):
     finished(as_is.workdir, tiny, encoder, stages__realm__publish_start=True)
     assert commit.read_manifest(as_is.published_index / step_name(0)) == before
     assert commit.latest(as_is.snapshots) == commit.latest(as_is.export) == 0
+
+
+def test_an_ended_trainer_leases_no_index(as_is):
+    """Before, `realm index --once` could not replace the index for ten minutes."""
+    assert leased(as_is, PUBLISHED_INDEX) == set()
 
 
 @pytest.fixture(scope="module")
