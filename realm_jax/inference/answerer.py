@@ -78,7 +78,7 @@ class Answerer:
 
     def __init__(self, run: RunDir, export: Export, config: ConfigDict, current: CurrentIndex):
         self.run, self.export, self.config, self.current = run, export, config, current
-        self.networks = Networks(export, self.config, self.store.vocabulary)
+        self.networks = Networks(run, export, self.config, self.store.vocabulary)
         self._words = WordIndex()
         self._finder = Finder()
 

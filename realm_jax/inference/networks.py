@@ -1,5 +1,6 @@
 """The networks of an export, moved to the device and compiled on first use."""
 
+import shlex
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from realm_jax.models.modules import Modules, Parameters
 from realm_jax.models.span_head import INVALID_SPAN_SCORE
 from realm_jax.parallel.program import Program
 from realm_jax.retrieval.encoder import Encoder
+from realm_jax.storage.layout import RunDir, step_name
 from realm_jax.text.wordpiece import WordPieces
 
 EMBEDDERS = ("embedder", "question_embedder")
@@ -28,7 +30,8 @@ class Networks:
     """Computes with the networks of one export; can be shared by several answerers.
 
     Args:
-      export: of a finished run.
+      run: the run folder.
+      export: of this run.
       config: of the run.
       words: the vocabulary.
 
@@ -36,8 +39,8 @@ class Networks:
       rows: makes the rows of the embedder.
     """
 
-    def __init__(self, export: Export, config: ConfigDict, words: WordPieces):
-        self._export, self._config, self._vocabulary = export, config, words.size
+    def __init__(self, run: RunDir, export: Export, config: ConfigDict, words: WordPieces):
+        self._run, self._export, self._config, self._vocabulary = run, export, config, words.size
         self.rows = EmbedderRows(config, words)
         self._encoder = Encoder(config, words.size)
         self._placed: dict[str, Any] = {}
@@ -112,12 +115,13 @@ class Networks:
     def _network(self, name: str) -> Parameters:
         if name not in self._placed:
             if not self.has(name):
+                command = f"realm finetune --workdir={shlex.quote(str(self._run.workdir))}"
                 raise InputError(
                     "this run was not fine-tuned on questions",
-                    where=f"export of step {self._export.step}",
+                    where=self._run.export / step_name(self._export.step),
                     expected=f"a {name}",
                     found=", ".join(sorted(self._export.networks)),
-                    fix="realm finetune --workdir=W --questions=FILE, or ask with a [MASK]",
+                    fix=f"{command} --questions=FILE, or ask with a [MASK]",
                 )
             place = self._encoder.place if name in EMBEDDERS else jax.device_put
             self._placed[name] = place(self._export.networks[name])

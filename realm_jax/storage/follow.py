@@ -73,9 +73,10 @@ def end_time(run: RunDir) -> float | None:
     if content is None:
         return None
     try:
-        return float(sealed.unseal(content, run.end_marker).get("time", math.inf))
+        time_of_end = sealed.unseal(content, run.end_marker).get("time")
     except DamageError:
         return math.inf
+    return time_of_end if isinstance(time_of_end, float) else math.inf
 
 
 def end_of(run: RunDir, last_step: int = 0) -> Callable[[], bool]:

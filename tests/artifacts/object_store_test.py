@@ -260,6 +260,7 @@ def test_log_of_the_builder_process_is_uploaded_when_it_ends(store, tmp_path, mo
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_predictions_are_written_to_a_run_on_the_store(store, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     config = tiny_config(tiny.folder, model__layers=1, stages__qa__steps=4)

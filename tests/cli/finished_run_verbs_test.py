@@ -115,7 +115,9 @@ def test_a_question_to_a_run_without_fine_tuning_is_refused(realm, tmp_path, tin
 
     workdir = tmp_path / "run"
     write_finished_run(workdir, tiny, tiny_config(tiny.folder), tuned=False)
-    realm("ask", f"--workdir={workdir}", QUESTION).refused("not fine-tuned", "realm finetune")
+    realm("ask", f"--workdir={workdir}", QUESTION).refused(
+        "not fine-tuned", f"realm finetune --workdir={workdir} --questions=FILE"
+    )
     assert realm("ask", f"--workdir={workdir}", "Ora is [MASK].").code == 0
 
 

@@ -44,9 +44,8 @@ def written(format, questions):
     return json.dumps({"data": [{"paragraphs": [{"qas": entries}]}]})
 
 
-@pytest.mark.parametrize(
-    "format", ["nq", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["nq", *OTHERS])
 def test_fine_tuning_and_evaluation_on_each_benchmark(realm, pretrained, tiny, tmp_path, format):
     workdir, path = tmp_path / "run", tmp_path / "questions"
     shutil.copytree(pretrained, workdir)

@@ -11,6 +11,7 @@ from support.finished_run import write_finished_run
 from support.tiny_corpus import tiny_config
 
 import realm_jax as realm
+from realm_jax import config as config_lib
 from realm_jax.errors import InputError
 from realm_jax.inference.fill_mask import MaskFiller
 from realm_jax.inference.run import Run
@@ -202,7 +203,7 @@ def test_a_folder_without_a_finished_run_is_refused(tmp_path):
         return error.value
 
     assert f"--workdir={tmp_path} --config=" in refused(tmp_path).fix
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(config_lib.to_json(tiny_config(stages__realm__steps=1)))
     assert refused(tmp_path).fix == f"finish it: realm run --workdir={tmp_path}"
     file = refused(tmp_path / "config.json")
     assert (file.found, "realm run" in file.fix) == ("a file", False)

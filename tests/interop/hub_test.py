@@ -195,6 +195,7 @@ print(*[main(words) for words in {commands!r}])
 """
 
 
+@pytest.mark.slow
 def test_verbs_take_a_model_by_its_name(hub, tmp_path, monkeypatch):
     made = write_hugging_face_folder(tmp_path / "made", state_dict("embedder"))
     for file in made.iterdir():

@@ -43,7 +43,11 @@ def config_of(form, **more):
     return tiny_config(model__layers=1, model__dropout=0.0, **changes, **more)
 
 
-@pytest.fixture(params=FORMS)
+DEFAULT = ("paper", "mean, temperature")  # the others are slow: each compiles its own programs
+PARAMS = [one if one in DEFAULT else pytest.param(one, marks=pytest.mark.slow) for one in FORMS]
+
+
+@pytest.fixture(params=PARAMS)
 def form(request, tiny):
     config = config_of(request.param)
     modules = Modules(config.model, tiny.store.vocabulary.size, ("embedder",))

@@ -131,6 +131,7 @@ def test_rows_of_cudnn_have_an_even_width(monkeypatch):
     assert set(widths) == {12}
 
 
+@pytest.mark.slow
 def test_whole_tiles_may_be_wider_than_the_table_of_positions():
     changes = {"model__positions": 20, "lengths__query": 12, "lengths__passage": 20}
     hidden = {}

@@ -127,6 +127,7 @@ def test_tiles_show_the_values_of_report_json(reported, page):
     assert "+0.75" in tiles
 
 
+@pytest.mark.slow
 def test_without_a_bm25_index_the_report_lacks_the_comparison_only(
     reported, tmp_path, monkeypatch, caplog
 ):

@@ -125,6 +125,7 @@ def test_another_vocabulary_or_too_long_rows_are_refused(trained, tiny, newswire
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_without_a_vocabulary_file_one_is_trained_once(tiny, newswire, tmp_path):
     config = config_of(tiny, newswire, stages__tagger__steps=1)
     config.stages.tagger.vocabulary = ""

@@ -50,6 +50,7 @@ def test_ict_starts_from_the_encoder_of_the_reader_if_configured(tiny, tmp_path,
     assert replayed["loss"] == pytest.approx(trained["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_replay_of_realm_without_ict_starts_from_the_encoder_of_the_reader(tiny, tmp_path):
     config = tiny_config(
         tiny.folder,
