@@ -11,7 +11,6 @@ command to resume. --dry_run prints the commands.
 
 import argparse
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from realm_jax.cli.arguments import natural, positive
 from realm_jax.cli.exit_codes import DONE, ERROR, STOPPED
 from realm_jax.cli.launching import check_overrides, index_command, last_step, train_command
 from realm_jax.cli.main import main as realm
-from realm_jax.cli.scripts import script_parser
+from realm_jax.cli.scripts import script_parser, stop_signal
 from realm_jax.errors import RealmError
 
 _STOP_TIMEOUT = 60.0  # seconds between SIGTERM and SIGKILL
@@ -74,27 +73,22 @@ def run(wanted: list[list[str]]) -> int:
 
     If none failed, `STOPPED` after a signal, else `DONE`.
     """
-    running = [subprocess.Popen(runtime.realm_command(*command[1:])) for command in wanted]
-    failed: list[int] = []  # exit codes of failed processes; STOPPED after a signal
-    before = {
-        name: signal.signal(name, lambda number, _: failed.append(STOPPED))
-        for name in runtime.handled_signals()
-    }
-    while not failed and any(process.poll() is None for process in running):
-        time.sleep(0.2)
-        failed += [process.returncode for process in running if process.poll()]
-    for process in running:
-        process.terminate()
-    for process in running:
-        try:
-            process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for name, handler in before.items():
-        signal.signal(name, handler)
+    failed: list[int] = []  # exit codes of the processes that failed first
+    with stop_signal() as stop:
+        running = [subprocess.Popen(runtime.realm_command(*command[1:])) for command in wanted]
+        while not (failed or stop.is_set()) and any(one.poll() is None for one in running):
+            time.sleep(0.2)
+            failed += [process.returncode for process in running if process.poll()]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     codes = failed + [process.returncode for process in running]
-    stopped = STOPPED if any(codes) else DONE
+    stopped = STOPPED if stop.is_set() or any(codes) else DONE
     # A process that a signal to stop ended before it handled the signal has lost nothing.
     without_fault = (DONE, STOPPED, *(-name for name in runtime.STOP_SIGNALS))
     first = next((code for code in codes if code not in without_fault), stopped)

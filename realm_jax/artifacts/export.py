@@ -115,8 +115,11 @@ def read_export(run: RunDir) -> Export:
 
 
 def no_export(run: RunDir) -> InputError:
-    """The error for a run without an export; its fix is the command that starts or finishes it."""
-    command = f"realm run --workdir={shlex.quote(str(run.workdir))}"
+    """The error for a run without an export; its fix is the command that starts or finishes it.
+
+    Raises:
+      ConfigError: the config of the run is damaged.
+    """
     config = newest_config(run) if run.config.exists() else None
     if config is not None:
         found = "a run that is not finished" if publishes(config) else "a run without stage realm"
@@ -124,7 +127,7 @@ def no_export(run: RunDir) -> InputError:
     elif run.root.exists() and not run.root.is_dir():
         found, fix = "a file", "give the folder of a finished run"
     else:
-        found, fix = "no run", f"start one there: {command} --config=experiments/NAME.py"
+        found, fix = "no run", f"start one there: {_run_command(run)} --config=experiments/NAME.py"
     return InputError(
         "the run has no trained networks to answer with yet",
         where=run.export if run.config.exists() else run.root,
@@ -141,13 +144,16 @@ def publishes(config: ConfigDict) -> bool:
 
 def finishing_command(run: RunDir, config: ConfigDict) -> str:
     """The command after which a run has an export."""
-    command = f"realm run --workdir={shlex.quote(str(run.workdir))}"
     if publishes(config):
-        return command
+        return _run_command(run)
     return (
-        f"{command} --config.stages.realm.steps=N, or for its networks as they are "
+        f"{_run_command(run)} --config.stages.realm.steps=N, or for its networks as they are "
         "--config.stages.realm.publish_start=true"
     )
+
+
+def _run_command(run: RunDir) -> str:
+    return f"realm run --workdir={shlex.quote(str(run.workdir))}"
 
 
 def missing_index(run: RunDir) -> epath.Path | None:

@@ -89,7 +89,7 @@ def run_realm(*arguments: str, output: Path | None = None) -> None:
     command = realm_command(*arguments)
     with contextlib.ExitStack() as stack:
         stdout = None if output is None else stack.enter_context(output.open("wb"))
-        stop = stack.enter_context(_stop_signal())
+        stop = stack.enter_context(stop_signal())
         process = subprocess.Popen(command, stdout=stdout)
         while process.poll() is None:
             if stop.wait(_POLL_SECONDS):
@@ -101,7 +101,7 @@ def run_realm(*arguments: str, output: Path | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """An event that signals to stop set within the context, instead of ending the process."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in handled_signals()}
@@ -125,4 +125,5 @@ def exit_with(main: Callable[[], int]) -> NoReturn:
             raise
         sys.exit(str(problem))
     except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
         sys.exit(exit_codes.STOPPED)
